@@ -1,0 +1,82 @@
+"""What a Timeline means on a device: allocated, reserved and device memory, each as a range, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from oomproof.memory.devices import Device
+
+
+@dataclass(frozen=True)
+class Range:
+    """Bytes: the expected value, and the bounds it should stay between."""
+
+    expected: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """The allocation at which the budget runs out."""
+
+    requested: int
+    phase: str
+    owner: str
+    op: str
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The answer to «will it fit?». Levels are never mixed: allocated <= reserved <= on_device."""
+
+    job: str
+    settings: Mapping[str, Any]
+    device: Device
+    allocated: Range
+    """live blocks, as torch.cuda.max_memory_allocated counts them"""
+    reserved: Range
+    """what the framework's allocator holds, as torch.cuda.max_memory_reserved counts it"""
+    on_device: Range
+    """what nvidia-smi shows for the process: reserved and the CUDA context"""
+    host: Range
+    """RAM of the training process and its data workers"""
+    shm: int
+    """bytes of /dev/shm that batches on their way from the workers take"""
+    kinds: Mapping[str, int]
+    """bytes by kind at the peak; they add up to allocated.expected"""
+    owners: tuple[tuple[str, int], ...]
+    """modules that hold the most at the peak, largest first"""
+    phase: str
+    owner: str
+    op: str
+    """the moment of the peak"""
+    phases: Mapping[str, int] = field(default_factory=dict)
+    """the most that is live in each phase"""
+    shortage: Shortage | None = None
+    """where the budget runs out at the expected figures (None: it does not)"""
+    shortage_at_worst: Shortage | None = None
+    """where it runs out at the upper figures"""
+    not_counted: tuple[str, ...] = ()
+
+    @property
+    def budget(self) -> int:
+        return self.device.budget
+
+    @property
+    def context(self) -> int:
+        """What the process holds on the device outside the allocator, as expected."""
+        return self.on_device.expected - self.reserved.expected
+
+    @property
+    def fits(self) -> bool:
+        return self.shortage is None and self.shortage_at_worst is None
+
+    @property
+    def outcome(self) -> str:
+        """``fits``, ``at risk`` or ``does not fit``."""
+        if self.shortage is not None:
+            return "does not fit"
+        return "at risk" if self.shortage_at_worst is not None else "fits"
