@@ -210,6 +210,9 @@ class Builder:
     def set_owner(self, block: int, owner: str) -> None:
         self._owner[block] = self._number("owner", owner)
 
+    def resize(self, block: int, nbytes: int) -> None:
+        self._bytes[block] = nbytes
+
     def lifetime(self, block: int) -> tuple[int, int]:
         """(born, died) of a block; died is -1 while it lives."""
         return self._born[block], self._died[block]

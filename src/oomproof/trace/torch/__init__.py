@@ -1,0 +1,1 @@
+"""PyTorch: fake tensors with lazy values. Imports memory/ and torch; knows no source."""

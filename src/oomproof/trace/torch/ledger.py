@@ -1,0 +1,180 @@
+"""The ledger: every storage of the traced step as a block of the Timeline, with owner, kind and phase.
+
+A storage becomes a block when it is first seen and ends when Python's weak reference to it says that it died,
+so lifetimes are exactly those of the real program.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from oomproof.memory.timeline import KINDS, Builder, Timeline
+
+OUTSIDE = "(step)"
+"""Owner of what no module makes: losses and anything else in the training loop."""
+
+
+class Ledger:
+    def __init__(self) -> None:
+        self.builder = Builder()
+        self.modules: list[str] = []
+        """the modules running now, outermost first"""
+        self.values: dict[int, Any] = {}
+        """content by storage key; an entry goes when its storage does"""
+        self._live: dict[int, int] = {}
+        self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
+        self._node_owner: dict[int, str] = {}
+        self._last_node = 0
+        self._making: list[tuple[int, bool]] = [(0, False)]
+        self._fixed: set[int] = set()
+        self._in_step = self._in_optimizer = self._after_backward = False
+
+    # -- where we are ------------------------------------------------------------------------------------------
+
+    def name_modules(self, model: torch.nn.Module, prefix: str = "") -> None:
+        for path, module in model.named_modules():
+            self._names[module] = (f"{prefix}.{path}" if path else prefix) if prefix else path or type(module).__name__
+
+    def module_name(self, module: torch.nn.Module) -> str:
+        """A module's path; one that is made on the way is named by its class under the module that runs it."""
+        name = self._names.get(module)
+        if name is None:
+            name = ".".join([*self.modules[-1:], type(module).__name__])
+        return name
+
+    def owner(self) -> str:
+        """The module that runs; in backward the one whose forward made the running node."""
+        if self.modules:
+            return self.modules[-1]
+        node = torch._C._current_autograd_node()
+        return OUTSIDE if node is None else self._node_owner.get(node._sequence_nr(), OUTSIDE)
+
+    def note_nodes(self) -> None:
+        """Remembers who made the autograd nodes since the last call."""
+        now = torch.autograd._get_sequence_nr()
+        if now > self._last_node:
+            owner = self.modules[-1] if self.modules else OUTSIDE
+            for number in range(self._last_node, now):
+                self._node_owner[number] = owner
+            self._last_node = now
+
+    def start_step(self) -> None:
+        self._in_step, self._after_backward = True, False
+        self._last_node = torch.autograd._get_sequence_nr()
+        self.builder.enter("forward")
+
+    def optimizer_runs(self, running: bool) -> None:
+        self._in_optimizer = running
+
+    def advance(self) -> bool:
+        """Moves to the phase that the running code is in; true where values are worth remembering."""
+        if not self._in_step:
+            return True
+        grad = torch.is_grad_enabled()
+        if self._in_optimizer:
+            self._enter("optimizer", False)
+        elif torch._C._current_graph_task_id() != -1:
+            self._after_backward = True
+            # Modules running under backward with gradients on: a checkpointed part is computed again.
+            self._enter("backward", grad and bool(self.modules))
+        elif self._after_backward and not grad and not self.modules:
+            self._enter("optimizer", False)
+        else:
+            self._after_backward = False
+            self._enter("forward", True)
+        return self._making[-1][1]
+
+    def _enter(self, phase: str, making: bool) -> None:
+        if phase != self.builder.phase or making != self._making[-1][1]:
+            self._making.append((self.builder.ticks, making))
+            self.builder.enter(phase)
+
+    # -- blocks ------------------------------------------------------------------------------------------------
+
+    def track(self, tensor: torch.Tensor, op: str) -> int:
+        """The block of a tensor's storage, made now if it is new."""
+        storage = tensor.untyped_storage()
+        key: int = storage._cdata
+        block = self._live.get(key)
+        if block is None:
+            block = self.builder.allocate(storage.nbytes(), kind="temporary", owner=self.owner(), op=op)
+            self._live[key] = block
+            weakref.finalize(storage, self._died, key, block).atexit = False
+        return block
+
+    def _died(self, key: int, block: int) -> None:
+        if self._live.get(key) == block:
+            del self._live[key]
+            self.values.pop(key, None)
+        self.builder.free(block)
+
+    def mark(self, tensor: torch.Tensor, kind: str, owner: str | None = None) -> None:
+        """Says what a tensor is; blocks that nobody marks are told by their lifetime."""
+        block = self.track(tensor, kind)
+        self.builder.kinds[block] = KINDS.index(kind)
+        self._fixed.add(block)
+        if owner is not None:
+            self.builder.set_owner(block, owner)
+
+    def mark_model(self, model: torch.nn.Module) -> None:
+        for path, module in model.named_modules():
+            owner = path or type(module).__name__
+            for parameter in module._parameters.values():
+                if parameter is not None:
+                    self.mark(parameter, "parameter", owner)
+            for buffer in module._buffers.values():
+                if buffer is not None:
+                    self.mark(buffer, "buffer", owner)
+
+    def mark_gradients(self, model: torch.nn.Module) -> None:
+        for path, module in model.named_modules():
+            for parameter in module._parameters.values():
+                if parameter is not None and parameter.grad is not None:
+                    self.mark(parameter.grad, "gradient", path or type(module).__name__)
+
+    def mark_state(self, optimizer: torch.optim.Optimizer, owners: Mapping[int, str]) -> None:
+        for parameter, state in optimizer.state.items():
+            for tensor in _tensors(state.values()):
+                self.mark(tensor, "optimizer", owners.get(id(parameter), OUTSIDE))
+
+    def erase(self, blocks: Iterable[int]) -> None:
+        """Blocks that a real run would not have had."""
+        for block in blocks:
+            self.builder.resize(block, 0)
+
+    def call(self, spec: Mapping[str, Any]) -> None:
+        self.builder.call(owner=self.owner(), spec=spec)
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def build(self, about: Mapping[str, Any]) -> Timeline:
+        """Tells the kind of every unmarked block by its lifetime, then makes the Timeline."""
+        builder = self.builder
+        ends = [tick for tick, _ in self._making[1:]] + [builder.ticks]
+        segment = 0
+        activation, batch = KINDS.index("activation"), KINDS.index("input")
+        for block in range(len(builder)):
+            if block in self._fixed:
+                continue
+            born, died = builder.lifetime(block)
+            while segment < len(ends) - 1 and born >= ends[segment]:
+                segment += 1
+            outlives = died < 0 or died >= ends[segment]
+            if outlives and segment == 0:
+                builder.kinds[block] = batch
+            elif outlives and self._making[segment][1]:
+                builder.kinds[block] = activation
+        return builder.build(about)
+
+def _tensors(tree: Any) -> Iterable[torch.Tensor]:
+    if isinstance(tree, torch.Tensor):
+        yield tree
+    elif isinstance(tree, Mapping):
+        yield from _tensors(tree.values())
+    elif isinstance(tree, Iterable) and not isinstance(tree, str):
+        for branch in tree:
+            yield from _tensors(branch)

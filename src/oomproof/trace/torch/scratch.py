@@ -1,0 +1,51 @@
+"""Which operations may take scratch memory that no tensor shows, and what is needed to price it.
+
+The tracer only notes the call; memory/overheads.py says what it costs on a device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_SORTS = frozenset({"sort", "topk", "unique_dim", "_unique2", "unique_consecutive", "argsort", "msort", "kthvalue"})
+_SCANS = frozenset({"nonzero", "cumsum", "masked_select", "logcumsumexp"})
+_SCATTERS = frozenset({"index_put", "index_put_", "_index_put_impl_", "embedding_dense_backward"})
+
+
+def call_spec(name: str, args: Any, outs: list[torch.Tensor]) -> dict[str, Any] | None:
+    """What to note of an operation, or None where its kernel needs nothing beyond its tensors."""
+    if name == "convolution":
+        return _convolution(name, args[0], args[1], outs[0], args[3:9])
+    if name == "convolution_backward":
+        return _convolution(name, args[1], args[2], args[0], args[4:10]) | {"wants": list(args[10])}
+    if name in _SORTS or name in _SCANS:
+        return {"op": name, "elements": args[0].numel(), "item": args[0].element_size()}
+    if name == "nms":
+        return {"op": name, "elements": args[0].shape[0]}
+    if name in _SCATTERS:
+        accumulate = name == "embedding_dense_backward" or (len(args) > 3 and bool(args[3]))
+        indices = args[1] if name == "embedding_dense_backward" else next(i for i in args[1] if i is not None)
+        return {"op": name, "elements": indices.numel(), "item": 8} if accumulate else None
+    return None
+
+
+def _convolution(
+    name: str, x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor, how: Any
+) -> dict[str, Any]:
+    stride, padding, dilation, transposed, _, groups = how
+    return {
+        "op": name,
+        "x": list(x.shape),
+        "w": list(weight.shape),
+        "y": list(y.shape),
+        "stride": list(stride),
+        "padding": list(padding),
+        "dilation": list(dilation),
+        "transposed": bool(transposed),
+        "groups": int(groups),
+        "dtype": str(x.dtype).removeprefix("torch."),
+        "item": x.element_size(),
+        "channels_last": x.dim() == 4 and x.stride(1) == 1 and x.shape[1] > 1,
+    }

@@ -1,0 +1,153 @@
+"""What Python code must find in place while it runs on fake tensors.
+
+Some of PyTorch goes around the dispatcher, or refuses fake tensors, or has no GPU to talk to. Each stand-in says
+which behaviour of PyTorch it works around (seen in torch 2.14).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.modules import module as modules
+
+from oomproof.trace.torch.values import CPU, computing, mapped
+
+if TYPE_CHECKING:
+    from oomproof.trace.torch.tracer import Tracer
+
+
+@contextmanager
+def stand_ins(tracer: Tracer) -> Iterator[None]:
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(torch.nn.Module, "_apply", _apply))
+        for name, method in _fake_methods(tracer).items():
+            stack.enter_context(patch.object(FakeTensor, name, method, create=True))
+        for name, function in inspect.getmembers(torch.nn.init, inspect.isfunction):
+            if name.endswith("_") and not name.startswith("_"):
+                stack.enter_context(patch.object(torch.nn.init, name, _without_values(function)))
+        stack.enter_context(patch.object(torch.amp.autocast, "__init__", _on_cpu(torch.amp.autocast.__init__)))
+        stack.enter_context(patch.object(torch.amp.GradScaler, "__init__", _on_cpu(torch.amp.GradScaler.__init__)))
+        _follow_modules(stack, tracer)
+        _follow_optimizers(stack, tracer)
+        yield
+
+
+def _fake_methods(tracer: Tracer) -> dict[str, Callable[..., Any]]:
+    """``numpy``, ``tolist`` and ``__array__`` read memory without an operation; ``cuda`` and ``to`` may want a GPU."""
+
+    def numpy(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        real = tracer.compute(self)
+        with computing():
+            return real.clone().numpy(*args, **kwargs)
+
+    def tolist(self: torch.Tensor) -> Any:
+        real = tracer.compute(self)
+        with computing():
+            return real.tolist()
+
+    def array(self: torch.Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
+        content = numpy(self)
+        return content if dtype is None else content.astype(dtype)
+
+    def cuda(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return self
+
+    to_anywhere = torch.Tensor.to
+
+    def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        here = mapped(_here, args)
+        return to_anywhere(self, *here, **{key: _here(value) for key, value in kwargs.items()})
+
+    return {"numpy": numpy, "tolist": tolist, "__array__": array, "cuda": cuda, "to": to}
+
+
+def _here(argument: Any) -> Any:
+    """A device named in user code becomes the one that is traced on."""
+    if isinstance(argument, torch.device):
+        return CPU
+    if isinstance(argument, str) and argument.split(":")[0] in ("cuda", "mps", "xpu", "cpu"):
+        return CPU
+    return argument
+
+
+def _on_cpu(init: Callable[..., None]) -> Callable[..., None]:
+    """torch.autocast("cuda") and GradScaler("cuda") switch themselves off where there is no GPU."""
+
+    def patched(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *mapped(_on_this, args), **{key: _on_this(value) for key, value in kwargs.items()})
+
+    def _on_this(argument: Any) -> Any:
+        return "cpu" if argument == "cuda" else argument
+
+    if init is torch.amp.GradScaler.__init__:
+
+        def patched_scaler(self: Any, device: str = "cuda", *args: Any, **kwargs: Any) -> None:
+            init(self, "cpu" if device == "cuda" else device, *args, **kwargs)
+
+        return patched_scaler
+    return patched
+
+
+def _apply(self: torch.nn.Module, fn: Callable[[Any], Any], recurse: bool = True, memo: Any = None) -> torch.nn.Module:
+    """nn.Module._apply for fake parameters: the stock one swaps tensors, which fake ones with weak references refuse."""
+    memo = {} if memo is None else memo
+    for child in self.children() if recurse else ():
+        child._apply(fn, memo=memo) if child._apply.__func__ is _apply else child._apply(fn)
+    for name, parameter in self._parameters.items():
+        if parameter is None:
+            continue
+        if id(parameter) not in memo:
+            with torch.no_grad():
+                changed = fn(parameter)
+            same = changed is parameter
+            memo[id(parameter)] = (
+                parameter,
+                parameter if same else torch.nn.Parameter(changed, parameter.requires_grad),
+            )
+        self._parameters[name] = memo[id(parameter)][1]
+    for name, buffer in self._buffers.items():
+        if buffer is not None:
+            self._buffers[name] = fn(buffer)
+    return self
+
+
+def _without_values(initialise: Callable[..., Any]) -> Callable[..., Any]:
+    """Initialisers look at values (trunc_normal_ checks its own result), which would compute every weight."""
+
+    def untouched(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return tensor if isinstance(tensor, FakeTensor) else initialise(tensor, *args, **kwargs)
+
+    return untouched
+
+
+def _follow_modules(stack: ExitStack, tracer: Tracer) -> None:
+    ledger = tracer.ledger
+
+    def enter(module: torch.nn.Module, inputs: Any) -> None:
+        ledger.modules.append(ledger.module_name(module))
+
+    def leave(module: torch.nn.Module, inputs: Any, output: Any) -> None:
+        if ledger.modules:
+            ledger.modules.pop()
+
+    stack.callback(modules.register_module_forward_pre_hook(enter).remove)
+    stack.callback(modules.register_module_forward_hook(leave, always_call=True).remove)
+
+
+def _follow_optimizers(stack: ExitStack, tracer: Tracer) -> None:
+    from torch.optim import optimizer as optimizers
+
+    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+        tracer.ledger.optimizer_runs(True)
+
+    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        tracer.ledger.optimizer_runs(False)
+
+    stack.callback(optimizers.register_optimizer_step_pre_hook(before).remove)
+    stack.callback(optimizers.register_optimizer_step_post_hook(after).remove)

@@ -1,0 +1,294 @@
+"""The tracer: runs PyTorch code on fake CPU tensors and writes every block of memory into the ledger.
+
+    with Tracer() as tracer:
+        model = build()                  # no memory, no arithmetic
+        tracer.ledger.start_step()
+        loss = model(images).sum()       # shapes, lifetimes, owners; values only where code asks for them
+        loss.backward()
+
+It is a FakeTensorMode that watches its own operations. What PyTorch does otherwise on a GPU than on the CPU is
+the business of dialect.py.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+
+from oomproof.errors import Unanswerable
+from oomproof.trace.torch.ledger import Ledger
+from oomproof.trace.torch.scratch import call_spec
+from oomproof.trace.torch.stand_ins import stand_ins
+from oomproof.trace.torch.values import CPU, Layout, Operation, Value, View, computing, known, leaves, mapped
+
+aten = torch.ops.aten
+
+LARGEST_VALUE = 512 << 20
+"""A lazy value of more bytes is never computed: it counts as a network output."""
+NETWORK_OP_BYTES = 4 << 20
+"""From this size on a costly operation counts as the network's even if no weight takes part (attention)."""
+
+_COSTLY = (
+    "convolution", "mm", "addmm", "bmm", "baddbmm", "batch_norm", "layer_norm", "group_norm", "scaled_dot_product",
+    "linear", "roi_align", "roi_pool", "upsample", "max_pool", "avg_pool", "embedding", "efficient_attention",
+    "flash_attention", "grid_sampler", "deform_conv",
+)  # fmt: skip
+_KEEPS_WEIGHT = frozenset({"_to_copy", "clone", "copy_", "t", "detach"})
+_ASKS = frozenset({"nms", "_local_scalar_dense", "equal", "bincount", "is_nonzero", "item"})
+_NEVER_ASKS = frozenset({"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"})
+_RANDOM_FILL = frozenset({"uniform_", "normal_", "trunc_normal_", "bernoulli_", "random_", "erfinv_"})
+
+
+@dataclass(frozen=True)
+class OpFacts:
+    """What the tracer must know of an operation, looked up once."""
+
+    name: str
+    asks: bool
+    """needs the values of its arguments: data-dependent output or shape"""
+    costly: bool
+    written: tuple[int | str, ...]
+    """arguments it writes to: positions, or names of keyword-only ones"""
+
+
+class Tracer(FakeTensorMode):
+    """``demands`` counts, operation by operation, how often a value was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(allow_non_fake_inputs=True)
+        self.ledger = Ledger()
+        self.demands: Counter[str] = Counter()
+        self._values = self.ledger.values
+        self._facts: dict[Any, OpFacts] = {}
+        self._inside = False
+        self._open = ExitStack()
+
+    def __enter__(self) -> Tracer:
+        if not self._inside:
+            gc.collect()
+            self._open.enter_context(stand_ins(self))
+        super().__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        if not self._inside:
+            self._open.close()
+
+    # -- dispatch ----------------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._inside:  # FakeTensorMode decomposes an operation: its parts are no blocks of the real one
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        return self._run(func, types, args, kwargs or {})
+
+    def _fake(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        self._inside = True
+        try:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        finally:
+            self._inside = False
+
+    def _run(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        facts = self._facts.get(func) or self._look_up(func)
+        remember = self.ledger.advance()
+        device = kwargs.get("device")
+        if device is not None and device.type != "cpu":
+            kwargs = {**kwargs, "device": CPU}
+        if func is aten.index.Tensor:
+            args = (args[0], self._without_masks(args[1]))
+        elif func is aten.lift_fresh.default or func is aten.lift.default:
+            return self._lift(func, types, args, kwargs)
+        elif facts.name in _RANDOM_FILL and self.ledger.builder.phase == "setup":
+            return args[0]  # weights are never looked at
+        if facts.asks:
+            return self._answer(func, facts.name, args, kwargs)
+
+        tensors = [leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        before = {tensor.untyped_storage()._cdata for tensor in tensors}
+        try:
+            out = self._fake(func, types, args, kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException):
+            return self._answer(func, facts.name, args, kwargs)
+        outs = [leaf for leaf in leaves(out) if isinstance(leaf, torch.Tensor)]
+        fresh = [
+            (place, tensor) for place, tensor in enumerate(outs) if tensor.untyped_storage()._cdata not in before
+        ]
+        self.ledger.note_nodes()
+        for _, tensor in fresh:
+            self.ledger.track(tensor, facts.name)
+        written = _written(facts, args, kwargs)
+        spec = call_spec(facts.name, args, outs)
+        if spec is not None:
+            self.ledger.call(spec)
+        if remember:
+            self._remember(func, facts, args, kwargs, tensors, fresh, written)
+        else:
+            for tensor in written:
+                self._values.pop(tensor.untyped_storage()._cdata, None)
+        return out
+
+    def _look_up(self, func: Any) -> OpFacts:
+        schema = func._schema
+        name = schema.name.split("::")[1]
+        asks = name in _ASKS or (
+            name not in _NEVER_ASKS
+            and (torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags)
+        )
+        written = tuple(
+            argument.name if argument.kwarg_only else place
+            for place, argument in enumerate(schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        )
+        self._facts[func] = OpFacts(name, asks, any(part in name for part in _COSTLY), written)
+        return self._facts[func]
+
+    def _without_masks(self, indices: Any) -> list[Any]:
+        """Indexing by a mask is nonzero and then indexing, as the eager kernel does it."""
+        flat: list[Any] = []
+        for index in indices:
+            if index is not None and index.dtype in (torch.bool, torch.uint8):
+                places = self._run(aten.nonzero.default, (), (index,), {})
+                flat += [self._run(aten.select.int, (), (places, 1, dim), {}) for dim in range(index.dim())]
+            else:
+                flat.append(index)
+        return flat
+
+    def _lift(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        out = self._fake(func, types, args, kwargs)
+        if not isinstance(args[0], FakeTensor):
+            self.ledger.track(out, "input")
+            self._values[out.untyped_storage()._cdata] = known(args[0])
+        return out
+
+    # -- values ------------------------------------------------------------------------------------------------
+
+    def value_of(self, tensor: torch.Tensor) -> Value:
+        if not isinstance(tensor, FakeTensor):
+            return known(tensor)
+        key = tensor.untyped_storage()._cdata
+        value = self._values.get(key)
+        if value is None:
+            weight = isinstance(tensor, torch.nn.Parameter)
+            value = Value(tensor.untyped_storage().nbytes(), tensor.dtype, weight=weight, from_network=not weight)
+            self._values[key] = value
+        return value
+
+    def compute(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A real CPU tensor with the content of a fake one."""
+        with computing():
+            return View(self.value_of(tensor), tensor).tensor()
+
+    def adopt(self, real: torch.Tensor) -> torch.Tensor:
+        """A fake tensor with the content of a real one."""
+        fake = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype)
+        self._values[fake.untyped_storage()._cdata] = known(real)
+        return fake.requires_grad_(real.requires_grad)
+
+    def _remember(
+        self, func: Any, facts: OpFacts, args: Any, kwargs: Any, tensors: Any, fresh: Any, written: Any
+    ) -> None:
+        """Gives every storage the operation made or wrote its Value."""
+        if not fresh and not written:
+            return
+        if facts.name == "_amp_foreach_non_finite_check_and_unscale_":
+            return  # gradients are finite: a skipped step would have no optimizer state
+        values = [self.value_of(tensor) for tensor in tensors]
+        weight = any(value.weight for value in values)
+        size = sum(tensor.untyped_storage().nbytes() for _, tensor in fresh)
+        size += sum(self.value_of(tensor).bytes for tensor in written)
+        keeps = weight and facts.name in _KEEPS_WEIGHT
+        if size > LARGEST_VALUE or (facts.costly and (weight or size > NETWORK_OP_BYTES)):
+            for tensor in (*(tensor for _, tensor in fresh), *written):
+                nbytes = tensor.untyped_storage().nbytes()
+                self._values[tensor.untyped_storage()._cdata] = Value(
+                    nbytes, tensor.dtype, weight=keeps, from_network=True
+                )
+            return
+
+        def seen(leaf: Any) -> Any:
+            return View(self.value_of(leaf), leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+        network = any(value.from_network for value in values)
+        old = {tensor.untyped_storage()._cdata: self.value_of(tensor) for tensor in written}
+        layouts = [Layout(place, tensor) for place, tensor in fresh]
+        operation = Operation(func, mapped(seen, args), mapped(seen, kwargs), list(old.values()), layouts)
+        for place, (key, value) in enumerate(old.items()):
+            self._values[key] = Value(
+                value.bytes, value.dtype, operation=operation, result=place, weight=value.weight, from_network=network
+            )
+        for place, (_, tensor) in enumerate(fresh, start=len(old)):
+            storage = tensor.untyped_storage()
+            self._values[storage._cdata] = Value(
+                storage.nbytes(), tensor.dtype, operation=operation, result=place, weight=keeps, from_network=network
+            )
+
+    def _answer(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """A data-dependent operation: run for real on the CPU, on values that are computed now."""
+        self.demands[name] += 1
+        if name == "_local_scalar_dense" and args[0].dtype.is_floating_point and self.value_of(args[0]).from_network:
+            return NETWORK_NUMBER
+
+        def real(leaf: Any) -> Any:
+            if isinstance(leaf, torch.Tensor):
+                return View(self.value_of(leaf), leaf).tensor()
+            return CPU if isinstance(leaf, torch.device) else leaf
+
+        with computing():
+            real_args, real_kwargs = mapped(real, args), mapped(real, kwargs)
+            try:
+                out = func(*real_args, **real_kwargs)
+            except (NotImplementedError, RuntimeError) as error:
+                raise Unanswerable(_unanswerable(name, error)) from error
+
+        def faked(leaf: Any) -> Any:
+            if not isinstance(leaf, torch.Tensor):
+                return leaf
+            fake = self._fake(
+                aten.empty_strided.default, (), (leaf.shape, leaf.stride()), {"dtype": leaf.dtype, "device": CPU}
+            )
+            self.ledger.track(fake, name)
+            self._values[fake.untyped_storage()._cdata] = known(leaf)
+            return fake
+
+        answer = mapped(faked, tuple(out)) if isinstance(out, tuple) else mapped(faked, out)
+        self.ledger.note_nodes()
+        outs = [leaf for leaf in leaves(answer) if isinstance(leaf, torch.Tensor)]
+        spec = call_spec(name, args, outs)
+        if spec is not None:
+            self.ledger.call(spec)
+        return answer
+
+
+NETWORK_NUMBER = 0.5
+"""What ``loss.item()`` says: some plausible number that costs nothing to find."""
+
+
+def _written(facts: OpFacts, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    if not facts.written:
+        return []
+    chosen = [
+        kwargs.get(place) if isinstance(place, str) else (args[place] if place < len(args) else None)
+        for place in facts.written
+    ]
+    return [leaf for leaf in leaves(chosen) if isinstance(leaf, torch.Tensor)]
+
+
+def _unanswerable(name: str, error: Exception) -> str:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return (
+        f"the job asks for a value that only running it would give: operation '{name}' cannot be computed here "
+        f"({reason}). Give the batch factory real values for what it looks at, or move that code out of the step"
+    )
