@@ -1,0 +1,61 @@
+"""oomproof forecasts the GPU memory of a training job without a GPU.
+
+    import oomproof
+
+    forecast = oomproof.check("torchvision:maskrcnn_resnet50_fpn", on="RTX 3060", batch=2)
+    forecast.outcome            # 'fits', 'at risk' or 'does not fit'
+    forecast.on_device.high     # bytes, the upper figure of what nvidia-smi will show
+
+Every public name is here and is imported when it is first used, so that ``import oomproof`` loads no framework.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from oomproof.errors import DamagedFile, InputError, JobError, OomproofError, Unanswerable
+    from oomproof.forecasting import check
+    from oomproof.memory.forecast import Forecast
+    from oomproof.memory.timeline import Timeline
+    from oomproof.sources.torch_job import TorchJob
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DamagedFile",
+    "Forecast",
+    "InputError",
+    "JobError",
+    "OomproofError",
+    "Timeline",
+    "TorchJob",
+    "Unanswerable",
+    "__version__",
+    "check",
+]
+
+_HOME = {
+    "DamagedFile": "oomproof.errors",
+    "Forecast": "oomproof.memory.forecast",
+    "InputError": "oomproof.errors",
+    "JobError": "oomproof.errors",
+    "OomproofError": "oomproof.errors",
+    "Timeline": "oomproof.memory.timeline",
+    "TorchJob": "oomproof.sources.torch_job",
+    "Unanswerable": "oomproof.errors",
+    "check": "oomproof.forecasting",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'oomproof' has no attribute {name!r}")
+    from importlib import import_module
+
+    found = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,191 @@
+"""``oomproof check``: will the job fit?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oomproof.cli.arguments import given_settings, sweep_values, writable
+from oomproof.cli.screen import at_work, show, write
+from oomproof.errors import InputError
+
+if TYPE_CHECKING:
+    from oomproof.memory.devices import Device
+    from oomproof.memory.forecast import Forecast
+    from oomproof.report.sweep import Sweep
+    from oomproof.sources.job import Job, Progress
+
+FITS, DOES_NOT_FIT = 0, 2
+
+
+def check(
+    job: Annotated[
+        str,
+        typer.Argument(
+            help="torchvision:NAME, FILE.py:FUNCTION, a saved FILE.timeline, or a PyTorch memory SNAPSHOT.pickle.",
+            show_default=False,
+        ),
+    ],
+    *,
+    on: Annotated[
+        str,
+        typer.Option(
+            "--on",
+            metavar="DEVICE",
+            help='A GPU by name ("RTX 3060", A100-80GB; see `oomproof gpus`), a size (8GiB), or `this` machine\'s GPU, '
+            "less what others hold on it.  [default: this]",
+            show_default=False,
+        ),
+    ] = "",
+    batch: Annotated[
+        str | None,
+        typer.Option("--batch", metavar="N", help="Images a step; short for --set batch=N, and wins over it."),
+    ] = None,
+    image_size: Annotated[
+        str | None,
+        typer.Option(
+            "--image-size", metavar="HxW", help="Height x width in pixels, 800x1333; for --set image_size=HxW."
+        ),
+    ] = None,
+    pairs: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any setting the job has: precision=fp16. May be repeated."),
+    ] = None,
+    sweep: Annotated[
+        str,
+        typer.Option(
+            "--sweep",
+            metavar="NAME=VALUES",
+            help="One row a value: batch=1,2,4 or batch=1..16. A range of up to 16 integers is tried whole, a longer "
+            "one by doubling (1..48: 1, 2, 4, 8, 16, 32, 48). At most 64 values.",
+            show_default=False,
+        ),
+    ] = "",
+    list_settings: Annotated[
+        bool, typer.Option("--settings", help="List the settings the job has, with defaults, and exit.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON on stdout, bytes as integers; see docs/json.md.")
+    ] = False,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", metavar="FILE.timeline", help="Keep the traced step; check it again in a second."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Will it fit? Forecast a training step's GPU memory.
+
+    No GPU is needed and no step is run: JOB is traced with fake tensors, and what it would allocate is replayed
+    through PyTorch's caching allocator. The answer opens with three lines: verdict, why, next.
+
+    Exit code 0: it fits (in a sweep: some value does). 2: it does not, or is at risk. 1: bad input or a failure.
+
+    \b
+    Examples:
+      oomproof check torchvision:maskrcnn_resnet50_fpn --batch 2 --on "RTX 3060"
+      oomproof check train_job.py:job --on 8GiB --set precision=fp16 --json
+      oomproof check torchvision:retinanet_resnet50_fpn --sweep batch=1..16 --on T4
+      oomproof check torchvision:fcos_resnet50_fpn --on T4 --save step.timeline
+      oomproof check step.timeline --on "RTX 4090"
+    """
+    given = given_settings(pairs or (), batch, image_size)
+    swept = sweep_values(sweep) if sweep else None
+    if save is not None:
+        writable(save, swept is not None)
+    if list_settings:
+        _print_settings(job, as_json)
+        return
+    device = _device(on)
+    with at_work(quiet or as_json) as say:
+        say(f"opening {job}")
+        opened = open_job(job)
+        answer = _sweep(opened, device, given, swept, say) if swept else _one(opened, device, given, save, say)
+    fits = _print(answer, opened, as_json)
+    raise typer.Exit(FITS if fits else DOES_NOT_FIT)
+
+
+def open_job(text: str) -> Job:
+    from oomproof import sources
+
+    return sources.open_job(text)
+
+
+def _device(on: str) -> Device:
+    from oomproof.memory.devices import find
+
+    if on:
+        return find(on)
+    try:
+        return find("this")
+    except InputError as error:
+        hint = 'say which GPU with --on, for example --on "RTX 3060" or --on 8GiB'
+        raise InputError(f"{str(error).rstrip('.')}; {hint}") from None
+
+
+def _one(job: Job, device: Device, given: Mapping[str, str], save: Path | None, say: Progress) -> Forecast:
+    from oomproof import forecasting
+    from oomproof.memory import timeline_file
+
+    settings = forecasting.resolve(job, given)
+    timeline = forecasting.trace(job, settings, say)
+    if save is not None:
+        timeline_file.save(timeline, save)
+    say("replaying the allocator")
+    return forecasting.forecast(timeline, device, settings)
+
+
+def _sweep(
+    job: Job, device: Device, given: Mapping[str, str], swept: tuple[str, Sequence[str]], say: Progress
+) -> Sweep:
+    from oomproof import forecasting
+    from oomproof.memory.runtime import Runtime
+    from oomproof.report.sweep import Sweep
+
+    name, values = swept
+    # Every value is checked before the first trace, which may take a minute.
+    runs = [forecasting.resolve(job, {**given, name: value}) for value in values]
+    retrace = name not in vars(Runtime())
+    rows, timeline = [], None
+    for count, settings in enumerate(runs, 1):
+        at = f"{name} {count} of {len(runs)}: "
+        if timeline is None or retrace:
+            timeline = forecasting.trace(job, settings, lambda doing, at=at: say(at + doing))
+        rows.append((settings[name], forecasting.forecast(timeline, device, settings)))
+    return Sweep(name, tuple(rows))
+
+
+def _print(answer: Forecast | Sweep, job: Job, as_json: bool) -> bool:
+    """Whether it fits (in a sweep: whether any value does)."""
+    from oomproof.forecasting import settings_of
+    from oomproof.memory.forecast import Forecast
+
+    if as_json:
+        from oomproof.report import as_json as document
+
+        write(document.text(document.forecast(answer) if isinstance(answer, Forecast) else document.sweep(answer)))
+    elif isinstance(answer, Forecast):
+        from oomproof.report import terminal
+
+        show(terminal.report(answer, settings_of(job)))
+    else:
+        from oomproof.report import sweep
+
+        show(sweep.report(answer))
+    return answer.fits if isinstance(answer, Forecast) else bool(answer.fitting)
+
+
+def _print_settings(text: str, as_json: bool) -> None:
+    from oomproof.forecasting import settings_of
+    from oomproof.report import as_json as document
+    from oomproof.report import settings as listing
+
+    with at_work(quiet=True):
+        settings = settings_of(open_job(text))
+    if as_json:
+        write(document.text(document.settings(settings)))
+    else:
+        show(listing.report(settings))

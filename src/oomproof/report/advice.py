@@ -1,0 +1,122 @@
+"""What to try next: options of ``oomproof check`` that the job really has, each with the bytes it concerns.
+
+What the training computes stays the same in the first ones (allocator, DDP buckets); precision, batch and
+image size change it, so they come after. Estimates scale what shrinks with the batch (activations, inputs,
+temporaries, workspace) in proportion and aim the upper figure at the budget; the next check is exact again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from oomproof.memory.forecast import Forecast
+from oomproof.report.sizes import GIB, gib
+from oomproof.sources.job import Setting
+
+Choices = Mapping[str, tuple[str, ...]]
+"""the job's settings by name, with the values each may take (empty: any)"""
+WORTH_SAYING = GIB // 20
+GRID = 32
+"""image sides are suggested in multiples of what detectors pad to"""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Add ``option`` to the command, for ``reason``."""
+
+    option: str
+    reason: str
+
+
+def next_steps(forecast: Forecast, settings: Sequence[Setting]) -> tuple[str, tuple[Step, ...]]:
+    """A sentence, and the options that go with it (there may be none)."""
+    names = {setting.name for setting in settings}
+    if forecast.outcome == "fits":
+        return _room(forecast, names), ()
+    choices = {setting.name: setting.choices for setting in settings}
+    tries = (_expandable, _buckets, _precision, _batch, _image_size, _optimizer)
+    steps = [step for attempt in tries if (step := attempt(forecast, choices))]
+    excess = forecast.on_device.high - forecast.budget
+    missing = gib(excess) if excess > 0 else "a little"
+    if not steps:
+        return f"save {missing} in the job itself (smaller batch, fp16, smaller images), or take a larger GPU", ()
+    return f"save {missing} to be safe; add one of these to the command:", tuple(steps)
+
+
+def _room(forecast: Forecast, names: set[str]) -> str:
+    room = f"{gib(max(0, forecast.budget - forecast.on_device.high))} stay free even at worst"
+    if "batch" in names:
+        return f"{room}; --sweep batch=1..16 finds the largest batch"
+    return f"{room}; nothing to change"
+
+
+def _expandable(forecast: Forecast, choices: Choices) -> Step | None:
+    unused = forecast.reserved.high - forecast.allocated.high
+    if "expandable_segments" not in choices or _now(forecast, "expandable_segments") or unused < WORTH_SAYING:
+        return None
+    return Step("--set expandable_segments=true", f"up to {gib(unused)} reserved, unused")
+
+
+def _buckets(forecast: Forecast, choices: Choices) -> Step | None:
+    gradients = forecast.kinds.get("gradient", 0)
+    in_use = _now(forecast, "ddp") and not _now(forecast, "gradient_as_bucket_view")
+    if "gradient_as_bucket_view" not in choices or not in_use or gradients < WORTH_SAYING:
+        return None
+    return Step("--set gradient_as_bucket_view=true", f"DDP drops its second copy, {gib(gradients)}")
+
+
+def _precision(forecast: Forecast, choices: Choices) -> Step | None:
+    activations = forecast.kinds.get("activation", 0)
+    if _now(forecast, "precision") != "fp32" or activations < WORTH_SAYING:
+        return None
+    # bf16 needs no loss scaling, but only Ampere and later compute in it.
+    wanted = ("bf16", "fp16") if forecast.device.capability >= (8, 0) else ("fp16",)
+    half = next((name for name in wanted if name in choices.get("precision", ())), "")
+    return Step(f"--set precision={half}", f"up to half of {gib(activations)} of activations") if half else None
+
+
+def _batch(forecast: Forecast, choices: Choices) -> Step | None:
+    now = _now(forecast, "batch")
+    if "batch" not in choices or not isinstance(now, int) or now < 2:
+        return None
+    fitting = max(1, min(now - 1, math.floor(now * _share_that_fits(forecast))))
+    return Step(f"--batch {fitting}", f"about {gib(_scales(forecast) // now)} an image")
+
+
+def _image_size(forecast: Forecast, choices: Choices) -> Step | None:
+    now = _now(forecast, "image_size")
+    if "image_size" not in choices:
+        return None
+    sides = [now] if isinstance(now, int) else now
+    if not isinstance(sides, tuple | list) or not all(isinstance(side, int) and side > 2 * GRID for side in sides):
+        return None
+    scale = math.sqrt(max(0.25, _share_that_fits(forecast)))
+    smaller = "x".join(str(max(GRID, math.floor(side * scale / GRID) * GRID)) for side in sides)
+    return Step(f"--image-size {smaller}", f"{gib(_scales(forecast))} grow with the pixels")
+
+
+def _optimizer(forecast: Forecast, choices: Choices) -> Step | None:
+    state = forecast.kinds.get("optimizer", 0)
+    adaptive = str(_now(forecast, "optimizer")).lower().startswith("adam")
+    if not adaptive or "sgd" not in choices.get("optimizer", ()) or state < forecast.allocated.expected // 5:
+        return None
+    return Step("--set optimizer=sgd", f"half of {gib(state)} of optimizer state")
+
+
+def _now(forecast: Forecast, name: str) -> Any:
+    return forecast.settings.get(name)
+
+
+def _scales(forecast: Forecast) -> int:
+    """Bytes at the peak that grow with images and pixels."""
+    return sum(forecast.kinds.get(kind, 0) for kind in ("activation", "input", "temporary", "workspace"))
+
+
+def _share_that_fits(forecast: Forecast) -> float:
+    """How much of what scales may stay for the upper figure to meet the budget."""
+    scales = _scales(forecast)
+    excess = forecast.on_device.high - forecast.budget
+    return min(1.0, max(0.0, 1 - excess / scales)) if scales else 1.0

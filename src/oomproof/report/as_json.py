@@ -1,0 +1,74 @@
+"""Forecasts for programs: the JSON that docs/json.md promises. Bytes are integers; names never change meaning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from oomproof.memory.devices import Device
+from oomproof.memory.forecast import Forecast, Range
+from oomproof.report.sweep import Sweep
+from oomproof.report.verdict import verdict
+from oomproof.sources.job import Setting
+
+
+def forecast(of: Forecast) -> dict[str, Any]:
+    return {
+        "verdict": verdict(of),
+        "fits": of.fits,
+        "job": of.job,
+        "settings": {name: plain(setting) for name, setting in of.settings.items()},
+        "device_name": of.device.name,
+        "budget": int(of.budget),
+        "allocated": _range(of.allocated),
+        "reserved": _range(of.reserved),
+        "device": _range(of.on_device),
+        "host": {**_range(of.host), "shm": int(of.shm)},
+        "kinds": {kind: int(nbytes) for kind, nbytes in of.kinds.items()},
+        "owners": [[owner, int(nbytes)] for owner, nbytes in of.owners],
+        "peak": {"phase": of.phase, "owner": of.owner, "op": of.op},
+        "not_counted": list(of.not_counted),
+    }
+
+
+def sweep(of: Sweep) -> dict[str, Any]:
+    rows = [{"value": plain(setting), **forecast(row)} for setting, row in of.rows]
+    return {"sweep": of.name, "rows": rows, "largest": plain(of.largest)}
+
+
+def gpus(devices: Sequence[Device]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": device.name,
+            "total": int(device.total),
+            "architecture": device.architecture,
+            "capability": list(device.capability),
+        }
+        for device in devices
+    ]
+
+
+def settings(of: Sequence[Setting]) -> list[dict[str, Any]]:
+    return [
+        {"name": one.name, "default": plain(one.default), "help": one.help, "choices": list(one.choices)} for one in of
+    ]
+
+
+def text(document: Mapping[str, Any] | Sequence[Any]) -> str:
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def plain(setting: Any) -> Any:
+    """A setting's value as JSON has it: tuples become lists, what JSON lacks becomes text."""
+    if setting is None or isinstance(setting, bool | int | float | str):
+        return setting
+    if isinstance(setting, tuple | list):
+        return [plain(part) for part in setting]
+    if isinstance(setting, Mapping):
+        return {str(name): plain(part) for name, part in setting.items()}
+    return str(setting)
+
+
+def _range(level: Range) -> dict[str, int]:
+    return {"expected": int(level.expected), "low": int(level.low), "high": int(level.high)}

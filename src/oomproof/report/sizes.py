@@ -1,0 +1,45 @@
+"""Bytes and setting values as people read them: GiB with two decimals, sizes as HEIGHTxWIDTH.
+
+>>> gib(5348 << 20)
+'5.22 GiB'
+>>> number(1 << 10)
+'<0.01'
+>>> value((800, 1333))
+'800x1333'
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+GIB = 1 << 30
+
+
+def number(nbytes: int) -> str:
+    """GiB without the unit, for columns whose heading carries it."""
+    if 0 < nbytes < GIB // 200:
+        return "<0.01"
+    return f"{nbytes / GIB:.2f}"
+
+
+def gib(nbytes: int) -> str:
+    return f"{number(nbytes)} GiB"
+
+
+def value(setting: Any) -> str:
+    """A setting's value as one would type it after ``--set NAME=``."""
+    if isinstance(setting, bool):
+        return "true" if setting else "false"
+    if isinstance(setting, tuple | list):
+        return "x".join(value(part) for part in setting)
+    return str(setting)
+
+
+def shorten(name: str, width: int) -> str:
+    """A module path cut in its middle: where it starts and where it ends tell the most."""
+    if len(name) <= width:
+        return name
+    if width < 8:
+        return name[:width]
+    tail = (width - 2) * 2 // 3
+    return f"{name[: width - 2 - tail]}..{name[-tail:]}"

@@ -1,0 +1,77 @@
+"""The same job with one setting swept: one row a value, and the largest value that fits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from oomproof.memory.forecast import Forecast
+from oomproof.report.sizes import gib, number, value
+from oomproof.report.terminal import STYLES
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Forecasts of one job on one device, a row per value of the setting ``name``."""
+
+    name: str
+    rows: tuple[tuple[Any, Forecast], ...]
+
+    @property
+    def fitting(self) -> tuple[Any, ...]:
+        return tuple(setting for setting, forecast in self.rows if forecast.fits)
+
+    @property
+    def largest(self) -> Any:
+        """The largest number or image size that fits; None where none does, or where values have no size."""
+        sized = [setting for setting in self.fitting if size(setting) is not None]
+        return max(sized, key=lambda setting: size(setting) or 0, default=None)
+
+
+def size(setting: Any) -> float | None:
+    """
+    >>> size((800, 1333)) > size((640, 640))
+    True
+    """
+    if isinstance(setting, bool):
+        return None
+    if isinstance(setting, int | float):
+        return setting
+    if isinstance(setting, tuple | list) and all(isinstance(side, int | float) for side in setting):
+        return math.prod(setting)
+    return None
+
+
+def report(sweep: Sweep) -> RenderableType:
+    first = sweep.rows[0][1]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column(sweep.name, justify="right", no_wrap=True, style="bold")
+    for heading in ("allocated", "reserved", "device", "at worst"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("outcome", no_wrap=True)
+    for setting, forecast in sweep.rows:
+        figures = (forecast.allocated.expected, forecast.reserved.expected, forecast.on_device.expected)
+        table.add_row(
+            value(setting),
+            *(number(nbytes) for nbytes in (*figures, forecast.on_device.high)),
+            Text(forecast.outcome, style=STYLES[forecast.outcome]),
+        )
+    style = STYLES["fits" if sweep.fitting else "does not fit"]
+    title = f"{first.job} on {first.device.name}, {gib(first.budget)}; figures in GiB\n"
+    return Group(Text(title), table, "", Text(conclusion(sweep), style=style))
+
+
+def conclusion(sweep: Sweep) -> str:
+    first = sweep.rows[0][1]
+    if not sweep.fitting:
+        return f"No {sweep.name} of these fits {first.device.name}."
+    if sweep.largest is None:
+        return f"{first.device.name} fits {sweep.name}: {', '.join(value(setting) for setting in sweep.fitting)}."
+    worst = next(forecast.on_device.high for setting, forecast in sweep.rows if setting == sweep.largest)
+    figures = f"{number(worst)} of {gib(first.budget)} at worst"
+    return f"The largest {sweep.name} that fits {first.device.name} is {value(sweep.largest)}: {figures}."

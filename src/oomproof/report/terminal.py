@@ -1,0 +1,121 @@
+"""One Forecast as text: verdict, why, next; then the figures, what holds them, and what is not counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from oomproof.memory.forecast import Forecast, Range
+from oomproof.report.advice import next_steps
+from oomproof.report.bars import Chart
+from oomproof.report.sizes import gib, number, value
+from oomproof.report.verdict import PLURALS, moment, verdict, why
+from oomproof.sources.job import Setting
+
+STYLES = {"fits": "bold green", "at risk": "bold yellow", "does not fit": "bold red"}
+OWNERS = 8
+
+
+def report(forecast: Forecast, settings: Sequence[Setting]) -> RenderableType:
+    """``settings`` are the ones the job has: the advice speaks only of those."""
+    return Group(
+        _opening(forecast, settings),
+        *_section("Memory, GiB", _levels(forecast)),
+        *_section("On the device at the peak, GiB", Chart(_kinds(forecast), forecast.on_device.expected)),
+        *_section("Modules that hold the most at the peak, GiB", Chart(_owners(forecast), forecast.allocated.expected)),
+        *_section("Most in each phase, GiB", Chart(list(forecast.phases.items()), forecast.allocated.expected)),
+        *_section("Not counted", _list(forecast.not_counted)),
+    )
+
+
+def _opening(forecast: Forecast, settings: Sequence[Setting]) -> RenderableType:
+    sentence, steps = next_steps(forecast, settings)
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row("Verdict", Text(verdict(forecast), style=STYLES[forecast.outcome]))
+    grid.add_row("Why", why(forecast))
+    grid.add_row("Next", sentence)
+    for step in steps:
+        grid.add_row("", Text.assemble((step.option, "bold cyan"), "  ", step.reason))
+    grid.add_row()
+    grid.add_row("Job", Text.assemble(forecast.job, *_given(forecast.settings, settings)))
+    grid.add_row("Device", _device(forecast))
+    grid.add_row("Peak", moment(forecast.phase, forecast.owner, forecast.op))
+    if shortage := forecast.shortage or forecast.shortage_at_worst:
+        place = moment(shortage.phase, shortage.owner, shortage.op)
+        grid.add_row("Runs out", f"{place}, asking for {gib(shortage.requested)}")
+    return grid
+
+
+def _given(values: Mapping[str, object], settings: Sequence[Setting]) -> Iterator[str]:
+    """The settings worth a reader's time: the job's own, and the others where they are not as usual."""
+    from oomproof.memory.runtime import Runtime
+
+    usual = vars(Runtime())
+    shown = [name for name in values if name not in usual or values[name] != usual[name]]
+    if shown:
+        yield "\n" + ", ".join(f"{name} {value(values[name])}" for name in shown)
+
+
+def _device(forecast: Forecast) -> str:
+    device = forecast.device
+    facts = [gib(device.total)]
+    if device.architecture:
+        facts.append(device.architecture.capitalize())
+    if any(device.capability):
+        facts.append("compute capability {}.{}".format(*device.capability))
+    if device.held:
+        by = f" by {', '.join(device.held_by)}" if device.held_by else ""
+        facts.append(f"{gib(device.held)} of it held now{by}")
+    return f"{device.name}: {', '.join(facts)}"
+
+
+def _levels(forecast: Forecast) -> RenderableType:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("", no_wrap=True)
+    for heading in ("expected", "low", "high"):
+        table.add_column(heading, justify="right", no_wrap=True, min_width=6)
+    table.add_column("as read by", style="dim", overflow="fold")
+    _level(table, "allocated", forecast.allocated, "max_memory_allocated")
+    _level(table, "reserved", forecast.reserved, "max_memory_reserved")
+    _level(table, "device", forecast.on_device, "nvidia-smi", "bold")
+    _level(table, "host RAM", forecast.host, "RSS, with workers")
+    table.add_row("/dev/shm", number(forecast.shm), "", "", "df /dev/shm")
+    return table
+
+
+def _level(table: Table, name: str, level: Range, caption: str, style: str = "") -> None:
+    figures = (number(level.expected), number(level.low), number(level.high))
+    table.add_row(name, *figures, caption, style=style)
+
+
+def _kinds(forecast: Forecast) -> list[tuple[str, int]]:
+    """Everything nvidia-smi shows: live blocks by kind, what the allocator holds beyond them, the context."""
+    unused = forecast.reserved.expected - forecast.allocated.expected
+    kinds = [(PLURALS.get(kind, kind), nbytes) for kind, nbytes in forecast.kinds.items()]
+    return [*kinds, ("reserved, unused", max(0, unused)), ("context", forecast.context)]
+
+
+def _owners(forecast: Forecast) -> list[tuple[str, int]]:
+    shown = [(name or "(no module)", nbytes) for name, nbytes in forecast.owners[:OWNERS]]
+    rest = forecast.allocated.expected - sum(nbytes for _, nbytes in shown)
+    return [*shown, ("all others", rest)] if shown and rest > 0 else shown
+
+
+def _list(items: Sequence[str]) -> RenderableType:
+    grid = Table.grid(padding=(0, 1))
+    for item in items:
+        grid.add_row("-", item)
+    return grid if items else ""
+
+
+def _section(title: str, body: RenderableType) -> Iterator[RenderableType]:
+    """A heading with an indented body; nothing at all where the body is empty."""
+    if body and not (isinstance(body, Chart) and not body.rows):
+        yield Text(f"\n{title}", style="bold")
+        yield Padding(body, (0, 0, 0, 2))

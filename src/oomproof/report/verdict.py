@@ -1,0 +1,63 @@
+"""The first two lines of every answer: what happens on the device, and why."""
+
+from __future__ import annotations
+
+from oomproof.memory.forecast import Forecast
+from oomproof.report.sizes import gib, number
+
+PLURALS = {
+    "parameter": "parameters",
+    "buffer": "buffers",
+    "gradient": "gradients",
+    "optimizer": "optimizer state",
+    "activation": "activations",
+    "input": "inputs",
+    "temporary": "temporaries",
+    "workspace": "workspace",
+}
+
+
+def verdict(forecast: Forecast) -> str:
+    """One line that can stand alone, as in a log or a JSON field."""
+    name, used, budget = forecast.device.name, forecast.on_device, gib(forecast.budget)
+    worst = f"(at worst {number(used.high)})"
+    if forecast.outcome == "fits":
+        return f"fits {name}: {number(used.expected)} of {budget} {worst}"
+    if forecast.outcome == "at risk":
+        return f"at risk on {name}: {number(used.expected)} of {budget} expected, {number(used.high)} at worst"
+    return f"does not fit {name}: needs {gib(used.expected)} {worst}, has {number(forecast.budget)}"
+
+
+def why(forecast: Forecast) -> str:
+    """The decisive numbers in a sentence or two."""
+    sentences = []
+    shortage = forecast.shortage or forecast.shortage_at_worst
+    if shortage is not None:
+        when = "memory runs out" if forecast.shortage else "at the upper figures memory runs out"
+        place = moment(shortage.phase, shortage.owner, shortage.op)
+        sentences.append(f"{when} {place}, which asks for {gib(shortage.requested)}")
+    elif forecast.on_device.high > forecast.budget:
+        sentences.append("at worst the allocator has to give cached blocks back before it fits")
+    peak = moment(forecast.phase, forecast.owner, forecast.op)
+    if shortage is not None and peak == moment(shortage.phase, shortage.owner, shortage.op):
+        peak = "there too"
+    sentences.append(f"the peak is {peak}{_most(forecast)}")
+    return "; ".join(sentences)
+
+
+def moment(phase: str, owner: str, op: str) -> str:
+    """``in backward of rpn.head (convolution_backward)``"""
+    text = f"in {phase}" if phase else "in the step"
+    if owner:
+        text += f" of {owner}"
+    return f"{text} ({op})" if op else text
+
+
+def _most(forecast: Forecast) -> str:
+    """What holds the most at the peak."""
+    if not any(forecast.kinds.values()):
+        return ""
+    kind = max(forecast.kinds, key=lambda name: forecast.kinds[name])
+    verb = "holds" if kind in ("optimizer", "workspace") else "hold"
+    share = f"{number(forecast.kinds[kind])} of {gib(forecast.allocated.expected)}"
+    return f", where {PLURALS.get(kind, kind)} {verb} {share} allocated"
