@@ -25,6 +25,7 @@ def check(
     job: Annotated[
         str,
         typer.Argument(
+            metavar="JOB",
             help="torchvision:NAME, FILE.py:FUNCTION, a saved FILE.timeline, or a PyTorch memory SNAPSHOT.pickle.",
             show_default=False,
         ),

@@ -43,7 +43,7 @@ def next_steps(forecast: Forecast, settings: Sequence[Setting]) -> tuple[str, tu
     missing = gib(excess) if excess > 0 else "a little"
     if not steps:
         return f"save {missing} in the job itself (smaller batch, fp16, smaller images), or take a larger GPU", ()
-    return f"save {missing} to be safe; add one of these to the command:", tuple(steps)
+    return f"save {missing} to be safe; these help, added to the command:", tuple(steps)
 
 
 def _room(forecast: Forecast, names: set[str]) -> str:

@@ -48,7 +48,7 @@ def _opening(forecast: Forecast, settings: Sequence[Setting]) -> RenderableType:
     grid.add_row("Peak", moment(forecast.phase, forecast.owner, forecast.op))
     if shortage := forecast.shortage or forecast.shortage_at_worst:
         place = moment(shortage.phase, shortage.owner, shortage.op)
-        grid.add_row("Runs out", f"{place}, asking for {gib(shortage.requested)}")
+        grid.add_row("OOM at", f"{place}, asking for {gib(shortage.requested)}")
     return grid
 
 

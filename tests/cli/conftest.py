@@ -1,0 +1,53 @@
+"""The command line in this process, on a saved step: quick, and without a framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from oomproof.cli import main
+from oomproof.memory.timeline import Builder
+
+MIB = 1 << 20
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*arguments: str) -> Ran:
+        capsys.readouterr()
+        code = main(arguments)
+        return Ran(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def step(tmp_path: Path) -> str:
+    """A saved step with 2 GiB of activations."""
+    from oomproof.memory import timeline_file
+
+    builder = Builder()
+    builder.allocate(100 * MIB, kind="parameter", owner="body.conv", op="parameter")
+    builder.enter("forward")
+    kept = [builder.allocate(512 * MIB, kind="activation", owner="body.conv", op="convolution") for _ in range(4)]
+    builder.enter("backward")
+    builder.allocate(100 * MIB, kind="gradient", owner="body.conv", op="convolution_backward")
+    for block in reversed(kept):
+        builder.free(block)
+    path = tmp_path / "step.timeline"
+    timeline_file.save(builder.build({"job": "hand-made", "settings": {}}), path)
+    return str(path)

@@ -1,0 +1,83 @@
+"""What only a process of its own can show: imports, exit codes, closed pipes, interrupts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+FRAMEWORKS = ("torch", "torchvision", "tensorflow", "keras")
+
+
+def oomproof(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "oomproof", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["--version"], ["gpus"]])
+def test_imports_no_framework(arguments: list[str]) -> None:
+    code = (
+        f"import sys; from oomproof.cli import main; code = main({arguments!r}); "
+        f"print([name for name in {FRAMEWORKS!r} if name in sys.modules], file=sys.stderr); sys.exit(code)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr.strip()) == (0, "[]")
+    assert ran.stdout
+
+
+def test_help_shows_examples_and_every_command() -> None:
+    text = oomproof("--help").stdout
+    assert "oomproof check torchvision:" in text
+    assert all(f"\n  {command} " in text for command in ("check", "gpus"))
+    assert oomproof().stdout == text
+
+
+def test_exit_codes(step: str) -> None:
+    assert oomproof("check", step, "--on", "8GiB").returncode == 0
+    assert oomproof("check", step, "--on", "2GiB").returncode == 2
+    assert oomproof("check", "no-such.timeline", "--on", "2GiB").returncode == 1
+
+
+def test_narrow_plain_and_ascii(step: str) -> None:
+    text = oomproof("check", step, "--on", "8GiB", COLUMNS="60", NO_COLOR="1", PYTHONIOENCODING="ascii").stdout
+    assert text.isascii()
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 60
+    assert not any(line != line.rstrip() for line in text.splitlines())
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_reader_who_leaves_is_no_failure(step: str, form: list[str]) -> None:
+    gone, pipe = os.pipe()
+    os.close(gone)
+    try:
+        command = [sys.executable, "-m", "oomproof", "check", step, "--on", "2GiB", "-q", *form]
+        ran = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(pipe)
+    assert (ran.returncode, ran.stderr) == (2, "")
+
+
+def test_interrupt_leaves_one_line_and_no_file(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import pathlib, time\npathlib.Path('started').touch()\ntime.sleep(60)\n\ndef job():\n    return None\n"
+    )
+    command = [sys.executable, "-m", "oomproof", "check", "train.py:job", "--on", "8GiB", "--save", "a.timeline", "-q"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "started").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "oomproof: interrupted\n")
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["started", "train.py"]

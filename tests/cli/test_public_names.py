@@ -1,0 +1,38 @@
+"""``import oomproof``: the names people may rely on, and nothing loaded before it is used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import oomproof
+
+
+def test_public_names() -> None:
+    assert oomproof.__all__ == [
+        "DamagedFile",
+        "Forecast",
+        "InputError",
+        "JobError",
+        "OomproofError",
+        "Timeline",
+        "TorchJob",
+        "Unanswerable",
+        "__version__",
+        "check",
+    ]
+    for name in oomproof.__all__:
+        assert getattr(oomproof, name) is not None
+    assert not hasattr(oomproof, "no_such_name")
+
+
+def test_version_is_the_packages() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert oomproof.__version__ == project["version"]
+
+
+def test_import_loads_neither_numpy_nor_a_framework() -> None:
+    code = "import sys, oomproof; print([name for name in ('numpy', 'torch', 'rich', 'typer') if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

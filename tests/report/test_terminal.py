@@ -1,0 +1,93 @@
+"""The text report: three lines first, no line wider than the terminal, plain where colour or blocks are not wanted."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console, RenderableType
+
+from oomproof.memory.devices import Device
+from oomproof.memory.forecast import Forecast
+from oomproof.report import terminal
+from oomproof.sources.job import Setting
+
+
+def drawn(report: RenderableType, width: int = 80, encoding: str = "utf-8", color: str | None = None) -> str:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding)
+    Console(file=file, width=width, highlight=False, force_terminal=bool(color), no_color=not color).print(report)
+    file.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def test_opens_with_verdict_why_next(fits: Forecast, settings: tuple[Setting, ...]) -> None:
+    lines = drawn(terminal.report(fits, settings), 160).splitlines()
+    assert lines[0].rstrip() == "Verdict  fits RTX 3060 12GB: 5.84 of 11.76 GiB (at worst 6.10)"
+    assert lines[1].startswith(
+        "Why      the peak is in backward of rpn.head.conv.0.0 (convolution_backward), where activ"
+    )
+    assert lines[2].rstrip() == "Next     5.66 GiB stay free even at worst; --sweep batch=1..16 finds the largest batch"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("case", ["fits", "at_risk", "does_not_fit"])
+def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(
+    width: int, case: str, settings: tuple[Setting, ...], request: pytest.FixtureRequest
+) -> None:
+    text = drawn(terminal.report(request.getfixturevalue(case), settings), width)
+    assert max(len(line) for line in text.splitlines()) <= width
+    for word in (
+        "max_memory_allocated",
+        "max_memory_reserved",
+        "nvidia-smi",
+        "(convolution_backward)",
+        "backbone.body.layer2",
+        "optimizer state",
+        "Not counted",
+    ):
+        assert word in text
+
+
+def test_says_where_memory_runs_out_and_what_to_try(does_not_fit: Forecast, settings: tuple[Setting, ...]) -> None:
+    text = drawn(terminal.report(does_not_fit, settings), 120)
+    assert "does not fit 4GiB: needs 5.84 GiB (at worst 6.10), has 4.00" in text
+    assert "OOM at   in backward of rpn.head.conv.0.0 (convolution_backward), asking for 1.14 GiB" in text
+    assert "--set precision=bf16  up to half of 3.12 GiB of activations" in text
+    assert "--batch 1" in text
+
+
+def test_bars_fall_back_to_ascii(fits: Forecast, settings: tuple[Setting, ...]) -> None:
+    text = drawn(terminal.report(fits, settings), encoding="ascii")
+    assert "###" in text
+    assert "?" not in text
+
+
+def test_colour_only_on_request(fits: Forecast, settings: tuple[Setting, ...]) -> None:
+    assert "\x1b[" not in drawn(terminal.report(fits, settings))
+    assert "\x1b[" in drawn(terminal.report(fits, settings), color="yes")
+
+
+def test_names_what_others_hold(fits: Forecast, settings: tuple[Setting, ...]) -> None:
+    device = Device("RTX 3060 12GB", 12 << 30, held=3 << 30, held_by=("Xorg", "chrome"))
+    text = drawn(terminal.report(replace(fits, device=device), settings), 120)
+    assert "5.84 of 9.00 GiB" in text
+    assert "3.00 GiB of it held now by Xorg, chrome" in text
+
+
+def test_an_empty_step_still_has_a_report(fits: Forecast) -> None:
+    empty = replace(fits, kinds={}, owners=(), phases={}, not_counted=(), phase="", owner="", op="", settings={})
+    text = drawn(terminal.report(empty, ()))
+    assert "the peak is in the step" in text
+    assert "Not counted" not in text
+    assert "Modules that hold" not in text
+
+
+def test_markup_in_names_is_text(fits: Forecast, settings: tuple[Setting, ...]) -> None:
+    file = io.StringIO()
+    odd = replace(fits, owners=(("blocks[0].[red]conv", 5 << 20),), job="[bold]x[/]", not_counted=("[a] list",))
+    Console(file=file, width=80, highlight=False, markup=False).print(terminal.report(odd, settings))
+    assert "blocks[0].[red]conv" in file.getvalue()
+    assert "[bold]x[/]" in file.getvalue()
+    assert "[a] list" in file.getvalue()
