@@ -68,6 +68,15 @@ def test_a_reader_who_leaves_is_no_failure(step: str, form: list[str]) -> None:
     assert (ran.returncode, ran.stderr) == (2, "")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full, Linux only")
+def test_a_full_disk_is_one_line(step: str) -> None:
+    command = [sys.executable, "-m", "oomproof", "check", step, "--on", "8GiB", "--json"]
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ran.returncode, ran.stderr.count("\n")) == (1, 1)
+    assert "cannot write the report" in ran.stderr
+
+
 def test_interrupt_leaves_one_line_and_no_file(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         "import pathlib, time\npathlib.Path('started').touch()\ntime.sleep(60)\n\ndef job():\n    return None\n"

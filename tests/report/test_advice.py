@@ -33,7 +33,7 @@ def test_only_settings_the_job_has(does_not_fit: Forecast, settings: tuple[Setti
     assert options(does_not_fit, batch_alone) == ["--batch 1"]
     sentence, steps = next_steps(does_not_fit, ())
     assert not steps
-    assert "2.10 GiB" in sentence
+    assert sentence == "save 2.10 GiB to be safe: make the job smaller (batch, fp16, image size)"
 
 
 def test_batch_is_as_large_as_should_fit(does_not_fit: Forecast, settings: tuple[Setting, ...]) -> None:

@@ -40,4 +40,4 @@ def test_values_without_a_size(fits: Forecast, does_not_fit: Forecast) -> None:
 
 
 def test_none_fits(does_not_fit: Forecast) -> None:
-    assert conclusion(Sweep("batch", ((1, does_not_fit),))) == "No batch of these fits 4GiB."
+    assert conclusion(Sweep("batch", ((1, does_not_fit),))) == "None of these values of batch fits 4GiB."

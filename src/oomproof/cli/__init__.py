@@ -26,6 +26,7 @@ UsageError: Any = typer.BadParameter.__bases__[0]
 app = typer.Typer(
     name="oomproof",
     add_completion=False,
+    pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING
 
+from oomproof.errors import OomproofError
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -29,6 +31,8 @@ def show(report: RenderableType) -> None:
 
 def write(text: str) -> None:
     """Text on stdout; a reader who has gone (``| head -1``) is no failure of ours."""
+    if sys.stdout is None:
+        raise OomproofError("cannot write the report: stdout is closed")
     encoding = sys.stdout.encoding or "utf-8"
     try:
         sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
@@ -36,6 +40,9 @@ def write(text: str) -> None:
     except BrokenPipeError:
         # Python flushes stdout once more at exit, so the descriptor has to lead somewhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OomproofError(f"cannot write the report: {error.strerror}") from error
 
 
 def complain(message: str) -> None:

@@ -41,9 +41,11 @@ def next_steps(forecast: Forecast, settings: Sequence[Setting]) -> tuple[str, tu
     steps = [step for attempt in tries if (step := attempt(forecast, choices))]
     excess = forecast.on_device.high - forecast.budget
     missing = gib(excess) if excess > 0 else "a little"
+    # A saved step can be replayed under other rules, but not made smaller.
+    inside = "" if names & {"batch", "image_size", "precision"} else "make the job smaller (batch, fp16, image size)"
     if not steps:
-        return f"save {missing} in the job itself (smaller batch, fp16, smaller images), or take a larger GPU", ()
-    return f"save {missing} to be safe; these help, added to the command:", tuple(steps)
+        return f"save {missing} to be safe: {inside or 'a larger GPU is what is left'}", ()
+    return f"save {missing} to be safe; {inside + '; ' if inside else ''}these options help:", tuple(steps)
 
 
 def _room(forecast: Forecast, names: set[str]) -> str:

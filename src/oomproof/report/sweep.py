@@ -69,7 +69,7 @@ def report(sweep: Sweep) -> RenderableType:
 def conclusion(sweep: Sweep) -> str:
     first = sweep.rows[0][1]
     if not sweep.fitting:
-        return f"No {sweep.name} of these fits {first.device.name}."
+        return f"None of these values of {sweep.name} fits {first.device.name}."
     if sweep.largest is None:
         return f"{first.device.name} fits {sweep.name}: {', '.join(value(setting) for setting in sweep.fitting)}."
     worst = next(forecast.on_device.high for setting, forecast in sweep.rows if setting == sweep.largest)
