@@ -43,11 +43,11 @@ def test_impossible_device_sizes(refused: Refused, step: str, size: str) -> None
 def test_no_gpu_here_asks_for_on(refused: Refused, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from oomproof.errors import InputError
 
-    def find(_: str) -> None:
-        raise InputError("no NVIDIA driver on this machine.")
+    def gpus() -> None:
+        raise InputError("no NVIDIA driver answers")
 
-    monkeypatch.setattr("oomproof.memory.devices.find", find)
-    assert "say which GPU with --on" in refused("check", step)
+    monkeypatch.setattr("oomproof.memory.this_machine.gpus", gpus)
+    assert refused("check", step) == "oomproof: --on was not given, and no NVIDIA driver answers\n"
 
 
 def test_missing_file(refused: Refused, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ def test_json_schema(run: Run) -> None:
         assert {name: type(value) for name, value in row.items()} == {
             "name": str,
             "total": int,
+            "estimated": bool,
             "architecture": str,
             "capability": list,
         }

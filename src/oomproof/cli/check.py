@@ -123,8 +123,7 @@ def _device(on: str) -> Device:
     try:
         return find("this")
     except InputError as error:
-        hint = 'say which GPU with --on, for example --on "RTX 3060" or --on 8GiB'
-        raise InputError(f"{str(error).rstrip('.')}; {hint}") from None
+        raise InputError(f"--on was not given, and {error}") from None
 
 
 def _one(job: Job, device: Device, given: Mapping[str, str], save: Path | None, say: Progress) -> Forecast:

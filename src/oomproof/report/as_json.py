@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oomproof.memory.devices import Device
+from oomproof.memory.devices import Device, estimated
 from oomproof.memory.forecast import Forecast, Range
 from oomproof.report.sweep import Sweep
 from oomproof.report.verdict import verdict
@@ -42,6 +42,7 @@ def gpus(devices: Sequence[Device]) -> list[dict[str, Any]]:
         {
             "name": device.name,
             "total": int(device.total),
+            "estimated": estimated(device),
             "architecture": device.architecture,
             "capability": list(device.capability),
         }

@@ -1,13 +1,14 @@
-"""The GPUs oomproof knows, as a table. A figure it does not know stays empty."""
+"""The GPUs oomproof knows, as a table. A figure it does not know stays empty, one it has estimated says so."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
-from oomproof.memory.devices import Device
+from oomproof.memory.devices import Device, estimated
 from oomproof.report.sizes import number
 
 
@@ -19,5 +20,7 @@ def report(devices: Sequence[Device]) -> RenderableType:
     table.add_column("capability", justify="right", no_wrap=True)
     for device in devices:
         capability = "{}.{}".format(*device.capability) if any(device.capability) else ""
-        table.add_row(device.name, number(device.total), device.architecture.capitalize(), capability)
-    return table
+        about = "~" if estimated(device) else ""
+        table.add_row(device.name, about + number(device.total), device.architecture.capitalize(), capability)
+    note = Text("~ estimated from the GPU's family; the others are figures that CUDA was seen to report", style="dim")
+    return Group(table, "", note) if any(map(estimated, devices)) else table
