@@ -35,9 +35,9 @@ class Ledger:
 
     # -- where we are ------------------------------------------------------------------------------------------
 
-    def name_modules(self, model: torch.nn.Module, prefix: str = "") -> None:
+    def name_modules(self, model: torch.nn.Module, whole: str | None = None) -> None:
         for path, module in model.named_modules():
-            self._names[module] = (f"{prefix}.{path}" if path else prefix) if prefix else path or type(module).__name__
+            self._names[module] = whole or path or type(module).__name__
 
     def module_name(self, module: torch.nn.Module) -> str:
         """A module's path; one that is made on the way is named by its class under the module that runs it."""
@@ -120,9 +120,11 @@ class Ledger:
         if owner is not None:
             self.builder.set_owner(block, owner)
 
-    def mark_model(self, model: torch.nn.Module) -> None:
+    def mark_model(self, model: torch.nn.Module, owner: str | None = None) -> None:
+        """Parameters and buffers, each under its module's path (or all under ``owner``)."""
+        whole = owner
         for path, module in model.named_modules():
-            owner = path or type(module).__name__
+            owner = whole or path or type(module).__name__
             for parameter in module._parameters.values():
                 if parameter is not None:
                     self.mark(parameter, "parameter", owner)

@@ -15,6 +15,8 @@ from unittest.mock import patch
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules import module as modules
+from torch.optim import optimizer as optimizers
+from torch.utils import _foreach_utils as foreach
 
 from oomproof.trace.torch.values import CPU, computing, mapped
 
@@ -33,13 +35,17 @@ def stand_ins(tracer: Tracer) -> Iterator[None]:
                 stack.enter_context(patch.object(torch.nn.init, name, _without_values(function)))
         stack.enter_context(patch.object(torch.amp.autocast, "__init__", _on_cpu(torch.amp.autocast.__init__)))
         stack.enter_context(patch.object(torch.amp.GradScaler, "__init__", _on_cpu(torch.amp.GradScaler.__init__)))
+        for module in (optimizers, foreach):
+            known = [*module._foreach_supported_types, FakeTensor]  # list-at-once updates refuse unknown tensor types
+            stack.enter_context(patch.object(module, "_foreach_supported_types", known))
         _follow_modules(stack, tracer)
         _follow_optimizers(stack, tracer)
         yield
 
 
 def _fake_methods(tracer: Tracer) -> dict[str, Callable[..., Any]]:
-    """``numpy``, ``tolist`` and ``__array__`` read memory without an operation; ``cuda`` and ``to`` may want a GPU."""
+    """``numpy``, ``tolist`` and ``__array__`` read memory without an operation; ``cuda`` and ``to`` may want a GPU;
+    ``__deepcopy__`` sets a CPU storage on what is a meta tensor inside."""
 
     def numpy(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         real = tracer.compute(self)
@@ -64,7 +70,20 @@ def _fake_methods(tracer: Tracer) -> dict[str, Callable[..., Any]]:
         here = mapped(_here, args)
         return to_anywhere(self, *here, **{key: _here(value) for key, value in kwargs.items()})
 
-    return {"numpy": numpy, "tolist": tolist, "__array__": array, "cuda": cuda, "to": to}
+    def deepcopy(self: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+        if id(self) not in memo:
+            with torch.no_grad():
+                copy: torch.Tensor = self.detach().clone().requires_grad_(self.requires_grad)
+            memo[id(self)] = torch.nn.Parameter(copy, self.requires_grad) if _is_parameter(self) else copy
+        return memo[id(self)]  # type: ignore[no-any-return]
+
+    return {
+        "numpy": numpy, "tolist": tolist, "__array__": array, "cuda": cuda, "to": to, "__deepcopy__": deepcopy,
+    }  # fmt: skip
+
+
+def _is_parameter(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, torch.nn.Parameter)
 
 
 def _here(argument: Any) -> Any:
@@ -79,19 +98,12 @@ def _here(argument: Any) -> Any:
 def _on_cpu(init: Callable[..., None]) -> Callable[..., None]:
     """torch.autocast("cuda") and GradScaler("cuda") switch themselves off where there is no GPU."""
 
-    def patched(self: Any, *args: Any, **kwargs: Any) -> None:
-        init(self, *mapped(_on_this, args), **{key: _on_this(value) for key, value in kwargs.items()})
+    def on_cpu(self: Any, *args: Any, **kwargs: Any) -> None:
+        name = next(name for name in ("device_type", "device") if name in inspect.signature(init).parameters)
+        kwargs.pop(name, None)
+        init(self, "cpu", *args[1:], **kwargs)
 
-    def _on_this(argument: Any) -> Any:
-        return "cpu" if argument == "cuda" else argument
-
-    if init is torch.amp.GradScaler.__init__:
-
-        def patched_scaler(self: Any, device: str = "cuda", *args: Any, **kwargs: Any) -> None:
-            init(self, "cpu" if device == "cuda" else device, *args, **kwargs)
-
-        return patched_scaler
-    return patched
+    return on_cpu
 
 
 def _apply(self: torch.nn.Module, fn: Callable[[Any], Any], recurse: bool = True, memo: Any = None) -> torch.nn.Module:
@@ -141,8 +153,6 @@ def _follow_modules(stack: ExitStack, tracer: Tracer) -> None:
 
 
 def _follow_optimizers(stack: ExitStack, tracer: Tracer) -> None:
-    from torch.optim import optimizer as optimizers
-
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         tracer.ledger.optimizer_runs(True)
 

@@ -181,10 +181,15 @@ class Tracer(FakeTensorMode):
         key = tensor.untyped_storage()._cdata
         value = self._values.get(key)
         if value is None:
-            weight = isinstance(tensor, torch.nn.Parameter)
-            value = Value(tensor.untyped_storage().nbytes(), tensor.dtype, weight=weight, from_network=not weight)
+            value = Value(tensor.untyped_storage().nbytes(), tensor.dtype, from_network=True)
             self._values[key] = value
         return value
+
+    def know_weights(self, model: torch.nn.Module) -> None:
+        """What costly operations make of these is a network output; whatever filled them is forgotten."""
+        for parameter in model.parameters():
+            storage = parameter.untyped_storage()
+            self._values[storage._cdata] = Value(storage.nbytes(), parameter.dtype, weight=True)
 
     def compute(self, tensor: torch.Tensor) -> torch.Tensor:
         """A real CPU tensor with the content of a fake one."""

@@ -1,0 +1,172 @@
+"""A job's steady training step as a Timeline.
+
+The step to forecast is the second: optimizer state exists, and the gradients of the step before are alive until the
+loop drops them. The tracer does not run a first step for that. It lays out gradients, lets the optimizer make its
+state from them, and traces one step; the first one is put in front afterwards (memory/first_step.py).
+A job with a step of its own is simply run twice.
+"""
+
+from __future__ import annotations
+
+import gc
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from oomproof.errors import JobError, OomproofError
+from oomproof.memory.first_step import with_first_step
+from oomproof.memory.timeline import Timeline
+from oomproof.trace.torch.dialect import Dialect, speaking
+from oomproof.trace.torch.ledger import Ledger
+from oomproof.trace.torch.loop import Loop, Pieces, Training
+from oomproof.trace.torch.samplers import filled_samplers
+from oomproof.trace.torch.tracer import Tracer
+
+_SHOWN_MICRO_BATCHES = 2
+"""Of an accumulated step two micro-batches are traced: one that makes the gradients and one that adds to them."""
+
+
+def trace_step(
+    pieces: Pieces,
+    training: Training,
+    *,
+    dialect: Dialect = "cuda",
+    about: dict[str, Any] | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Timeline:
+    with speaking(dialect), Tracer() as tracer, _steady_lifetimes(), _blaming_user_code():
+        ledger = tracer.ledger
+        progress("building the model")
+        loop = Loop(pieces, training)
+        _adopt_model(tracer, loop.model)
+        tracer.know_weights(loop.model)
+        ledger.name_modules(loop.model)
+        ledger.mark_model(loop.model)
+        progress("making a batch")
+        loop.load()
+        loop.batch = _adopted(tracer, loop.batch)
+        if loop.average is not None:
+            ledger.name_modules(loop.average, "(ema)")
+            ledger.mark_model(loop.average, "(ema)")
+        gc.collect()
+        with filled_samplers(loop.model):
+            if pieces.step is None:
+                primed_at, primed = _prime(ledger, loop)
+                progress("tracing the step")
+                ledger.start_step()
+                loop.step(min(training.accumulate, _SHOWN_MICRO_BATCHES))
+                _mark_results(ledger, loop)
+                _erase_unused(ledger, loop, primed)
+            else:
+                primed_at = None
+                for text in ("tracing the first step", "tracing the second step"):
+                    progress(text)
+                    ledger.start_step()
+                    loop.step()
+                    _mark_results(ledger, loop)
+        described = {
+            "framework": f"torch {torch.__version__}",
+            "dialect": dialect,
+            "values_asked": dict(tracer.demands),
+            **(about or {}),
+        }
+        timeline = ledger.build(described)
+    return timeline if primed_at is None else with_first_step(timeline, primed_at)
+
+
+def _prime(ledger: Ledger, loop: Loop) -> tuple[int, dict[torch.Tensor, list[int]]]:
+    """Gradients and optimizer state as a step before would have left them; which blocks belong to which parameter."""
+    primed_at = ledger.builder.ticks
+    parameters = [p for group in loop.optimizer.param_groups for p in group["params"]]
+    for parameter in parameters:
+        parameter.grad = torch.empty_like(parameter)
+    _mark_results(ledger, loop)
+    loop.optimizer.step()
+    _mark_results(ledger, loop)
+    gc.collect()
+    blocks = {parameter: [ledger.track(parameter.grad, "gradient")] for parameter in parameters}
+    for parameter, state in loop.optimizer.state.items():
+        blocks[parameter] += [ledger.track(t, "state") for t in state.values() if isinstance(t, torch.Tensor)]
+    return primed_at, blocks
+
+
+def _mark_results(ledger: Ledger, loop: Loop) -> None:
+    owners = {
+        id(parameter): path or type(module).__name__
+        for path, module in loop.model.named_modules()
+        for parameter in module._parameters.values()
+        if parameter is not None
+    }
+    ledger.mark_gradients(loop.model)
+    ledger.mark_state(loop.optimizer, owners)
+
+
+def _erase_unused(ledger: Ledger, loop: Loop, primed: dict[torch.Tensor, list[int]]) -> None:
+    """A parameter that takes no part in the loss has neither gradient nor state."""
+    if loop.training.zero_grad != "keep":
+        for parameter, blocks in primed.items():
+            if parameter.grad is None:
+                ledger.erase(blocks)
+
+
+def _adopt_model(tracer: Tracer, model: torch.nn.Module) -> None:
+    """Weights that came from a file or from NumPy are real; the step must see fake ones."""
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and not isinstance(parameter, FakeTensor):
+                module._parameters[name] = torch.nn.Parameter(tracer.adopt(parameter.detach()), parameter.requires_grad)
+        for name, buffer in module._buffers.items():
+            if buffer is not None and not isinstance(buffer, FakeTensor):
+                module._buffers[name] = tracer.adopt(buffer)
+
+
+def _adopted(tracer: Tracer, batch: Any) -> Any:
+    """The batch with real tensors made fake; their values are kept."""
+    if isinstance(batch, torch.Tensor):
+        return batch if isinstance(batch, FakeTensor) else tracer.adopt(batch)
+    if isinstance(batch, dict):
+        return {key: _adopted(tracer, part) for key, part in batch.items()}
+    if isinstance(batch, (list, tuple)) and not hasattr(batch, "_fields"):
+        return type(batch)(_adopted(tracer, part) for part in batch)
+    return batch
+
+
+@contextmanager
+def _steady_lifetimes() -> Iterator[None]:
+    """Cyclic garbage stays until the end, as it may in a real step; a collection in the middle would be luck."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@contextmanager
+def _blaming_user_code() -> Iterator[None]:
+    """An exception out of the user's code becomes a JobError that shows their line."""
+    try:
+        yield
+    except OomproofError:
+        raise
+    except Exception as error:
+        line = _user_line(error)
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        what = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+        raise JobError(f"the job raised {what}{f' at {line}' if line else ''}") from error
+
+
+def _user_line(error: BaseException) -> str:
+    """The innermost line of the traceback that belongs to neither oomproof nor a library."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inner = [
+        frame for frame in frames
+        if "site-packages" not in frame.filename and "/oomproof/" not in frame.filename.replace("\\", "/")
+    ]  # fmt: skip
+    shown = (inner or frames)[-1:]
+    return "".join(f"{frame.filename}:{frame.lineno}: {frame.line}" for frame in shown)
