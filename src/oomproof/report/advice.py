@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oomproof.memory.forecast import Forecast
-from oomproof.report.sizes import GIB, gib
+from oomproof.report.sizes import GIB, gib, sides
 from oomproof.sources.job import Setting
 
 Choices = Mapping[str, tuple[str, ...]]
@@ -89,14 +89,11 @@ def _batch(forecast: Forecast, choices: Choices) -> Step | None:
 
 
 def _image_size(forecast: Forecast, choices: Choices) -> Step | None:
-    now = _now(forecast, "image_size")
-    if "image_size" not in choices:
-        return None
-    sides = [now] if isinstance(now, int) else now
-    if not isinstance(sides, tuple | list) or not all(isinstance(side, int) and side > 2 * GRID for side in sides):
+    now = sides(_now(forecast, "image_size"))
+    if "image_size" not in choices or not now or min(now) <= 2 * GRID:
         return None
     scale = math.sqrt(max(0.25, _share_that_fits(forecast)))
-    smaller = "x".join(str(max(GRID, math.floor(side * scale / GRID) * GRID)) for side in sides)
+    smaller = "x".join(str(max(GRID, math.floor(side * scale / GRID) * GRID)) for side in now)
     return Step(f"--image-size {smaller}", f"{gib(_scales(forecast))} grow with the pixels")
 
 

@@ -35,6 +35,19 @@ def value(setting: Any) -> str:
     return str(setting)
 
 
+def sides(setting: Any) -> tuple[int, ...]:
+    """Height and width (or the one side) of an image size, however it is kept; empty for anything else.
+
+    >>> sides("800x1333"), sides([640, 640]), sides(224), sides("fp16")
+    ((800, 1333), (640, 640), (224,), ())
+    """
+    if isinstance(setting, str):
+        texts = setting.lower().split("x")
+        return tuple(int(text) for text in texts) if all(text.isdecimal() for text in texts) else ()
+    parts = setting if isinstance(setting, tuple | list) else [setting]
+    return tuple(parts) if all(isinstance(part, int) and not isinstance(part, bool) for part in parts) else ()
+
+
 def shorten(name: str, width: int) -> str:
     """A module path cut in its middle: where it starts and where it ends tell the most."""
     if len(name) <= width:

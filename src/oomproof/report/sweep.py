@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from oomproof.memory.forecast import Forecast
-from oomproof.report.sizes import gib, number, value
+from oomproof.report.sizes import gib, number, sides, value
 from oomproof.report.terminal import STYLES
 
 
@@ -38,13 +38,9 @@ def size(setting: Any) -> float | None:
     >>> size((800, 1333)) > size((640, 640))
     True
     """
-    if isinstance(setting, bool):
-        return None
-    if isinstance(setting, int | float):
+    if isinstance(setting, float):
         return setting
-    if isinstance(setting, tuple | list) and all(isinstance(side, int | float) for side in setting):
-        return math.prod(setting)
-    return None
+    return math.prod(lengths) if (lengths := sides(setting)) else None
 
 
 def report(sweep: Sweep) -> RenderableType:
