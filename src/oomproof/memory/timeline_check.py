@@ -1,0 +1,120 @@
+"""Whether columns and names from a file make a Timeline that everything else can rely on."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from oomproof.memory.timeline import KINDS, PHASES, Calls, Ints, Timeline
+
+BLOCKS = ("born", "died", "bytes", "kind", "phase", "owner", "op")
+CALLS = ("call_tick", "call_owner", "call_phase", "call_spec")
+MARKS = ("mark_tick", "mark_phase")
+
+MAX_BYTES = 1 << 60
+UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+class Wrong(Exception):
+    """What was expected and what came."""
+
+
+def clean(value: Any) -> Any:
+    """The value as it can stand in JSON and on a terminal: no control characters, no half characters, no NaN."""
+    if isinstance(value, str):
+        return UNPRINTABLE.sub("?", value)
+    if isinstance(value, Mapping):
+        return {clean(str(key)): clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(item) for item in value]
+    return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def checked(header: Mapping[str, Any], columns: Mapping[str, Ints]) -> Timeline:
+    """The Timeline; Wrong says what is not as it must be."""
+    if clean(header) != header:
+        raise Wrong("expected plain text in the header; found control characters")
+    owners, ops, specs = (_names(header, table) for table in ("owners", "ops", "specs"))
+    about = header.get("about")
+    if not isinstance(about, dict):
+        raise Wrong("expected «about» to be an object; found none")
+    for group in (BLOCKS, CALLS, MARKS):
+        if len({len(columns[name]) for name in group}) > 1:
+            raise Wrong(f"expected columns of one length; found {', '.join(f'{n} {len(columns[n])}' for n in group)}")
+    ticks = _ticks(header, columns)
+    _check_ranges(columns, ticks, len(owners), len(ops), len(specs))
+    for spec in specs:
+        _check_spec(spec)
+    return Timeline(
+        born=columns["born"],
+        died=columns["died"],
+        bytes=columns["bytes"],
+        kind=columns["kind"],
+        phase=columns["phase"],
+        owner=columns["owner"],
+        op=columns["op"],
+        owners=owners,
+        ops=ops,
+        calls=Calls(columns["call_tick"], columns["call_owner"], columns["call_phase"], columns["call_spec"], specs),
+        mark_tick=columns["mark_tick"],
+        mark_phase=columns["mark_phase"],
+        ticks=ticks,
+        about=about,
+    )
+
+
+def _names(header: Mapping[str, Any], table: str) -> tuple[str, ...]:
+    names = header.get(table)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise Wrong(f"expected «{table}» to be a list of texts; found another value")
+    return tuple(names)
+
+
+def _ticks(header: Mapping[str, Any], columns: Mapping[str, Ints]) -> int:
+    ticks = header.get("ticks")
+    events = 2 * (len(columns["born"]) + len(columns["call_tick"]))
+    # The curve takes 8 bytes a tick, so ticks without events could only serve to fill the memory.
+    most = 4 * events + 1024
+    if type(ticks) is not int or not 0 <= ticks <= most:
+        raise Wrong(f"expected at most {most} ticks for {events} events; found {str(ticks)[:30]}")
+    return ticks
+
+
+def _check_ranges(columns: Mapping[str, Ints], ticks: int, owners: int, ops: int, specs: int) -> None:
+    limits = {
+        "born": ticks,
+        "died": ticks + 1,
+        "bytes": MAX_BYTES,
+        "kind": len(KINDS),
+        "phase": len(PHASES),
+        "owner": owners,
+        "op": ops,
+        "call_tick": ticks - 1,  # a call owns two ticks
+        "call_owner": owners,
+        "call_phase": len(PHASES),
+        "call_spec": specs,
+        "mark_tick": ticks + 1,
+        "mark_phase": len(PHASES),
+    }
+    for name, limit in limits.items():
+        column = columns[name]
+        if len(column) and not 0 <= column.min() <= column.max() < limit:
+            raise Wrong(f"{name}: expected numbers from 0 to below {limit}; found {column.min()} to {column.max()}")
+    if np.any(columns["born"] >= columns["died"]):
+        raise Wrong("expected every block to be born before it dies; found one that is not")
+    # In floating point, for the sum itself may not fit in 64 bits.
+    if columns["bytes"].sum(dtype=np.float64) >= MAX_BYTES:
+        raise Wrong(f"expected blocks of less than {MAX_BYTES >> 40} TiB together; found more")
+    if np.any(np.diff(columns["mark_tick"]) < 0):
+        raise Wrong("expected the phases in the order of their ticks; found another order")
+
+
+def _check_spec(spec: str) -> None:
+    parsed = json.loads(spec)
+    if not isinstance(parsed, dict) or not isinstance(parsed.get("op"), str) or clean(parsed) != parsed:
+        raise Wrong(f"expected a call to be an object with the text «op»; found {spec[:40]}")
