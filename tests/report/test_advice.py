@@ -55,6 +55,22 @@ def test_a_job_that_fits_is_left_alone(fits: Forecast, settings: tuple[Setting, 
     assert "--sweep" not in next_steps(fits, ())[0]
 
 
+def test_image_size_is_no_help_where_the_model_resizes(does_not_fit: Forecast, settings: tuple[Setting, ...]) -> None:
+    resizing = replace(does_not_fit, settings={**does_not_fit.settings, "resize": "model"})
+    assert not any(option.startswith("--image-size") for option in options(resizing, settings))
+
+
+def test_checkpointing_and_the_fused_update_where_the_job_has_them(does_not_fit: Forecast) -> None:
+    settings = (
+        Setting("checkpoint", "none", "", ("none", "nonreentrant", "reentrant")),
+        Setting("update", "auto", "", ("auto", "foreach", "fused", "plain")),
+    )
+    values = {**does_not_fit.settings, "checkpoint": "none", "update": "auto"}
+    assert options(replace(does_not_fit, settings=values), settings) == ["--set checkpoint=nonreentrant"]
+    in_update = replace(does_not_fit, settings={**values, "checkpoint": "reentrant"}, phase="optimizer")
+    assert options(in_update, settings) == ["--set update=fused"]
+
+
 def test_optimizer_state_is_named_where_it_weighs(does_not_fit: Forecast, settings: tuple[Setting, ...]) -> None:
     heavy = replace(
         does_not_fit,

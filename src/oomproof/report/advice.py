@@ -1,7 +1,7 @@
 """What to try next: options of ``oomproof check`` that the job really has, each with the bytes it concerns.
 
-What the training computes stays the same in the first ones (allocator, DDP buckets); precision, batch and
-image size change it, so they come after. Estimates scale what shrinks with the batch (activations, inputs,
+What the training computes stays the same in the first ones (allocator, DDP buckets, fused update, checkpointing);
+precision, batch and image size change it, so they come after. Estimates scale what shrinks with the batch (activations, inputs,
 temporaries, workspace) in proportion and aim the upper figure at the budget; the next check is exact again.
 """
 
@@ -37,7 +37,7 @@ def next_steps(forecast: Forecast, settings: Sequence[Setting]) -> tuple[str, tu
     if forecast.outcome == "fits":
         return _room(forecast, names), ()
     choices = {setting.name: setting.choices for setting in settings}
-    tries = (_expandable, _buckets, _precision, _batch, _image_size, _optimizer)
+    tries = (_expandable, _buckets, _fused, _checkpoint, _precision, _batch, _image_size, _optimizer)
     steps = [step for attempt in tries if (step := attempt(forecast, choices))]
     excess = forecast.on_device.high - forecast.budget
     missing = gib(excess) if excess > 0 else "a little"
@@ -70,6 +70,22 @@ def _buckets(forecast: Forecast, choices: Choices) -> Step | None:
     return Step("--set gradient_as_bucket_view=true", f"DDP drops its second copy, {gib(gradients)}")
 
 
+def _fused(forecast: Forecast, choices: Choices) -> Step | None:
+    scratch = forecast.kinds.get("temporary", 0)
+    slow = _now(forecast, "update") in ("auto", "foreach") and forecast.phase == "optimizer"
+    if "fused" not in choices.get("update", ()) or not slow or scratch < WORTH_SAYING:
+        return None
+    return Step("--set update=fused", f"most of {gib(scratch)} of temporaries of the update")
+
+
+def _checkpoint(forecast: Forecast, choices: Choices) -> Step | None:
+    activations = forecast.kinds.get("activation", 0)
+    off = _now(forecast, "checkpoint") == "none" and "nonreentrant" in choices.get("checkpoint", ())
+    if not off or activations < WORTH_SAYING:
+        return None
+    return Step("--set checkpoint=nonreentrant", f"part of {gib(activations)} of activations, for time")
+
+
 def _precision(forecast: Forecast, choices: Choices) -> Step | None:
     activations = forecast.kinds.get("activation", 0)
     if _now(forecast, "precision") != "fp32" or activations < WORTH_SAYING:
@@ -90,7 +106,8 @@ def _batch(forecast: Forecast, choices: Choices) -> Step | None:
 
 def _image_size(forecast: Forecast, choices: Choices) -> Step | None:
     now = sides(_now(forecast, "image_size"))
-    if "image_size" not in choices or not now or min(now) <= 2 * GRID:
+    # resize=model: torchvision's detectors bring images of any size to the one they were built for.
+    if "image_size" not in choices or not now or min(now) <= 2 * GRID or _now(forecast, "resize") == "model":
         return None
     scale = math.sqrt(max(0.25, _share_that_fits(forecast)))
     smaller = "x".join(str(max(GRID, math.floor(side * scale / GRID) * GRID)) for side in now)
