@@ -128,6 +128,19 @@ def test_expandable_cuts_to_the_granule() -> None:
     assert replay(history(("+", 11 * MIB)), EXPANDABLE).allocated == 11 * MIB
 
 
+@pytest.mark.parametrize("rule", [CudaRules(), EXPANDABLE])
+def test_a_rest_of_one_granule_is_cut_off(rule: CudaRules) -> None:
+    # 1 MiB free between two blocks in use: a request for 512 B less takes just that.
+    _, where = place(history(("+", MIB), ("+", MIB), ("-", 0), ("+", MIB - 512)), rule)
+    assert where.size[2] == MIB - 512
+
+
+def test_expandable_cuts_the_end_that_can_grow_last() -> None:
+    # A page of 20 MiB: 12 freed, 4 in use, 4 free at the end. The 4 fit 3 best, but they can grow: the 12 are cut.
+    _, where = place(history(("+", 12 * MIB), ("+", 4 * MIB), ("-", 0), ("+", 3 * MIB)), EXPANDABLE)
+    assert where.address[2] == where.address[0]
+
+
 def test_expandable_unmaps_free_pages_of_the_other_pool() -> None:
     # 40 MiB of the large pool free and backed; 2 MiB for the small pool do not fit in 41: the pages go back.
     result = replay(history(("+", 40 * MIB), ("-", 0), ("+", 512)), EXPANDABLE, capacity=41 * MIB)

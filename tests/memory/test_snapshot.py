@@ -268,6 +268,18 @@ def test_a_long_run_of_pairs_comes_back() -> None:
     assert read_plain(pickle.dumps(pairs)) == pairs
 
 
+def test_a_frame_may_begin_within_a_pair() -> None:
+    frame = b"\x95" + (4).to_bytes(8, "little")
+    assert read_plain(START + b"K\x01" + frame + b"K\x02\x86.") == (1, 2)
+    frame = b"\x95" + (2).to_bytes(8, "little")
+    assert read_plain(START + b"K\x01K\x02" + frame + b"\x86.") == (1, 2)
+
+
+def test_many_lists_of_nothing() -> None:
+    with pytest.raises(NotPlain, match="expected lists and dicts with contents; found 100000"):
+        read_plain(START + b"]" * 100_000 + b".")
+
+
 def test_flipped_and_cut_snapshots(tmp_path: Path) -> None:
     trace = [event("alloc", 0, 5 * MIB), event("alloc", 5 * MIB, MIB), *freed(0, 5 * MIB), event("oom", 0, MIB)]
     good = written(tmp_path, [segment(0, (5 * MIB, "inactive"), (MIB, "active_allocated"))], trace).read_bytes()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from oomproof.memory import timeline as module
 from oomproof.memory.timeline import KINDS, PHASES, Builder, Timeline
 
-several = settings(max_examples=150, deadline=None)
+several = settings(max_examples=100, deadline=None)
 
 
 def naive_curve(timeline: Timeline) -> list[int]:

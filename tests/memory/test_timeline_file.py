@@ -62,7 +62,7 @@ def exercise(timeline: Timeline) -> None:
     "".join((*timeline.owners, *timeline.ops)).encode()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(timelines())
 def test_what_is_saved_comes_back(tmp_path: Path, timeline: Timeline) -> None:
     save(timeline, tmp_path / "step.npz")
@@ -292,7 +292,7 @@ def test_flipped_and_cut_files(method: int, tmp_path: Path) -> None:
     path = tmp_path / "bad.npz"
     chance = random.Random(7)
     survivors = 0
-    for number in range(2500):
+    for number in range(2000):
         content = bytearray(good)
         if number % 4 == 0:
             content = content[: chance.randrange(len(content))]
@@ -308,7 +308,7 @@ def test_flipped_and_cut_files(method: int, tmp_path: Path) -> None:
             survivors += 1
             exercise(timeline)
     # Fields that zip readers ignore (times, attributes) may change; the rest may not.
-    assert survivors < 1000
+    assert survivors < 800
 
 
 def test_flipped_contents_behind_right_checksums(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_flipped_contents_behind_right_checksums(tmp_path: Path) -> None:
     path = tmp_path / "bad.npz"
     chance = random.Random(8)
     refusals = 0
-    for _ in range(1500):
+    for _ in range(1200):
         contents = dict(good)
         name = chance.choice(sorted(contents))
         content = bytearray(contents[name])

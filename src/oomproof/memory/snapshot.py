@@ -116,26 +116,21 @@ def _events(trace: Sequence[Any]) -> Iterator[_Event]:
 
 def _from_before(events: Sequence[_Event], segments: Sequence[dict[str, Any]]) -> Iterator[tuple[int, int, Any]]:
     """(address, size, frames) of blocks that no event allocated, but that one frees or the end still has."""
-    allocated: set[int] = set()
     known: set[int] = set()
     for event in events:
         if event.action == "alloc":
-            allocated.add(event.address)
             known.add(event.address)
-        elif event.action == "free_completed":
-            allocated.discard(event.address)
-            if event.address not in known:
-                # The event tells who freed it, not who made it.
-                known.add(event.address)
-                yield event.address, event.size, None
+        elif event.action == "free_completed" and event.address not in known:
+            known.add(event.address)
+            # The event's frames tell who freed it, not who made it.
+            yield event.address, event.size, None
     for segment in segments:
         address = segment.get("address", 0)
         for block in _list(segment.get("blocks"), "blocks"):
             size, asked = (block.get("size"), block.get("requested_size")) if isinstance(block, dict) else (None, None)
             if type(size) is not int or not 0 <= size < MAX_BYTES >> 20 or type(address) is not int:
                 raise NotPlain("expected each block of a segment to have a size; found one that has not")
-            active = str(block.get("state")).startswith("active")
-            if active and address not in allocated and address not in known:
+            if str(block.get("state")).startswith("active") and address not in known:
                 known.add(address)
                 yield address, asked if type(asked) is int and 0 < asked <= size else size, block.get("frames")
             address += size
