@@ -1,4 +1,7 @@
-"""What a Timeline means on a device: allocated, reserved and device memory, each as a range, and the verdict."""
+"""What a Timeline means on a device, as data: allocated, reserved and device memory, each as a range, and the verdict.
+
+memory/forecaster.py works it out.
+"""
 
 from __future__ import annotations
 

@@ -31,24 +31,16 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 
 @dataclass(frozen=True)
 class Training:
-    """How a step is trained; each field is a setting of every PyTorch job."""
+    """How a step is trained; each field is a setting of every PyTorch job (HELP says what it means)."""
 
     precision: str = "fp32"
-    """fp32; fp16 (autocast with GradScaler); bf16 (autocast)"""
     optimizer: str = "own"
-    """own (the job's), or sgd, adam, adamw, adafactor, rmsprop"""
     update: str = "auto"
-    """how the optimizer updates: auto (PyTorch's choice), foreach, fused or plain"""
     accumulate: int = 1
-    """micro-batches (each of the job's batch size) per optimizer step"""
     checkpoint: str = "none"
-    """activation checkpointing of repeated blocks: none, nonreentrant, reentrant"""
     channels_last: bool = False
-    """model and images in channels_last memory format"""
     ema: bool = False
-    """keep an exponential moving average of the weights on the device"""
     zero_grad: str = "before_forward"
-    """when old gradients are dropped: before_forward, before_backward, or keep (zeroed in place, set_to_none=False)"""
 
 
 CHOICES = {
@@ -57,6 +49,17 @@ CHOICES = {
     "update": ("auto", "foreach", "fused", "plain"),
     "checkpoint": ("none", "nonreentrant", "reentrant"),
     "zero_grad": ("before_forward", "before_backward", "keep"),
+}
+
+HELP = {
+    "precision": "fp32; fp16: autocast with GradScaler; bf16: autocast",
+    "optimizer": "the job's own, or one of PyTorch's with usual arguments (sgd: momentum 0.9)",
+    "update": "how the optimizer updates: auto is PyTorch's choice on a GPU (foreach)",
+    "accumulate": "micro-batches, each of the job's batch size, per optimizer step",
+    "checkpoint": "activation checkpointing of the network's repeated blocks",
+    "channels_last": "model and 4-D inputs in channels_last memory format",
+    "ema": "an exponential moving average of the weights is kept on the device",
+    "zero_grad": "when old gradients are dropped; keep zeroes them in place (set_to_none=False)",
 }
 
 

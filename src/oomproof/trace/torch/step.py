@@ -9,7 +9,6 @@ A job with a step of its own is simply run twice.
 from __future__ import annotations
 
 import gc
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +16,6 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from oomproof.errors import JobError, OomproofError
 from oomproof.memory.first_step import with_first_step
 from oomproof.memory.timeline import Timeline
 from oomproof.trace.torch.dialect import Dialect, speaking
@@ -25,6 +23,7 @@ from oomproof.trace.torch.ledger import Ledger
 from oomproof.trace.torch.loop import Loop, Pieces, Training
 from oomproof.trace.torch.samplers import filled_samplers
 from oomproof.trace.torch.tracer import Tracer
+from oomproof.trace.user_code import blaming_user_code
 
 _SHOWN_MICRO_BATCHES = 2
 """Of an accumulated step two micro-batches are traced: one that makes the gradients and one that adds to them."""
@@ -38,7 +37,7 @@ def trace_step(
     about: dict[str, Any] | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Timeline:
-    with speaking(dialect), Tracer() as tracer, _steady_lifetimes(), _blaming_user_code():
+    with speaking(dialect), Tracer() as tracer, _steady_lifetimes(), blaming_user_code():
         ledger = tracer.ledger
         progress("building the model")
         loop = Loop(pieces, training)
@@ -71,6 +70,7 @@ def trace_step(
         described = {
             "framework": f"torch {torch.__version__}",
             "dialect": dialect,
+            "threads": torch.get_num_threads(),
             "values_asked": dict(tracer.demands),
             **(about or {}),
         }
@@ -145,28 +145,3 @@ def _steady_lifetimes() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-@contextmanager
-def _blaming_user_code() -> Iterator[None]:
-    """An exception out of the user's code becomes a JobError that shows their line."""
-    try:
-        yield
-    except OomproofError:
-        raise
-    except Exception as error:
-        line = _user_line(error)
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else ""
-        what = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
-        raise JobError(f"the job raised {what}{f' at {line}' if line else ''}") from error
-
-
-def _user_line(error: BaseException) -> str:
-    """The innermost line of the traceback that belongs to neither oomproof nor a library."""
-    frames = traceback.extract_tb(error.__traceback__)
-    inner = [
-        frame for frame in frames
-        if "site-packages" not in frame.filename and "/oomproof/" not in frame.filename.replace("\\", "/")
-    ]  # fmt: skip
-    shown = (inner or frames)[-1:]
-    return "".join(f"{frame.filename}:{frame.lineno}: {frame.line}" for frame in shown)

@@ -1,0 +1,142 @@
+"""Tables of published GPU memory, row by row as jobs that oomproof can trace.
+
+A table is recognised by its columns. A row says which of the three levels was published and where it was measured.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from oomproof.errors import InputError
+from oomproof.sources.torch_job import TorchJob
+
+MIB = 1 << 20
+COCO_MOST_BOXES = 93
+"""objects in COCO's most crowded training image: a published maximum over a whole training has met it"""
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    job: Any
+    level: str
+    """allocated, reserved or on_device"""
+    published: int
+    site: str
+    """whose machine: what belongs to its environment is calibrated apart"""
+    gpu: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    bent: bool = False
+    """cut off at the end of the card: no figure to compare with"""
+    others: dict[str, int] = field(default_factory=dict)
+    """what other tools estimated for the same row"""
+
+
+def read(path: Path) -> Iterator[Row]:
+    with path.open(newline="") as file:
+        records = list(csv.DictReader(file))
+    columns = set(records[0]) if records else set()
+    for needed, reader in _READERS.items():
+        if needed in columns:
+            yield from map(reader, records)
+            return
+    raise InputError(f"{path}: unknown form of table; expected a column {' or '.join(_READERS)}, found {', '.join(columns)}")
+
+
+def _timm(record: dict[str, str]) -> Row:
+    model, batch = record["timm_model"], int(record["batch_size"])
+    return Row(
+        f"{model} b{batch}",
+        _classifier(lambda: _create_timm(model), batch, _side_of(model), 1000),
+        "on_device",
+        int(record["max_gpu_memory_mib_nvidia_smi"]) * MIB,
+        "gpumemnet",
+        "A100-40GB",
+        bent=record["likely_oom_censored"] == "1",
+    )
+
+
+def _create_timm(model: str) -> Any:
+    import timm
+
+    return timm.create_model(model, pretrained=False)
+
+
+def _side_of(model: str) -> int:
+    """224 px unless the name says otherwise."""
+    sizes = [int(part) for part in re.findall(r"(?<![0-9a-z])(\d{3})(?![0-9])", model) if 96 <= int(part) <= 1024]
+    return sizes[-1] if sizes else 224
+
+
+_XMEM_MODELS = {"MNASNet": "mnasnet1_0", "large": "mobilenet_v3_large", "small": "mobilenet_v3_small"}
+
+
+def _xmem(record: dict[str, str]) -> Row:
+    import torch
+    import torchvision
+
+    constructor = record["torchvision_ctor"]
+    name = next((ours for theirs, ours in _XMEM_MODELS.items() if theirs in constructor), constructor)
+    classes, batch = int(record["num_classes"]), int(record["batch_size"])
+    side = int(record["input"].split("x")[0])
+    kind = getattr(torch.optim, record["optimizer"])
+    job = _classifier(lambda: torchvision.models.get_model(name, num_classes=classes), batch, side, classes)
+    return Row(
+        f"{name} {record['optimizer']} b{batch} {record['gpu']}",
+        TorchJob(job.model, job.batch, job.loss, lambda parameters: kind(parameters, lr=0.001)),
+        "reserved",
+        int(record["ground_bytes_nvml"]),
+        "xmem",
+        record["gpu"],
+        bent=record["near_cap"] == "1" or record["real_oom"] == "1",
+        others={
+            tool: int(float(record[f"{tool}_estimate_bytes"]))
+            for tool in ("xmem", "dnnmem", "schedtune")
+            if record[f"{tool}_estimate_bytes"]
+        },
+    )
+
+
+def _torchvision(record: dict[str, str]) -> Row:
+    from oomproof.sources import open_job
+
+    batch = int(record["images_per_gpu"])
+    return Row(
+        f"{record['model']} b{batch}",
+        open_job(f"torchvision:{record['model']}"),
+        "allocated",
+        int(float(record["train_mem_gb"]) * 1e9),
+        "torchvision",
+        "V100-32GB",
+        {"batch": batch, "boxes": COCO_MOST_BOXES, "ddp": True},
+    )
+
+
+def _classifier(model: Callable[[], Any], batch: int, side: int, classes: int) -> TorchJob:
+    import torch
+
+    return TorchJob(
+        model,
+        lambda: (torch.rand(batch, 3, side, side), torch.randint(0, classes, (batch,))),
+        lambda net, data: _cross_entropy(net(data[0]), data[1]),
+    )
+
+
+def _cross_entropy(outputs: Any, labels: Any) -> Any:
+    import torch
+
+    if isinstance(outputs, (tuple, list)):  # distilled models have two heads
+        return sum(torch.nn.functional.cross_entropy(output, labels) for output in outputs)
+    return torch.nn.functional.cross_entropy(outputs, labels)
+
+
+_READERS: dict[str, Callable[[dict[str, str]], Row]] = {
+    "timm_model": _timm,
+    "ground_bytes_nvml": _xmem,
+    "train_s_per_it": _torchvision,
+}

@@ -1,0 +1,31 @@
+"""RAM of the training process and its data workers, and /dev/shm for the batches that pass between them."""
+
+from __future__ import annotations
+
+from oomproof.memory.forecast import Range
+from oomproof.memory.runtime import Runtime
+from oomproof.memory.timeline import KINDS, Timeline
+
+MIB = 1 << 20
+
+TRAINER = Range(2600 * MIB, 1200 * MIB, 4500 * MIB)
+"""Python, PyTorch and the CUDA libraries in one process: 1.2 GiB on import and 2 to 4 GiB once cuDNN has run."""
+WORKER = Range(400 * MIB, 150 * MIB, 1200 * MIB)
+"""A forked DataLoader worker: pages it has written to, decoders, augmentation buffers."""
+
+
+def host_memory(timeline: Timeline, runtime: Runtime) -> tuple[Range, int]:
+    """(RAM, bytes of /dev/shm). The user's dataset itself (annotations, caches) is not in it."""
+    batch = int(timeline.bytes[timeline.kind == KINDS.index("input")].sum())
+    waiting = runtime.workers * runtime.prefetch_factor * batch
+    at_hand = batch * 2
+
+    def total(trainer: int, worker: int) -> int:
+        return trainer + runtime.workers * worker + at_hand
+
+    ram = Range(
+        total(TRAINER.expected, WORKER.expected) + waiting,
+        total(TRAINER.low, WORKER.low),
+        total(TRAINER.high, WORKER.high) + 2 * waiting,
+    )
+    return ram, waiting

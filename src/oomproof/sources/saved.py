@@ -1,0 +1,35 @@
+"""Steps from files: timelines saved by ``oomproof check --save``, and PyTorch memory snapshots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from oomproof.errors import InputError
+from oomproof.memory.timeline import Timeline
+from oomproof.sources.job import Progress, Setting, Settings
+
+
+@dataclass(frozen=True)
+class SavedJob:
+    """A step that was traced or recorded before; nothing about it can be set any more."""
+
+    name: str
+    timeline: Timeline
+    settings: tuple[Setting, ...] = ()
+
+    def trace(self, settings: Settings, progress: Progress) -> Timeline:
+        return self.timeline
+
+
+def open_saved(path: Path) -> SavedJob:
+    if not path.exists():
+        raise InputError(f"there is no file {path}: expected a timeline saved with --save, or a memory snapshot")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: expected a timeline saved with --save, or a memory snapshot")
+    if path.suffix == ".timeline":
+        from oomproof.memory.timeline_file import load as read
+    else:
+        from oomproof.memory.snapshot import load_snapshot as read
+    timeline = read(path)
+    return SavedJob(str(timeline.about.get("job", path.name)), timeline)

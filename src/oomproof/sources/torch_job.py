@@ -1,0 +1,73 @@
+"""A PyTorch training job made of plain pieces. docs/jobs.md shows how to write one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from oomproof.errors import InputError
+from oomproof.memory.timeline import Timeline
+from oomproof.sources.job import Progress, Setting, Settings
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class TorchJob:
+    """What is trained, as functions that are called when the job is traced.
+
+        TorchJob(
+            model=lambda: torchvision.models.resnet50(),
+            batch=lambda: (torch.rand(8, 3, 224, 224), torch.randint(0, 1000, (8,))),
+            loss=lambda model, batch: F.cross_entropy(model(batch[0]), batch[1]),
+            optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-4),
+        )
+
+    Give ``step(model, batch, optimizer)`` instead of ``loss`` where the step is more than loss, backward and update;
+    it then runs as it is, and settings that would change it (precision, accumulate ...) are refused.
+    """
+
+    model: Callable[[], torch.nn.Module]
+    batch: Callable[[], Any]
+    loss: Callable[[torch.nn.Module, Any], Any] | None = None
+    optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
+    step: Callable[[torch.nn.Module, Any, torch.optim.Optimizer], Any] | None = None
+    name: str = "job"
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """other defaults than usual for the training settings, e.g. {"zero_grad": "before_backward"}"""
+
+    def __post_init__(self) -> None:
+        for piece in ("model", "batch", "loss", "optimizer", "step"):
+            given = getattr(self, piece)
+            if given is not None and not callable(given):
+                raise InputError(
+                    f"TorchJob({piece}=...) must be a function that oomproof can call; it is of type "
+                    f"{type(given).__name__}. Wrap it: {piece}=lambda: ..."
+                )
+        if (self.loss is None) == (self.step is None):
+            raise InputError("a TorchJob has either a loss(model, batch) or a whole step(model, batch, optimizer)")
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        return training_settings(self.defaults, own_step=self.step is not None)
+
+    def trace(self, settings: Settings, progress: Progress) -> Timeline:
+        from oomproof.trace.torch.loop import OPTIMIZERS, Pieces, training_from
+        from oomproof.trace.torch.step import trace_step
+
+        pieces = Pieces(self.model, self.batch, self.loss, self.optimizer or OPTIMIZERS["sgd"], self.step)
+        about = {"job": self.name, "settings": dict(settings)}
+        return trace_step(pieces, training_from(settings), about=about, progress=progress)
+
+
+def training_settings(defaults: Mapping[str, Any], own_step: bool = False) -> tuple[Setting, ...]:
+    """The settings of every PyTorch job; a job with a step of its own decides most of them itself."""
+    from oomproof.trace.torch.loop import CHOICES, HELP, Training
+
+    names = ("channels_last", "ema") if own_step else tuple(Training.__dataclass_fields__)
+    plain = Training()
+    return tuple(
+        Setting(name, defaults.get(name, getattr(plain, name)), HELP[name], CHOICES.get(name, ())) for name in names
+    )

@@ -1,0 +1,41 @@
+"""Measures what PyTorch's own CPU allocator holds while the very loop that is traced runs for real."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from oomproof.trace.torch.loop import Loop, Pieces, Training
+from oomproof.trace.torch.samplers import filled_samplers
+
+_SECOND = "oomproof second step"
+
+
+@dataclass(frozen=True)
+class Measured:
+    peak: int
+    events: list[tuple[int, int]]
+    """(bytes, live after it) of every allocator event of the second step"""
+
+
+def second_step(pieces: Pieces, training: Training) -> Measured:
+    """The peak of everything the allocator holds during the second step, weights and batch included."""
+    torch.manual_seed(0)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        loop = Loop(pieces, training)
+        loop.load()
+        with filled_samplers(loop.model):
+            loop.step()
+            with record_function(_SECOND):
+                loop.step()
+    events = profiler.profiler.kineto_results.events()
+    start = next(event.start_ns() for event in events if event.name() == _SECOND)
+    end = next(event.end_ns() for event in events if event.name() == _SECOND)
+    live, seen = 0, []
+    for when, nbytes in sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]"):
+        live += nbytes
+        if start <= when <= end:
+            seen.append((nbytes, live))
+    return Measured(max(live for _, live in seen), seen)
