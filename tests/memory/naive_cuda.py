@@ -114,32 +114,34 @@ class Naive:
         if segment is None:
             segment = Segment([Block(ENDLESS, backed=False)], small, int(small))
             self.segments.append(segment)
-        while True:
+        at = self.first_of_run(segment.blocks, size)
+        while not (segment.blocks[at].backed and segment.blocks[at].size >= size):
             blocks = segment.blocks
-            # Free and unbacked blocks in a row: their first, if together they are long enough and one lacks memory.
-            for first in range(len(blocks)):
-                if blocks[first].used or (first and not blocks[first - 1].used and blocks[first - 1].backed):
-                    continue
-                if blocks[first].backed and (first + 1 == len(blocks) or blocks[first + 1].backed):
-                    continue
-                run = 0
-                for block in blocks[first:]:
-                    if block.used:
-                        break
-                    run += block.size
-                if run >= size:
-                    break
-            if blocks[first].backed and blocks[first].size >= size:
-                return segment, blocks[first]
-            at = first + blocks[first].backed
-            have = blocks[first].size if blocks[first].backed else 0
-            more = min(-(-(size - have) // page) * page, blocks[at].size)
+            gap = at + blocks[at].backed
+            have = blocks[at].size if blocks[at].backed else 0
+            more = min(-(-(size - have) // page) * page, blocks[gap].size)
             if self.reserved() + more > self.capacity:
                 return None
-            blocks[at].size -= more
-            blocks.insert(at, Block(more))
+            blocks[gap].size -= more
+            blocks.insert(gap, Block(more))
             segment.blocks = [b for b in blocks if b.size]
-            self.merge(segment)
+            self.merge(segment)  # what is before the run is in use, so its first block keeps its place
+        return segment, segment.blocks[at]
+
+    def first_of_run(self, blocks: list[Block], size: int) -> int:
+        """The first block that is free and right before one without memory, or has none itself, with room behind it."""
+        for at, block in enumerate(blocks):
+            before_gap = block.backed and at + 1 < len(blocks) and not blocks[at + 1].backed
+            if block.used or not (before_gap or not block.backed):
+                continue
+            run = 0
+            for following in blocks[at:]:
+                if following.used:
+                    break
+                run += following.size
+            if run >= size:
+                return at
+        raise AssertionError("the last block has no end")
 
     def release_enough(self, size: int, small: bool) -> bool:
         wanted = max(size, self.max_split)
