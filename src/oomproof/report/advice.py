@@ -1,8 +1,9 @@
 """What to try next: options of ``oomproof check`` that the job really has, each with the bytes it concerns.
 
 What the training computes stays the same in the first ones (allocator, DDP buckets, fused update, checkpointing);
-precision, batch and image size change it, so they come after. Estimates scale what shrinks with the batch (activations, inputs,
-temporaries, workspace) in proportion and aim the upper figure at the budget; the next check is exact again.
+precision, batch and image size change it, so they come after. Estimates scale what shrinks with the batch
+(activations, inputs, temporaries, workspace) in proportion and aim the upper figure at the budget; the next check
+traces it anew.
 """
 
 from __future__ import annotations
