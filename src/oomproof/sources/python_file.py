@@ -52,7 +52,8 @@ def open_python(path: Path, function: str) -> PythonJob:
         names = [name for name, value in vars(module).items() if inspect.isfunction(value)]
         near = difflib.get_close_matches(function, names, 3, 0.4) or names[:3]
         raise InputError(
-            f"{path} has no function '{function}'" + (f"; it has {', '.join(near)}" if near else " (it has no functions)")
+            f"{path} has no function '{function}'"
+            + (f"; it has {', '.join(near)}" if near else " (it has no functions)")
         )
     return PythonJob(f"{path.name}:{function}", make, _parameters(make, f"{path.name}:{function}"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oomproof.errors import InputError
 from oomproof.memory.timeline import Timeline
@@ -13,7 +13,7 @@ from oomproof.sources.job import Progress, Setting, Settings
 from oomproof.sources.torch_job import TorchJob, training_settings
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 _TASKS = {"detection": "detection", "segmentation": "segmentation", "": "classification"}
 _COCO, _VOC, _IMAGENET = 91, 21, 1000
@@ -51,7 +51,9 @@ class TorchvisionJob:
                     "but torchvision freezes normalisation and early layers where there are any",
                     ("none", "backbone", "default"),
                 ),
-                Setting("trainable_layers", -1, "backbone layers that are trained, from the end; -1: torchvision's default"),
+                Setting(
+                    "trainable_layers", -1, "backbone layers that are trained, from the end; -1: torchvision's default"
+                ),
             ]
         if self.task == "segmentation":
             own.append(Setting("aux_loss", True, "train the auxiliary classifier too, as the reference script does"))

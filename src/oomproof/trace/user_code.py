@@ -31,9 +31,7 @@ def _user_line(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}: {(error.text or '').strip()}"
     frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((_OWN, "<frozen"))
+        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith((_OWN, "<frozen"))
     ]
     theirs = [frame for frame in frames if not _is_library(frame.filename)]
     return "".join(f"{frame.filename}:{frame.lineno}: {frame.line}" for frame in (theirs or frames)[-1:])

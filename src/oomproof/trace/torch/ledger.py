@@ -172,6 +172,7 @@ class Ledger:
                 builder.kinds[block] = activation
         return builder.build(about)
 
+
 def _tensors(tree: Any) -> Iterable[torch.Tensor]:
     if isinstance(tree, torch.Tensor):
         yield tree

@@ -31,9 +31,7 @@ def call_spec(name: str, args: Any, outs: list[torch.Tensor]) -> dict[str, Any] 
     return None
 
 
-def _convolution(
-    name: str, x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor, how: Any
-) -> dict[str, Any]:
+def _convolution(name: str, x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor, how: Any) -> dict[str, Any]:
     stride, padding, dilation, transposed, _, groups = how
     return {
         "op": name,

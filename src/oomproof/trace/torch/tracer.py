@@ -123,9 +123,7 @@ class Tracer(FakeTensorMode):
         except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException):
             return self._answer(func, facts.name, args, kwargs)
         outs = [leaf for leaf in leaves(out) if isinstance(leaf, torch.Tensor)]
-        fresh = [
-            (place, tensor) for place, tensor in enumerate(outs) if tensor.untyped_storage()._cdata not in before
-        ]
+        fresh = [(place, tensor) for place, tensor in enumerate(outs) if tensor.untyped_storage()._cdata not in before]
         self.ledger.note_nodes()
         for _, tensor in fresh:
             self.ledger.track(tensor, facts.name)

@@ -124,9 +124,7 @@ class Operation:
 
     __slots__ = ("args", "fresh", "function", "kwargs", "results", "written")
 
-    def __init__(
-        self, function: Any, args: Any, kwargs: Any, written: list[Value], fresh: list[Layout]
-    ) -> None:
+    def __init__(self, function: Any, args: Any, kwargs: Any, written: list[Value], fresh: list[Layout]) -> None:
         self.function, self.args, self.kwargs = function, args, kwargs
         self.written, self.fresh = written, fresh
         self.results: list[torch.UntypedStorage] | None = None
