@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from oomproof import cli
+
 FRAMEWORKS = ("torch", "torchvision", "tensorflow", "keras")
 
 
@@ -82,9 +84,12 @@ def test_interrupt_leaves_one_line_and_no_file(tmp_path: Path) -> None:
         "import pathlib, time\npathlib.Path('started').touch()\ntime.sleep(60)\n\ndef job():\n    return None\n"
     )
     command = [sys.executable, "-m", "oomproof", "check", "train.py:job", "--on", "8GiB", "--save", "a.timeline", "-q"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "started").exists() and time.monotonic() < deadline:
+    # PYTHONPATH may be relative, and the process has another working directory.
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not (tmp_path / "started").exists() and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)

@@ -69,6 +69,22 @@ def test_colour_only_on_request(fits: Forecast, settings: tuple[Setting, ...]) -
     assert "\x1b[" in drawn(terminal.report(fits, settings), color="yes")
 
 
+def test_a_tight_fit_does_not_contradict_itself(fits: Forecast, settings: tuple[Setting, ...]) -> None:
+    tight = replace(fits, device=Device("6.00 GiB", 6 << 30))
+    text = drawn(terminal.report(tight, settings), 160)
+    assert "fits 6.00 GiB: 5.84 of 6.00 GiB (at worst 6.10, cache included)" in text
+    assert "has to give cached blocks back" in text
+    assert "stay free" not in text
+
+
+def test_settings_as_usual_are_left_out(fits: Forecast, settings: tuple[Setting, ...]) -> None:
+    text = drawn(terminal.report(fits, settings), 160)
+    assert "batch 2, image_size 800x1333, precision fp32" in text
+    assert "optimizer sgd" not in text
+    other = replace(fits, settings={**fits.settings, "optimizer": "adamw"})
+    assert "precision fp32, optimizer adamw" in drawn(terminal.report(other, settings), 160)
+
+
 def test_names_what_others_hold(fits: Forecast, settings: tuple[Setting, ...]) -> None:
     device = Device("RTX 3060 12GB", 12 << 30, held=3 << 30, held_by=("Xorg", "chrome"))
     text = drawn(terminal.report(replace(fits, device=device), settings), 120)

@@ -151,11 +151,18 @@ def _sweep(
     retrace = name not in vars(Runtime())
     rows, timeline = [], None
     for count, settings in enumerate(runs, 1):
-        at = f"{name} {count} of {len(runs)}: "
         if timeline is None or retrace:
-            timeline = forecasting.trace(job, settings, lambda doing, at=at: say(at + doing))
+            timeline = forecasting.trace(job, settings, _prefixed(say, f"{name} {count} of {len(runs)}: "))
         rows.append((settings[name], forecasting.forecast(timeline, device, settings)))
     return Sweep(name, tuple(rows))
+
+
+def _prefixed(say: Progress, prefix: str) -> Progress:
+    return lambda doing: say(prefix + doing)
+
+
+def _after(words: str, say: Progress) -> Progress:
+    return lambda doing: say(words + doing)
 
 
 def _print(answer: Forecast | Sweep, job: Job, as_json: bool) -> bool:

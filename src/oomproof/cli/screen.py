@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING
@@ -74,13 +73,13 @@ def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
 
 
 def _lines() -> Callable[[str], None]:
-    """At most a line a second: a log is read later, and by people."""
-    last = float("-inf")
+    """A line whenever the work changes: a log is read later, and by people."""
+    last = ""
 
     def line(doing: str) -> None:
         nonlocal last
-        if time.monotonic() - last >= 1:
-            last = time.monotonic()
+        if doing != last:
+            last = doing
             print(doing, file=sys.stderr, flush=True)
 
     return line

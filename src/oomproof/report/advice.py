@@ -15,6 +15,7 @@ from typing import Any
 
 from oomproof.memory.forecast import Forecast
 from oomproof.report.sizes import GIB, gib, sides
+from oomproof.report.verdict import tight
 from oomproof.sources.job import Setting
 
 Choices = Mapping[str, tuple[str, ...]]
@@ -51,6 +52,8 @@ def next_steps(forecast: Forecast, settings: Sequence[Setting]) -> tuple[str, tu
 
 def _room(forecast: Forecast, names: set[str]) -> str:
     room = f"{gib(max(0, forecast.budget - forecast.on_device.high))} stay free even at worst"
+    if tight(forecast):
+        room = "it is tight, so keep other programs off the device"
     if "batch" in names:
         return f"{room}; --sweep batch=1..16 finds the largest batch"
     return f"{room}; nothing to change"

@@ -13,6 +13,7 @@ from rich.text import Text
 from oomproof.memory.forecast import Forecast
 from oomproof.report.sizes import gib, number, sides, value
 from oomproof.report.terminal import STYLES
+from oomproof.report.verdict import tight
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def report(sweep: Sweep) -> RenderableType:
             Text(forecast.outcome, style=STYLES[forecast.outcome]),
         )
     style = STYLES["fits" if sweep.fitting else "does not fit"]
-    title = f"{first.job} on {first.device.name}, {gib(first.budget)}; figures in GiB\n"
+    title = f"{first.job} on {first.device.name}; figures in GiB\n"
     return Group(Text(title), table, "", Text(conclusion(sweep), style=style))
 
 
@@ -68,6 +69,7 @@ def conclusion(sweep: Sweep) -> str:
         return f"None of these values of {sweep.name} fits {first.device.name}."
     if sweep.largest is None:
         return f"{first.device.name} fits {sweep.name}: {', '.join(value(setting) for setting in sweep.fitting)}."
-    worst = next(forecast.on_device.high for setting, forecast in sweep.rows if setting == sweep.largest)
-    figures = f"{number(worst)} of {gib(first.budget)} at worst"
+    best = next(forecast for setting, forecast in sweep.rows if setting == sweep.largest)
+    cache = ", cache included" if tight(best) else ""
+    figures = f"{number(best.on_device.high)} of {gib(best.budget)} at worst{cache}"
     return f"The largest {sweep.name} that fits {first.device.name} is {value(sweep.largest)}: {figures}."

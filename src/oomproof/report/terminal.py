@@ -18,6 +18,7 @@ from oomproof.sources.job import Setting
 
 STYLES = {"fits": "bold green", "at risk": "bold yellow", "does not fit": "bold red"}
 OWNERS = 8
+ALWAYS_SHOWN = ("batch", "image_size", "precision")
 
 
 def report(forecast: Forecast, settings: Sequence[Setting]) -> RenderableType:
@@ -53,18 +54,16 @@ def _opening(forecast: Forecast, settings: Sequence[Setting]) -> RenderableType:
 
 
 def _given(values: Mapping[str, object], settings: Sequence[Setting]) -> Iterator[str]:
-    """The settings worth a reader's time: the job's own, and the others where they are not as usual."""
-    from oomproof.memory.runtime import Runtime
-
-    usual = vars(Runtime())
-    shown = [name for name in values if name not in usual or values[name] != usual[name]]
+    """The settings worth a reader's time: those that nearly always matter, and those that are not as usual."""
+    usual = {setting.name: setting.default for setting in settings}
+    shown = [name for name in values if name in ALWAYS_SHOWN or name not in usual or values[name] != usual[name]]
     if shown:
         yield "\n" + ", ".join(f"{name} {value(values[name])}" for name in shown)
 
 
 def _device(forecast: Forecast) -> str:
     device = forecast.device
-    facts = [gib(device.total)]
+    facts = [gib(device.total)] if device.name != gib(device.total) else []
     if device.architecture:
         facts.append(device.architecture.capitalize())
     if any(device.capability):
@@ -72,7 +71,7 @@ def _device(forecast: Forecast) -> str:
     if device.held:
         by = f" by {', '.join(device.held_by)}" if device.held_by else ""
         facts.append(f"{gib(device.held)} of it held now{by}")
-    return f"{device.name}: {', '.join(facts)}"
+    return f"{device.name}: {', '.join(facts)}" if facts else device.name
 
 
 def _levels(forecast: Forecast) -> RenderableType:

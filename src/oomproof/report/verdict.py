@@ -20,7 +20,7 @@ PLURALS = {
 def verdict(forecast: Forecast) -> str:
     """One line that can stand alone, as in a log or a JSON field."""
     name, used, budget = forecast.device.name, forecast.on_device, gib(forecast.budget)
-    worst = f"(at worst {number(used.high)})"
+    worst = f"(at worst {number(used.high)}{', cache included' if tight(forecast) else ''})"
     if forecast.outcome == "fits":
         return f"fits {name}: {number(used.expected)} of {budget} {worst}"
     if forecast.outcome == "at risk":
@@ -36,13 +36,18 @@ def why(forecast: Forecast) -> str:
         when = "memory runs out" if forecast.shortage else "at the upper figures memory runs out"
         place = moment(shortage.phase, shortage.owner, shortage.op)
         sentences.append(f"{when} {place}, which asks for {gib(shortage.requested)}")
-    elif forecast.on_device.high > forecast.budget:
-        sentences.append("at worst the allocator has to give cached blocks back before it fits")
+    elif tight(forecast):
+        sentences.append("at worst the allocator has to give cached blocks back, which costs time, not the run")
     peak = moment(forecast.phase, forecast.owner, forecast.op)
     if shortage is not None and peak == moment(shortage.phase, shortage.owner, shortage.op):
         peak = "there too"
     sentences.append(f"the peak is {peak}{_most(forecast)}")
     return "; ".join(sentences)
+
+
+def tight(forecast: Forecast) -> bool:
+    """It fits, but at the upper figures only after the allocator has emptied its cache."""
+    return forecast.fits and forecast.on_device.high > forecast.budget
 
 
 def moment(phase: str, owner: str, op: str) -> str:
