@@ -161,10 +161,6 @@ def _prefixed(say: Progress, prefix: str) -> Progress:
     return lambda doing: say(prefix + doing)
 
 
-def _after(words: str, say: Progress) -> Progress:
-    return lambda doing: say(words + doing)
-
-
 def _print(answer: Forecast | Sweep, job: Job, as_json: bool) -> bool:
     """Whether it fits (in a sweep: whether any value does)."""
     from oomproof.forecasting import settings_of

@@ -96,9 +96,7 @@ class Timeline:
         curve = self.curve()
         tick = int(np.argmax(curve))
         row = int(np.argmax(np.where(self.born <= tick, self.born, -1)))
-        return Peak(
-            int(curve[tick]), tick, self.phase_at(tick), self.owners[self.owner[row]], self.ops[self.op[row]]
-        )
+        return Peak(int(curve[tick]), tick, self.phase_at(tick), self.owners[self.owner[row]], self.ops[self.op[row]])
 
     def phase_at(self, tick: int) -> str:
         at = int(np.searchsorted(self.mark_tick, tick, side="right")) - 1
@@ -234,7 +232,7 @@ class Builder:
             op=_column(self._op),
             owners=tuple(self._names["owner"]),
             ops=tuple(self._names["op"]),
-            calls=Calls(*(calls[:, i] for i in range(4)), specs=tuple(self._names["spec"])),
+            calls=Calls(calls[:, 0], calls[:, 1], calls[:, 2], calls[:, 3], tuple(self._names["spec"])),
             mark_tick=marks[:, 0],
             mark_phase=marks[:, 1],
             ticks=self.ticks,

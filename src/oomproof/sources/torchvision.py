@@ -5,15 +5,11 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from oomproof.errors import InputError
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.job import Progress, Setting, Settings
 from oomproof.sources.torch_job import TorchJob, training_settings
-
-if TYPE_CHECKING:
-    pass
 
 _TASKS = {"detection": "detection", "segmentation": "segmentation", "": "classification"}
 _COCO, _VOC, _IMAGENET = 91, 21, 1000
