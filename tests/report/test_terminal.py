@@ -11,6 +11,7 @@ from rich.console import Console, RenderableType
 from oomproof.memory.devices import Device
 from oomproof.memory.forecast import Forecast
 from oomproof.report import terminal
+from oomproof.report.verdict import verdict
 from oomproof.sources.job import Setting
 
 
@@ -75,6 +76,13 @@ def test_a_tight_fit_does_not_contradict_itself(fits: Forecast, settings: tuple[
     assert "fits 6.00 GiB: 5.84 of 6.00 GiB (at worst 6.10, cache included)" in text
     assert "has to give cached blocks back" in text
     assert "stay free" not in text
+
+
+def test_cached_blocks_explain_a_figure_above_the_budget(fits: Forecast, at_risk: Forecast) -> None:
+    small = Device("5GiB", 5 << 30)
+    figures = "would take 5.84 GiB (at worst 6.10), has 5.00 and gives cached blocks back"
+    assert verdict(replace(fits, device=small)) == f"fits 5GiB: {figures}"
+    assert verdict(replace(at_risk, device=small)) == f"at risk on 5GiB: {figures}"
 
 
 def test_settings_as_usual_are_left_out(fits: Forecast, settings: tuple[Setting, ...]) -> None:

@@ -1,9 +1,8 @@
 """What to try next: options of ``oomproof check`` that the job really has, each with the bytes it concerns.
 
-What the training computes stays the same in the first ones (allocator, DDP buckets, fused update, checkpointing);
-precision, batch and image size change it, so they come after. Estimates scale what shrinks with the batch
-(activations, inputs, temporaries, workspace) in proportion and aim the upper figure at the budget; the next check
-traces it anew.
+The surest come first: a smaller batch, for which the estimate scales what grows with images (activations, inputs,
+temporaries, workspace) in proportion and aims the upper figure at the budget. What the others save is said as the
+bytes they concern, an upper bound; the next check traces it anew.
 """
 
 from __future__ import annotations
@@ -23,6 +22,8 @@ Choices = Mapping[str, tuple[str, ...]]
 WORTH_SAYING = GIB // 20
 GRID = 32
 """image sides are suggested in multiples of what detectors pad to"""
+PIXELS, SMALLEST_IMAGE = 0.75, 0.1
+"""the part taken to shrink with an image's pixels (the heads of detectors do not), and the least share of them left"""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def next_steps(forecast: Forecast, settings: Sequence[Setting]) -> tuple[str, tu
     if forecast.outcome == "fits":
         return _room(forecast, names), ()
     choices = {setting.name: setting.choices for setting in settings}
-    tries = (_expandable, _buckets, _fused, _checkpoint, _precision, _batch, _image_size, _optimizer)
+    tries = (_batch, _image_size, _precision, _checkpoint, _optimizer, _fused, _buckets, _expandable)
     steps = [step for attempt in tries if (step := attempt(forecast, choices))]
     excess = forecast.on_device.high - forecast.budget
     missing = gib(excess) if excess > 0 else "a little"
@@ -47,7 +48,7 @@ def next_steps(forecast: Forecast, settings: Sequence[Setting]) -> tuple[str, tu
     inside = "" if names & {"batch", "image_size", "precision"} else "make the job smaller (batch, fp16, image size)"
     if not steps:
         return f"save {missing} to be safe: {inside or 'a larger GPU is what is left'}", ()
-    return f"save {missing} to be safe; {inside + '; ' if inside else ''}these options help:", tuple(steps)
+    return f"save {missing} to be safe; {inside + '; ' if inside else ''}these help, the surest first:", tuple(steps)
 
 
 def _room(forecast: Forecast, names: set[str]) -> str:
@@ -63,7 +64,7 @@ def _expandable(forecast: Forecast, choices: Choices) -> Step | None:
     unused = forecast.reserved.high - forecast.allocated.high
     if "expandable_segments" not in choices or _now(forecast, "expandable_segments") or unused < WORTH_SAYING:
         return None
-    return Step("--set expandable_segments=true", f"up to {gib(unused)} reserved, unused")
+    return Step("--set expandable_segments=true", f"some of {gib(unused)} reserved, unused")
 
 
 def _buckets(forecast: Forecast, choices: Choices) -> Step | None:
@@ -113,7 +114,10 @@ def _image_size(forecast: Forecast, choices: Choices) -> Step | None:
     # resize=model: torchvision's detectors bring images of any size to the one they were built for.
     if "image_size" not in choices or not now or min(now) <= 2 * GRID or _now(forecast, "resize") == "model":
         return None
-    scale = math.sqrt(max(0.25, _share_that_fits(forecast)))
+    share = _share_that_fits(forecast, PIXELS)
+    if share < SMALLEST_IMAGE:
+        return None
+    scale = math.sqrt(share)
     smaller = "x".join(str(max(GRID, math.floor(side * scale / GRID) * GRID)) for side in now)
     return Step(f"--image-size {smaller}", f"{gib(_scales(forecast))} grow with the pixels")
 
@@ -135,8 +139,8 @@ def _scales(forecast: Forecast) -> int:
     return sum(forecast.kinds.get(kind, 0) for kind in ("activation", "input", "temporary", "workspace"))
 
 
-def _share_that_fits(forecast: Forecast) -> float:
-    """How much of what scales may stay for the upper figure to meet the budget."""
-    scales = _scales(forecast)
+def _share_that_fits(forecast: Forecast, scaling: float = 1.0) -> float:
+    """How much of what scales (or of the part ``scaling`` of it) may stay for the upper figure to meet the budget."""
+    scales = scaling * _scales(forecast)
     excess = forecast.on_device.high - forecast.budget
     return min(1.0, max(0.0, 1 - excess / scales)) if scales else 1.0

@@ -21,6 +21,11 @@ def verdict(forecast: Forecast) -> str:
     """One line that can stand alone, as in a log or a JSON field."""
     name, used, budget = forecast.device.name, forecast.on_device, gib(forecast.budget)
     worst = f"(at worst {number(used.high)}{', cache included' if tight(forecast) else ''})"
+    if used.expected > forecast.budget and forecast.shortage is None:
+        # Figures are those of an allocator that never has to give cached blocks back; this one would have to.
+        outcome = "fits" if forecast.fits else "at risk on"
+        wants = f"would take {gib(used.expected)} (at worst {number(used.high)})"
+        return f"{outcome} {name}: {wants}, has {number(forecast.budget)} and gives cached blocks back"
     if forecast.outcome == "fits":
         return f"fits {name}: {number(used.expected)} of {budget} {worst}"
     if forecast.outcome == "at risk":
