@@ -1,0 +1,59 @@
+# make demo | test | lint | bench | clean. Another interpreter: make test PYTHON=python3.13
+# Everything is written into this folder: .venv (about 6 GB with PyTorch) and build.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SHELL := bash
+.DEFAULT_GOAL := help
+
+# pip lists hundreds of small things; what a person waits for are the large ones.
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input -c constraints.txt
+LARGE := sed -E 's/^ *//' | { grep --line-buffered -E '^(Downloading|Using cached|Processing) .*[0-9.]+ [MG]B|^Installing' || true; } | cut -c1-100
+
+.PHONY: help demo test lint bench clean
+
+help:
+	@sed -n '1,2s/^# //p' Makefile
+
+demo: $(VENV)/.torch
+	@mkdir -p build
+	@PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh build
+
+test: lint
+	@echo "==> tests (pytest; they trace and train real models on the CPU: several minutes)"
+	@$(BIN)/python -m pytest
+
+lint: $(VENV)/.all
+	@echo "==> ruff check (lint)"
+	@$(BIN)/python -m ruff check .
+	@echo "==> ruff format --check (layout)"
+	@$(BIN)/python -m ruff format --check .
+	@echo "==> mypy (types)"
+	@$(BIN)/python -m mypy
+
+bench: $(VENV)/.all
+	@echo "==> speed: tracing against running the step (some minutes)"
+	@$(BIN)/python bench/speed.py
+	@echo "==> accuracy needs tables of published figures: $(BIN)/python bench/accuracy.py TABLE.csv..."
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "oomproof needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Say: make demo PYTHON=python3.12" >&2; \
+		exit 1; }
+	@echo "==> creating $(VENV) with $$($(PYTHON) --version) (seconds)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.torch: constraints.txt pyproject.toml | $(BIN)/python
+	@echo "==> installing oomproof with PyTorch (the first time some GB to download and unpack: 3 to 15 minutes)"
+	@set -o pipefail; $(INSTALL) -e '.[torch]' | $(LARGE)
+	@touch $@
+
+$(VENV)/.all: $(VENV)/.torch
+	@echo "==> installing what tests and benchmarks need (half a minute)"
+	@set -o pipefail; $(INSTALL) -e '.[torch,bench,dev]' | $(LARGE)
+	@touch $@
