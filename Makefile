@@ -7,9 +7,18 @@ BIN := $(VENV)/bin
 SHELL := bash
 .DEFAULT_GOAL := help
 
-# pip lists hundreds of small things; what a person waits for are the large ones.
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input -c constraints.txt
-LARGE := sed -E 's/^ *//' | { grep --line-buffered -E '^(Downloading|Using cached|Processing) .*[0-9.]+ [MG]B|^Installing' || true; } | cut -c1-100
+
+# Of pip's hundreds of lines: the package that is being fetched, with its size where it is large.
+define BRIEFLY
+awk '/\.whl/ && !/metadata/ { \
+       for (i = 1; i <= NF; i++) if ($$i ~ /\.whl/) n = split($$i, path, "/"); \
+       split(path[n], part, "-"); item = part[1]; \
+       if (match($$0, /\([0-9.]+ [MG]B\)/)) item = item " " substr($$0, RSTART, RLENGTH); \
+       if (wide + length(item) > 100) { printf "\n"; wide = 0 } \
+       printf "%s%s", wide ? ", " : "    ", item; wide += length(item) + 2; fflush() } \
+     /^Installing collected/ { printf "%s    unpacking (a minute or two)\n", wide ? "\n" : ""; wide = 0; fflush() }'
+endef
 
 .PHONY: help demo test lint bench clean
 
@@ -50,10 +59,10 @@ $(BIN)/python:
 
 $(VENV)/.torch: constraints.txt pyproject.toml | $(BIN)/python
 	@echo "==> installing oomproof with PyTorch (the first time some GB to download and unpack: 3 to 15 minutes)"
-	@set -o pipefail; $(INSTALL) -e '.[torch]' | $(LARGE)
+	@set -o pipefail; $(INSTALL) -e '.[torch]' | $(BRIEFLY)
 	@touch $@
 
 $(VENV)/.all: $(VENV)/.torch
 	@echo "==> installing what tests and benchmarks need (half a minute)"
-	@set -o pipefail; $(INSTALL) -e '.[torch,bench,dev]' | $(LARGE)
+	@set -o pipefail; $(INSTALL) -e '.[torch,bench,dev]' | $(BRIEFLY)
 	@touch $@

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 folder=${1:-build}
 job=examples/train_job.py:job
 
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+say() { printf '\n==> %s\n' "$*"; }
 
 run() {
     printf '$ %s\n' "$*"

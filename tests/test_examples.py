@@ -1,0 +1,123 @@
+"""What the documentation shows works: examples trace, commands run and end as the text says, code is the examples'."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import oomproof
+from oomproof.cli import main
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_COMMAND = re.compile(r"^(?:\$ )?(oomproof .*?)(?: \|.*)?(?:\s+# (?:exit code (\d+))?.*)?$")
+
+
+class Command(NamedTuple):
+    page: str
+    text: str
+    code: int
+    """what the page claims: ``# exit code 2`` behind the command, or 0"""
+    printed: str
+    """what the page shows under the command, in a console block"""
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [text for name, text in _BLOCK.findall(page.read_text()) if name == language]
+
+
+def commands(page: Path) -> Iterator[Command]:
+    for language in ("sh", "console"):
+        for block in blocks(page, language):
+            lines = block.splitlines()
+            for place, line in enumerate(lines):
+                if found := _COMMAND.match(line):
+                    printed = "\n".join(lines[place + 1 :]) if language == "console" else ""
+                    yield Command(page.name, found[1], int(found[2] or 0), printed)
+
+
+SHOWN = [command for page in PAGES for command in commands(page)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a reader stands: beside examples/, and with copies at hand, as in `oomproof check train_job.py:job`."""
+    folder = tmp_path_factory.mktemp("reader")
+    (folder / "examples").mkdir()
+    for name in EXAMPLES:
+        text = (ROOT / "examples" / name).read_text()
+        (folder / name).write_text(text)
+        (folder / "examples" / name).write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("command", SHOWN, ids=lambda command: f"{command.page}: {command.text}")
+def test_shown_commands_end_as_claimed(
+    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "100")
+    code = main(shlex.split(command.text)[1:])
+    out, err = capsys.readouterr()
+    assert code == command.code, err
+    assert out
+    if command.printed:  # the same verdict; figures may move by a little from version to version
+        assert outcome(out) == outcome(command.printed)
+
+
+def outcome(text: str) -> str:
+    """The words of the verdict before its first figure."""
+    return re.split(r":| on ", text.strip().splitlines()[0], maxsplit=1)[0]
+
+
+def test_every_command_is_found() -> None:
+    shown = {command.page for command in SHOWN}
+    assert {"README.md", "jobs.md", "json.md"} <= shown
+    assert {0, 2} == {command.code for command in SHOWN}
+    lines = [line for page in PAGES for line in page.read_text().splitlines() if re.match(r"(\$ )?oomproof \w", line)]
+    assert len(lines) == len(SHOWN), "a command outside of an sh or console block is not tested"
+
+
+def test_the_page_about_jobs_shows_the_examples() -> None:
+    shown = blocks(ROOT / "docs" / "jobs.md", "python")
+    assert shown[: len(EXAMPLES)] == [
+        (ROOT / "examples" / name).read_text() for name in ("train_job.py", "classifier.py", "own_step.py")
+    ]
+    assert len(EXAMPLES) == 3
+
+
+def test_other_python_on_the_pages_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    for page in PAGES:
+        for block in blocks(page, "python"):
+            exec(compile(block, page.name, "exec"), {"__name__": "page"})
+
+
+def test_the_example_detector_peaks_as_a_detector(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    few = oomproof.check("train_job.py:job", on="8GiB", batch=1, image_size=(320, 480))
+    many = oomproof.check("train_job.py:job", on="8GiB", batch=1, image_size=(320, 480), boxes=200)
+    assert many.allocated.expected > few.allocated.expected
+    assert any(owner.startswith("roi_heads.mask_head") for owner, _ in few.owners)
+
+
+def test_the_step_of_ones_own_is_in_half_precision_and_has_state(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    small = {"micro_batch": 2, "micro_batches": 2, "side": 224}
+    half = oomproof.check("own_step.py:job", on="8GiB", **small)
+    text = (folder / "own_step.py").read_text()
+    assert text.count("dtype=torch.float16") == 1
+    (folder / "single.py").write_text(text.replace("dtype=torch.float16", "enabled=False"))
+    single = oomproof.check("single.py:job", on="8GiB", **small)
+    assert half.kinds["optimizer"] == single.kinds["optimizer"] > 0
+    assert half.kinds["activation"] < 0.75 * single.kinds["activation"]

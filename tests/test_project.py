@@ -1,0 +1,137 @@
+"""The project as a whole: what may import what, what every folder says of itself, what must never be in a file."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "oomproof"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+FRAMEWORKS = {"torch", "torchvision", "timm", "tensorflow", "keras", "jax", "ultralytics", "transformers", "detectron2"}
+MAY_KNOW_FRAMEWORKS = {"trace", "sources", "run"}
+MACHINE_PATHS = re.compile(r"(?<![\w.])/(?:work|root|opt)/\w")
+
+MAY_IMPORT = {
+    "memory": {"memory", "errors"},
+    "trace": {"trace", "memory", "errors"},
+    "sources": {"sources", "trace", "memory", "errors"},
+    "report": {"report", "memory", "errors", "sources.job"},
+}
+"""what a folder may import of oomproof; cli/ and the modules at the top may import all of it"""
+
+
+def imports(tree: ast.AST, everywhere: bool) -> Iterator[str]:
+    """Modules that are imported: at module level (under TYPE_CHECKING too), or everywhere."""
+    for node in ast.walk(tree) if everywhere else _at_module_level(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute, so that a reader can search for them"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from names if node.module == "oomproof" else [str(node.module)]
+
+
+def _at_module_level(tree: ast.AST) -> Iterator[ast.AST]:
+    for node in ast.iter_child_nodes(tree):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield node
+            yield from _at_module_level(node)
+
+
+def folder_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0]
+
+
+def named(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=named)
+def test_frameworks_stay_at_the_edge(path: Path) -> None:
+    if folder_of(path) in MAY_KNOW_FRAMEWORKS:
+        return
+    used = {name.split(".")[0] for name in imports(ast.parse(path.read_text()), everywhere=True)}
+    assert not used & FRAMEWORKS
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if folder_of(path) in MAY_IMPORT], ids=named)
+def test_imports_go_one_way(path: Path) -> None:
+    allowed = MAY_IMPORT[folder_of(path)]
+    for name in imports(ast.parse(path.read_text()), everywhere=True):
+        if name.startswith("oomproof."):
+            inner = name.removeprefix("oomproof.")
+            assert any(inner == each or inner.startswith(f"{each}.") for each in allowed), name
+
+
+def test_memory_needs_no_more_than_numpy() -> None:
+    allowed = {"numpy", "psutil", "pynvml", "oomproof"}  # psutil and NVML: what this machine holds now
+    for path in (PACKAGE / "memory").rglob("*.py"):
+        used = {name.split(".")[0] for name in imports(ast.parse(path.read_text()), everywhere=True)}
+        assert used - sys.stdlib_module_names <= allowed, named(path)
+
+
+def test_a_source_is_opened_without_a_framework() -> None:
+    """sources/ may name frameworks, but what every command imports of it must not load one."""
+    for name in ("__init__", "job", "saved", "python_file"):
+        tree = ast.parse((PACKAGE / "sources" / f"{name}.py").read_text())
+        assert not {module.split(".")[0] for module in imports(tree, everywhere=False)} & FRAMEWORKS, name
+
+
+def test_every_folder_and_file_says_what_it_is() -> None:
+    for path in SOURCES:
+        text = ast.get_docstring(ast.parse(path.read_text()))
+        assert text or path.name == "__main__.py", named(path)
+    for folder in {path.parent for path in SOURCES}:
+        assert (folder / "__init__.py").is_file(), folder
+
+
+def test_make_has_its_targets() -> None:
+    text = (ROOT / "Makefile").read_text()
+    for target in ("demo", "test", "lint", "bench", "clean"):
+        assert re.search(rf"^{target}:", text, re.MULTILINE), target
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
+    assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
+
+
+def test_every_dependency_is_pinned() -> None:
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][\w.]*", line) for line in lines)
+    pinned = {_normal(line.split("==")[0]) for line in lines}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [
+        *project["dependencies"],
+        *(each for extra in project["optional-dependencies"].values() for each in extra),
+    ]
+    names = {_normal(re.split(r"[\[<>=~! ]", each)[0]) for each in wanted} - {"oomproof"}
+    assert names <= pinned
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_no_file_speaks_of_one_machine() -> None:
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        pytest.skip("not a git clone: the tracked files are not known")
+    listed = subprocess.run([git, "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in listed.split("\0"):
+        path = ROOT / name
+        if name and path.is_file() and path != Path(__file__):
+            found = MACHINE_PATHS.findall(path.read_text(errors="ignore"))
+            assert not found, f"{name}: {found}"
+
+
+def test_documents_link_to_files_that_exist() -> None:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page.name} -> {link}"
