@@ -21,6 +21,9 @@ GRANULE = 512
 UNMODELLED = 0.02
 """Part of the allocated peak that the upper figure adds for what no model covers."""
 
+SLACK = 0.01
+"""Part of the peak by which made-up values (how many anchors match, how many boxes survive) may be off."""
+
 NOT_COUNTED = (
     "memory that other processes take on the device after this forecast",
     "validation, and anything the training loop does between steps (logging images, saving checkpoints)",
@@ -44,7 +47,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
 
     allocated = Range(
         peak.bytes,
-        low.rounded(granule).peak().bytes,
+        int(low.rounded(granule).peak().bytes * (1 - SLACK)),
         _upper(high.rounded(granule).peak().bytes),
     )
     reserved = Range(

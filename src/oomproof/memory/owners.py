@@ -1,37 +1,41 @@
-"""Modules as a person thinks of them: stages, split only where the bytes are."""
+"""Modules as a person thinks of them: stages, split only as far as a short list allows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 SHOWN = 14
+_SLIGHT = 0.01
+_DEEPEST = 12
 
 
 def stages(by_owner: Mapping[str, int], limit: int = SHOWN) -> tuple[tuple[str, int], ...]:
-    """Bytes by module path, largest first, in at most ``limit`` groups.
+    """Bytes by module path, largest first, with at most ``limit`` groups of any weight.
 
-    Starts with the outermost modules and opens the fullest one, again and again, while the list stays short. So
+    The tree of modules is opened level by level while the list stays short, then the fullest modules one by one. So
     ``backbone.body`` and ``roi_heads.mask_head`` are told apart, and the two hundred layers below them are not listed.
     """
-    groups = _grouped(by_owner, "")
-    closed: set[str] = set()
-    while len(groups) < limit:
-        wide = [path for path in groups if path not in closed]
-        if not wide:
-            break
-        path = max(wide, key=lambda each: groups[each])
-        parts = _grouped({owner: size for owner, size in by_owner.items() if _within(owner, path)}, path)
-        if parts.keys() == {path} or len(groups) + len(parts) - 1 > limit:
-            closed.add(path)
+    total = sum(by_owner.values())
+
+    def weighty(groups: Mapping[str, int]) -> int:
+        return sum(1 for size in groups.values() if size >= _SLIGHT * total)
+
+    groups = _grouped(by_owner, 1)
+    for depth in range(2, _DEEPEST):
+        finer = _grouped(by_owner, depth)
+        if weighty(finer) <= limit:
+            groups = finer
             continue
-        del groups[path]
-        groups |= parts
+        for path in sorted(groups, key=lambda each: -groups[each]):
+            parts = _grouped({owner: size for owner, size in by_owner.items() if _within(owner, path)}, depth)
+            opened = {**{each: size for each, size in groups.items() if each != path}, **parts}
+            if weighty(opened) <= limit:
+                groups = opened
+        break
     return tuple(sorted(groups.items(), key=lambda item: -item[1]))
 
 
-def _grouped(by_owner: Mapping[str, int], below: str) -> dict[str, int]:
-    """Sums one level further down than ``below``; what belongs to ``below`` itself keeps that name."""
-    depth = below.count(".") + 2 if below else 1
+def _grouped(by_owner: Mapping[str, int], depth: int) -> dict[str, int]:
     sums: dict[str, int] = {}
     for owner, size in by_owner.items():
         path = ".".join(owner.split(".")[:depth])

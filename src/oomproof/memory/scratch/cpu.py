@@ -16,6 +16,8 @@ from oomproof.memory.scratch import Price
 
 _BLOCK = 8
 _FLOAT = 4
+_SMALL_OUTPUT = 512
+"""pixels; seen at 361 and 400, not at 1024"""
 
 
 def price(threads: int) -> Price:
@@ -49,7 +51,7 @@ def _backward(spec: Mapping[str, Any], threads: int) -> int:
     if spec["channels_last"]:
         return w + 4 * x if _depthwise(spec) else 3 * w
     if _spread(spec) and not spec["transposed"]:
-        return max(w, threads * _im2col(spec))
+        return max(w, min(threads, spec["x"][0]) * (_im2col(spec) + _partial_sums(spec, w)))
     for_x = max(y + w + x - plain_x - plain_w, x - plain_w) if wants_x else 0
     for_w = max(y + x + w - plain_w, w) if wants_w else 0
     if _depthwise(spec):
@@ -57,10 +59,14 @@ def _backward(spec: Mapping[str, Any], threads: int) -> int:
     return max(for_x, for_w, 0)
 
 
+def _partial_sums(spec: Mapping[str, Any], weight: int) -> int:
+    """Where the output is small, each thread adds up the weight gradient in four parts."""
+    return 4 * weight if math.prod(spec["y"][2:]) < _SMALL_OUTPUT else 0
+
+
 def _reduction(spec: Mapping[str, Any], threads: int) -> int:
     """Threads that share a weight gradient may each hold a part of it, and of a strided input."""
-    weight = math.prod(spec["w"]) * spec["item"]
-    return 8 * weight if _spread(spec) else threads * weight
+    return threads * math.prod(spec["w"]) * spec["item"]  # type: ignore[no-any-return]
 
 
 def _blocked(spec: Mapping[str, Any]) -> tuple[int, int, int]:

@@ -1,0 +1,1 @@
+"""Test modules may import their neighbours (real_cpu and the like)."""
