@@ -3,7 +3,7 @@
 ``total`` is what CUDA reports (torch.cuda.get_device_properties().total_memory), in GiB. It differs a little between
 drivers, newer ones keep more, and Windows shows more; the rows err to the small side. Behind a row without «estimated»
 stands an out-of-memory message of that GPU in a public issue thread, which shows the row's figure or up to 2 % more.
-The other rows have what is usual for their family.
+The other rows have what is usual for their family. Of a GPU that comes in two sizes the usual one stands first.
 
 Arithmetic and bandwidth are the vendor's peak figures. Half is dense fp16 with fp32 accumulation: tensor cores where
 there are any, and plain fp32 speed where half precision is slower than that.
@@ -58,8 +58,8 @@ GEFORCE = (
     Row("TITAN X Maxwell", 12, 11.92, MAXWELL, 6.7, 6.7, 336, ESTIMATED),
     Row("GTX 1050", 2, 1.95, PASCAL, 1.9, 1.9, 112, ESTIMATED),
     Row("GTX 1050 Ti", 4, 3.94, PASCAL, 2.1, 2.1, 112, ESTIMATED),
-    Row("GTX 1060", 3, 2.94, PASCAL, 3.9, 3.9, 192, ESTIMATED),
     Row("GTX 1060", 6, 5.93, PASCAL, 4.4, 4.4, 192, ESTIMATED),
+    Row("GTX 1060", 3, 2.94, PASCAL, 3.9, 3.9, 192, ESTIMATED),
     Row("GTX 1070", 8, 7.92, PASCAL, 6.5, 6.5, 256, ESTIMATED),
     Row("GTX 1070 Ti", 8, 7.92, PASCAL, 8.2, 8.2, 256, ESTIMATED),
     Row("GTX 1080", 8, 7.92, PASCAL, 8.9, 8.9, 320, ESTIMATED),
@@ -82,10 +82,10 @@ GEFORCE = (
     Row("TITAN Xp", 12, 11.90, PASCAL, 12.1, 12.1, 548, ESTIMATED),
     Row("TITAN V", 12, 11.77, VOLTA, 14.9, 119.2, 653, ESTIMATED),
     Row("TITAN RTX", 24, 23.62, TURING, 16.3, 130.5, 672, ESTIMATED),
-    Row("RTX 3050", 6, 5.64, AMPERE, 6.8, 13.5, 168, ESTIMATED),
     Row("RTX 3050", 8, 7.63, AMPERE, 9.1, 18.2, 224, ESTIMATED),
-    Row("RTX 3060", 8, 7.63, AMPERE, 12.7, 25.5, 240, ESTIMATED),
+    Row("RTX 3050", 6, 5.64, AMPERE, 6.8, 13.5, 168, ESTIMATED),
     Row("RTX 3060", 12, 12622168064 / 2**30, AMPERE, 12.7, 25.5, 360),
+    Row("RTX 3060", 8, 7.63, AMPERE, 12.7, 25.5, 240, ESTIMATED),
     Row("RTX 3060 Ti", 8, 7.66, AMPERE, 16.2, 32.4, 448, ESTIMATED),
     Row("RTX 3070", 8, 7.66, AMPERE, 20.3, 40.6, 448),
     Row("RTX 3070 Ti", 8, 7.66, AMPERE, 21.7, 43.5, 608, ESTIMATED),
@@ -168,8 +168,8 @@ DATA_CENTER = (
     Row("Tesla M60", 8, 7.43, MAXWELL, 4.8, 4.8, 160, ESTIMATED),
     Row("Tesla P4", 8, 7.43, PASCAL, 5.5, 5.5, 192, ESTIMATED),
     Row("Tesla P40", 24, 22.38, PASCAL, 11.8, 11.8, 346, ESTIMATED),
-    Row("Tesla P100", 12, 11.90, (6, 0), 9.3, 18.7, 549, ESTIMATED),
     Row("Tesla P100", 16, 15.88, (6, 0), 9.3, 18.7, 732, ESTIMATED),
+    Row("Tesla P100", 12, 11.90, (6, 0), 9.3, 18.7, 549, ESTIMATED),
     Row("Tesla V100", 16, 15.77, VOLTA, 15.7, 125.0, 900),
     Row("Tesla V100", 32, 31.73, VOLTA, 15.7, 125.0, 900),
     Row("Tesla T4", 16, 14.56, TURING, 8.1, 65.0, 320),

@@ -57,8 +57,8 @@ AMOUNT = re.compile(r"([+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+|nan|inf(?:inity)?))
 def find(text: str) -> Device:
     """The device a user means.
 
-    A GPU's name in any spelling (``3060``, ``rtx 3060 12gb``, ``A100-80GB``); of two sizes the smaller, unless one is
-    said. Or an amount of memory: ``8GiB`` and ``8g`` are 8 * 2^30 bytes, ``8GB`` is 8 * 10^9. Or ``this``: the GPU of
+    A GPU's name in any spelling (``3060``, ``rtx 3060 12gb``, ``A100-80GB``); of two sizes the usual one, unless one
+    is said. Or an amount of memory: ``8GiB`` and ``8g`` are 8 * 2^30 bytes, ``8GB`` is 8 * 10^9. Or ``this``: the GPU of
     this machine with the most free memory, ``this:1`` the one that nvidia-smi calls 1.
 
     >>> find("rtx3060 12gb").name, find("a100 80").total
@@ -108,7 +108,7 @@ def _row(wanted: str) -> Row | None:
     if not fitting:
         sizes = " or ".join(f"{row.gigabytes} GB" for row in rows)
         raise InputError(f"the {rows[0].name} comes with {sizes}; {size} GB was asked for")
-    return min(fitting, key=lambda row: row.total)
+    return fitting[0]
 
 
 def _rows(name: str) -> list[Row]:

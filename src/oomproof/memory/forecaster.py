@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from oomproof.memory.allocators.cuda import CudaRules, Replay, replay
+from oomproof.memory.allocators.cuda import CudaRules, replay
 from oomproof.memory.devices import Device
 from oomproof.memory.forecast import Forecast, Range, Shortage
 from oomproof.memory.host import host_memory
@@ -41,20 +41,18 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         base, granule = with_lasting(timeline, device, runtime), GRANULE
     expected, low, high = (base.with_scratch(scratch) for scratch in priced(base, prices))
     rules = CudaRules(runtime.expandable_segments, runtime.max_split_size_mb)
-    served = {name: replay(each, rules) for name, each in (("expected", expected), ("low", low), ("high", high))}
-    peak = expected.rounded(granule).peak()
     around = context(device)
+    served, shortage = _served(expected, rules, device.budget - around.expected)
+    served_worst, shortage_worst = _served(high, rules, int((device.budget - around.high) / (1 + UNMODELLED)))
+    whole = expected.rounded(granule)
+    peak = whole.peak()
 
     allocated = Range(
         peak.bytes,
         int(low.rounded(granule).peak().bytes * (1 - SLACK)),
         _upper(high.rounded(granule).peak().bytes),
     )
-    reserved = Range(
-        served["expected"].reserved,
-        min(served["low"].reserved, allocated.low),
-        _upper(max(served["high"].reserved, served["expected"].reserved)),
-    )
+    reserved = Range(served, min(served, allocated.low), _upper(max(served, served_worst)))
     on_device = Range(
         reserved.expected + around.expected, reserved.low + around.low, reserved.high + around.high
     )
@@ -69,14 +67,14 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         on_device=on_device,
         host=host,
         shm=shm,
-        kinds=expected.rounded(granule).by_kind(peak.tick),
-        owners=stages(expected.rounded(granule).by_owner(peak.tick)),
+        kinds=whole.by_kind(peak.tick),
+        owners=stages(whole.by_owner(peak.tick)),
         phase=peak.phase,
         owner=peak.owner,
         op=peak.op,
-        phases=expected.rounded(granule).by_phase(),
-        shortage=_shortage(expected, rules, served["expected"], device.budget - around.expected, 1.0),
-        shortage_at_worst=_shortage(high, rules, served["high"], device.budget - around.high, 1 + UNMODELLED),
+        phases=whole.by_phase(),
+        shortage=shortage,
+        shortage_at_worst=shortage or shortage_worst,
         not_counted=(*notes, *NOT_COUNTED),
     )
 
@@ -85,20 +83,24 @@ def _upper(figure: int) -> int:
     return int(figure * (1 + UNMODELLED))
 
 
-def _shortage(timeline: Timeline, rules: CudaRules, free: Replay, room: int, stretch: float) -> Shortage | None:
-    """Where the budget runs out. A full device makes the allocator give cached segments back first, so a reserve
-    that is larger than the room is no proof: the replay is repeated within it."""
-    room = max(0, int(room / stretch))
+def _served(timeline: Timeline, rules: CudaRules, room: int) -> tuple[int, Shortage | None]:
+    """(bytes the allocator reserves, where the room runs out).
+
+    A reserve larger than the room is no shortage yet: on a full device the allocator gives cached segments back and
+    tries again, so the replay is repeated within the room.
+    """
+    free = replay(timeline, rules)
     if free.reserved <= room:
-        return None
-    failed = replay(timeline, rules, room).failed
-    if failed is None:
-        return None
-    return Shortage(
-        int(timeline.bytes[failed]),
-        timeline.phase_at(int(timeline.born[failed])),
-        timeline.owners[int(timeline.owner[failed])],
-        timeline.ops[int(timeline.op[failed])],
+        return free.reserved, None
+    held = replay(timeline, rules, max(0, room))
+    if held.failed is None:
+        return held.reserved, None
+    row = held.failed
+    return free.reserved, Shortage(
+        int(timeline.bytes[row]),
+        timeline.phase_at(int(timeline.born[row])),
+        timeline.owners[int(timeline.owner[row])],
+        timeline.ops[int(timeline.op[row])],
     )
 
 

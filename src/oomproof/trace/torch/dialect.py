@@ -70,8 +70,7 @@ def _attention(
             scale = head**-0.5 if scale is None else scale
         out = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, scale=scale)[0]
         return out[..., :head] if padded else out  # type: ignore[no-any-return]
-    trainable_mask = attn_mask is not None and attn_mask.requires_grad
-    if q.dim() == 4 and head % aligned == 0 and v.shape[-1] % aligned == 0 and not trainable_mask:
+    if q.dim() == 4 and head % aligned == 0 and v.shape[-1] % aligned == 0:
         mask = _bias(attn_mask, q, k)
         return aten._scaled_dot_product_efficient_attention(  # type: ignore[no-any-return]
             q, k, v, mask, wanted, dropout_p, is_causal, scale=scale
