@@ -35,9 +35,9 @@ test: lint
 
 lint: $(VENV)/.all
 	@echo "==> ruff check (lint)"
-	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff check --output-format concise .
 	@echo "==> ruff format --check (layout)"
-	@$(BIN)/python -m ruff format --check .
+	@$(BIN)/python -m ruff format --check --quiet .
 	@echo "==> mypy (types)"
 	@$(BIN)/python -m mypy
 
