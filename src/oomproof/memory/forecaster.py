@@ -18,8 +18,8 @@ from oomproof.memory.timeline import Timeline
 
 GRANULE = 512
 
-UNMODELLED = 0.02
-"""Part of the allocated peak that the upper figure adds for what no model covers."""
+UNMODELLED = {"cpu": 0.02, "cuda": 0.08}
+"""What the upper figure adds for all that no model covers, by dialect: fitted, docs/accuracy.md."""
 
 SLACK = 0.01
 """Part of the peak by which made-up values (how many anchors match, how many boxes survive) may be off."""
@@ -33,26 +33,28 @@ NOT_COUNTED = (
 
 
 def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, settings: Mapping[str, Any]) -> Forecast:
-    if timeline.about.get("dialect") == "cpu":
+    dialect = str(timeline.about.get("dialect", "cuda"))
+    margin = 1 + UNMODELLED[dialect]
+    if dialect == "cpu":
         prices = cpu.price(int(timeline.about.get("threads", 1)))
         base, granule = timeline, 1
     else:
-        prices = cuda.price(device, runtime.cudnn_benchmark)
+        prices = cuda.price(runtime.cudnn_benchmark)
         base, granule = with_lasting(timeline, device, runtime), GRANULE
     expected, low, high = (base.with_scratch(scratch) for scratch in priced(base, prices))
     rules = CudaRules(runtime.expandable_segments, runtime.max_split_size_mb)
     around = context(device)
-    served, shortage = _served(expected, rules, device.budget - around.expected)
-    served_worst, shortage_worst = _served(high, rules, int((device.budget - around.high) / (1 + UNMODELLED)))
+    served, shortage = _served(expected, low, rules, device.budget - around.expected)
+    served_worst, shortage_worst = _served(high, low, rules, int((device.budget - around.high) / margin))
     whole = expected.rounded(granule)
     peak = whole.peak()
 
     allocated = Range(
         peak.bytes,
         int(low.rounded(granule).peak().bytes * (1 - SLACK)),
-        _upper(high.rounded(granule).peak().bytes),
+        int(high.rounded(granule).peak().bytes * margin),
     )
-    reserved = Range(served, min(served, allocated.low), _upper(max(served, served_worst)))
+    reserved = Range(served, min(served, allocated.low), int(max(served, served_worst) * margin))
     on_device = Range(
         reserved.expected + around.expected, reserved.low + around.low, reserved.high + around.high
     )
@@ -79,28 +81,27 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
     )
 
 
-def _upper(figure: int) -> int:
-    return int(figure * (1 + UNMODELLED))
-
-
-def _served(timeline: Timeline, rules: CudaRules, room: int) -> tuple[int, Shortage | None]:
+def _served(timeline: Timeline, lean: Timeline, rules: CudaRules, room: int) -> tuple[int, Shortage | None]:
     """(bytes the allocator reserves, where the room runs out).
 
     A reserve larger than the room is no shortage yet: on a full device the allocator gives cached segments back and
-    tries again, so the replay is repeated within the room.
+    tries again, so the replay is repeated within the room. Nor is a workspace that does not fit: cuDNN then goes on with
+    less, so what must fit is the ``lean`` history without workspaces.
     """
     free = replay(timeline, rules)
     if free.reserved <= room:
         return free.reserved, None
-    held = replay(timeline, rules, max(0, room))
-    if held.failed is None:
-        return held.reserved, None
-    row = held.failed
+    room = max(0, room)
+    if replay(timeline, rules, room).failed is None:
+        return room, None
+    row = replay(lean, rules, room).failed
+    if row is None:
+        return room, None
     return free.reserved, Shortage(
-        int(timeline.bytes[row]),
-        timeline.phase_at(int(timeline.born[row])),
-        timeline.owners[int(timeline.owner[row])],
-        timeline.ops[int(timeline.op[row])],
+        int(lean.bytes[row]),
+        lean.phase_at(int(lean.born[row])),
+        lean.owners[int(lean.owner[row])],
+        lean.ops[int(lean.op[row])],
     )
 
 

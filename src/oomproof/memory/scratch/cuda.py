@@ -11,26 +11,57 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from oomproof.memory.devices import Device
 from oomproof.memory.scratch import Price
 
-MIB = 1 << 20
 _INDEX = 8
 
 
-def price(device: Device, benchmark: bool = False) -> Price:
-    """Prices for a device; ``benchmark`` lets the fastest algorithm win, whatever it takes."""
+def price(benchmark: bool = False) -> Price:
+    """``benchmark`` lets the fastest algorithm win, whatever it takes."""
 
     def price_call(spec: Mapping[str, Any]) -> tuple[int, int, int]:
         if spec["op"] in ("convolution", "convolution_backward"):
-            return _convolution(spec, device, benchmark)
+            return _convolution(spec, benchmark)
         return _kernel(spec)
 
     return price_call
 
 
-def _convolution(spec: Mapping[str, Any], device: Device, benchmark: bool) -> tuple[int, int, int]:
-    return 0, 0, 0
+def _convolution(spec: Mapping[str, Any], benchmark: bool) -> tuple[int, int, int]:
+    """(expected, low, high).
+
+    Tensor-core kernels want channels last: cuDNN converts tensors that are not, into workspace. That is all of x, w and
+    y at most; half of it on average fits published figures best. A depthwise convolution may be turned into a matrix
+    product (im2col), seen as jumps of kernel area times x. Whatever is taken, less would do: see Forecast's verdict.
+    """
+    x, w, y = (math.prod(spec[name]) * spec["item"] for name in ("x", "w", "y"))
+    area = math.prod(spec["w"][2:])
+    converted = 0 if spec["channels_last"] else x + w + y
+    if spec["groups"] == spec["x"][1] > 1:
+        expected, high = 0, max(converted, area * x)
+    else:
+        expected, high = int(CONVERTED * converted), x + w + y
+        if benchmark and spec["groups"] == 1 and area > 1 and max(spec["stride"]) == 1:
+            high = max(high, min(_fft(spec), LARGEST_FFT))
+    return expected, 0, high
+
+
+CONVERTED = 0.5
+"""part of x, w and y that convolutions convert on average: fitted, docs/accuracy.md"""
+LARGEST_FFT = 8 << 30
+_TILE = 32
+_TILE_BYTES = _TILE * (_TILE // 2 + 1) * 8
+"""a real 32 x 32 tile in the frequency domain: half of the complex numbers, 8 bytes each"""
+
+
+def _fft(spec: Mapping[str, Any]) -> int:
+    """Workspace of a tiled Fourier transform, the thirstiest algorithm that benchmark mode tries."""
+    images, channels, *sides = spec["x"]
+    filters = spec["y"][1]
+    tiles = math.prod(
+        -(-side // max(1, _TILE + 1 - taps)) for side, taps in zip(sides, spec["w"][2:], strict=True)
+    )
+    return (images * tiles * (channels + filters) + channels * filters) * _TILE_BYTES
 
 
 def _kernel(spec: Mapping[str, Any]) -> tuple[int, int, int]:
