@@ -6,7 +6,6 @@ A table is recognised by its columns. A row says which of the three levels was p
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,9 +67,11 @@ def _create_timm(model: str) -> Any:
 
 
 def _side_of(model: str) -> int:
-    """224 px unless the name says otherwise."""
-    sizes = [int(part) for part in re.findall(r"(?<![0-9a-z])(\d{3})(?![0-9])", model) if 96 <= int(part) <= 1024]
-    return sizes[-1] if sizes else 224
+    """The input size of timm's default configuration for the name: the figures only make sense with it."""
+    import timm
+
+    configuration = timm.get_pretrained_cfg(model)
+    return int(configuration.input_size[-1]) if configuration else 224
 
 
 _XMEM_MODELS = {"MNASNet": "mnasnet1_0", "large": "mobilenet_v3_large", "small": "mobilenet_v3_small"}

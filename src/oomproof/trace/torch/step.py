@@ -37,7 +37,7 @@ def trace_step(
     about: dict[str, Any] | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Timeline:
-    with speaking(dialect), Tracer() as tracer, _steady_lifetimes(), blaming_user_code():
+    with _steady_lifetimes(), speaking(dialect), Tracer() as tracer, blaming_user_code():
         ledger = tracer.ledger
         progress("building the model")
         loop = Loop(pieces, training)
@@ -140,8 +140,10 @@ def _steady_lifetimes() -> Iterator[None]:
     """Cyclic garbage stays until the end, as it may in a real step; a collection in the middle would be luck."""
     enabled = gc.isenabled()
     gc.disable()
+    gc.freeze()  # what was there before is not looked through again and again
     try:
         yield
     finally:
+        gc.unfreeze()
         if enabled:
             gc.enable()
