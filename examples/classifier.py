@@ -1,6 +1,6 @@
 """A model of your own: any nn.Module, AdamW, and a loss.
 
-oomproof check examples/classifier.py:job --on 8GiB --sweep batch=32,64,128
+oomproof check examples/classifier.py:job --on 8GiB --sweep batch=16,32,64
 """
 
 import torch
