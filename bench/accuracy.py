@@ -100,7 +100,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="+", type=Path, metavar="TABLE.csv")
     parser.add_argument("--cache", type=Path, metavar="FOLDER", help="keep traced steps here")
-    parser.add_argument("--only", default="", metavar="WORDS", help="rows whose name contains this (a regular expression)")
+    parser.add_argument(
+        "--only", default="", metavar="WORDS", help="rows whose name contains this (a regular expression)"
+    )
     parser.add_argument("--most", type=int, default=0, metavar="N", help="at most N rows of each table, spread evenly")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default 1)")
     arguments = parser.parse_args()

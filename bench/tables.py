@@ -44,7 +44,9 @@ def read(path: Path) -> Iterator[Row]:
         if needed in columns:
             yield from map(reader, records)
             return
-    raise InputError(f"{path}: unknown form of table; expected a column {' or '.join(_READERS)}, found {', '.join(columns)}")
+    raise InputError(
+        f"{path}: unknown form of table; expected a column {' or '.join(_READERS)}, found {', '.join(columns)}"
+    )
 
 
 def _timm(record: dict[str, str]) -> Row:

@@ -1,8 +1,8 @@
 """Will it fit? From a job and a device to a Forecast.
 
-    >>> import oomproof
-    >>> forecast = oomproof.check("torchvision:resnet50", on="RTX 3060", batch=64)   # doctest: +SKIP
-    >>> forecast.outcome, forecast.on_device.expected                                 # doctest: +SKIP
+>>> import oomproof
+>>> forecast = oomproof.check("torchvision:resnet50", on="RTX 3060", batch=64)   # doctest: +SKIP
+>>> forecast.outcome, forecast.on_device.expected                                 # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ def resolve(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
                 + (f"; did you mean {' or '.join(near)}?" if near else "")
                 + f" It has {', '.join(known)}"
             )
-    return {
-        name: _read(setting, given[name]) if name in given else setting.default for name, setting in known.items()
-    }
+    return {name: _read(setting, given[name]) if name in given else setting.default for name, setting in known.items()}
 
 
 def _read(setting: Setting, value: Any) -> Any:

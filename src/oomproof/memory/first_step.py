@@ -40,7 +40,9 @@ def with_first_step(steady: Timeline, primed_at: int) -> Timeline:
     )
 
     setup_died = np.where(died < start, np.minimum(2 * died, first), in_step(died, second))
-    state_born = np.where(kind[state] == _OPTIMIZER, in_step(np.array(update), first), in_step(np.array(backward), first))
+    state_born = np.where(
+        kind[state] == _OPTIMIZER, in_step(np.array(update), first), in_step(np.array(backward), first)
+    )
     leftover_dies = np.where(kind == _GRADIENT, old_gradients_die, second - 1)
     first_died = np.where(lives_on, leftover_dies, in_step(died, first))
 
@@ -70,9 +72,7 @@ def with_first_step(steady: Timeline, primed_at: int) -> Timeline:
     new_died[ends] = parts[0]
 
     inner = steady.mark_tick >= start
-    mark_keys = np.concatenate(
-        [[0], in_step(steady.mark_tick[inner], first), in_step(steady.mark_tick[inner], second)]
-    )
+    mark_keys = np.concatenate([[0], in_step(steady.mark_tick[inner], first), in_step(steady.mark_tick[inner], second)])
     return replace(
         steady,
         born=parts[1],

@@ -39,7 +39,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         prices = cpu.price(int(timeline.about.get("threads", 1)))
         base, granule = timeline, 1
     else:
-        prices = cuda.price(runtime.cudnn_benchmark)
+        prices = cuda.price(device, runtime.cudnn_benchmark)
         base, granule = with_lasting(timeline, device, runtime), GRANULE
     expected, low, high = (base.with_scratch(scratch) for scratch in priced(base, prices))
     rules = CudaRules(runtime.expandable_segments, runtime.max_split_size_mb)
@@ -55,9 +55,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         int(high.rounded(granule).peak().bytes * margin),
     )
     reserved = Range(served, min(served, allocated.low), int(max(served, served_worst) * margin))
-    on_device = Range(
-        reserved.expected + around.expected, reserved.low + around.low, reserved.high + around.high
-    )
+    on_device = Range(reserved.expected + around.expected, reserved.low + around.low, reserved.high + around.high)
     host, shm = host_memory(timeline, runtime)
     notes = tuple(timeline.about.get("not_counted", ()))
     return Forecast(

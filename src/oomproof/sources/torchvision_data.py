@@ -26,6 +26,8 @@ def default_size(model: str, task: str) -> tuple[int, tuple[int, int]]:
             return 4, (300, 300)
         if model.startswith("ssdlite320"):
             return 24, (320, 320)
+        if "_320_" in model:
+            return 2, (320, 640)
         return 2, (800, 1333)
     if task == "segmentation":
         return 4, (480, 480)
