@@ -97,10 +97,13 @@ def _here(argument: Any) -> Any:
 
 def _on_cpu(init: Callable[..., None]) -> Callable[..., None]:
     """torch.autocast("cuda") and GradScaler("cuda") switch themselves off where there is no GPU."""
+    accepted = inspect.signature(init).parameters
+    name = next(name for name in ("device_type", "device") if name in accepted)
 
     def on_cpu(self: Any, *args: Any, **kwargs: Any) -> None:
-        name = next(name for name in ("device_type", "device") if name in inspect.signature(init).parameters)
-        kwargs.pop(name, None)
+        device = kwargs.pop(name, args[0] if args else "cuda")
+        if "dtype" in accepted and len(args) < 2 and kwargs.get("dtype") is None:
+            kwargs["dtype"] = torch.get_autocast_dtype(torch.device(device).type)  # fp16 on a GPU, bf16 on the CPU
         init(self, "cpu", *args[1:], **kwargs)
 
     return on_cpu
