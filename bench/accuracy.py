@@ -2,8 +2,8 @@
 
     python bench/accuracy.py TABLE.csv [TABLE.csv ...] [--cache FOLDER] [--only WORDS] [--most N] [--jobs N]
 
-Prints a line a row (forecast, upper figure, published, error), then for each table the median and the 90th percentile of
-the absolute error and the share of rows whose upper figure is below the truth, which is what hurts.
+Prints a line a row (forecast, upper figure, published, error), then for each table the median and the 90th percentile
+of the absolute error and the share of rows whose upper figure is below the truth, which is what hurts.
 
 Rows are split by model name: what is fitted (sites below; the workspace share and the margin in memory/) was fitted on
 the «fit» half, and the «test» half has not been used for it. Rows cut off at the end of a card have no figure to
@@ -24,13 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tables import Row, read
 
 from oomproof.errors import OomproofError
 from oomproof.forecasting import forecast, resolve, trace
 from oomproof.memory.devices import find
 from oomproof.memory.timeline import Timeline
 from oomproof.memory.timeline_file import load, save
+from tables import Row, read
 
 MIB = 1 << 20
 

@@ -58,8 +58,8 @@ def find(text: str) -> Device:
     """The device a user means.
 
     A GPU's name in any spelling (``3060``, ``rtx 3060 12gb``, ``A100-80GB``); of two sizes the usual one, unless one
-    is said. Or an amount of memory: ``8GiB`` and ``8g`` are 8 * 2^30 bytes, ``8GB`` is 8 * 10^9. Or ``this``: the GPU of
-    this machine with the most free memory, ``this:1`` the one that nvidia-smi calls 1.
+    is said. Or an amount of memory: ``8GiB`` and ``8g`` are 8 * 2^30 bytes, ``8GB`` is 8 * 10^9. Or ``this``: the GPU
+    of this machine with the most free memory, ``this:1`` the one that nvidia-smi calls 1.
 
     >>> find("rtx3060 12gb").name, find("a100 80").total
     ('RTX 3060 12GB', 84975927951)

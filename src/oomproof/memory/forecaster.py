@@ -1,4 +1,4 @@
-"""Works out a Forecast: prices scratch, replays the allocator at low, expected and upper figures, holds the budget against it."""
+"""Works out a Forecast: prices scratch, replays the allocator, holds the budget against what it reserves."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def _served(timeline: Timeline, lean: Timeline, rules: CudaRules, room: int) -> 
     """(bytes the allocator reserves, where the room runs out).
 
     A reserve larger than the room is no shortage yet: on a full device the allocator gives cached segments back and
-    tries again, so the replay is repeated within the room. Nor is a workspace that does not fit: cuDNN then goes on with
-    less, so what must fit is the ``lean`` history without workspaces.
+    tries again, so the replay is repeated within the room. Nor is a workspace that does not fit: cuDNN then goes on
+    with less, so what must fit is the ``lean`` history without workspaces.
     """
     free = replay(timeline, rules)
     if free.reserved <= room:

@@ -1,4 +1,4 @@
-"""Device memory that a training holds all the time besides its tensors: library workspaces, gradient buckets, context."""
+"""Device memory that a training holds all the time besides its tensors: workspaces, gradient buckets, context."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from oomproof.sources.job import Job
 
 
 def open_job(text: str) -> Job:
-    """``torchvision:NAME``, ``FILE.py:FUNCTION``, a saved ``FILE.timeline``, or a PyTorch memory snapshot ``FILE.pickle``."""
+    """``torchvision:NAME``, ``FILE.py:FUNCTION``, a saved ``FILE.timeline``, or a memory snapshot ``FILE.pickle``."""
     source, _, rest = text.partition(":")
     if source == "torchvision":
         from oomproof.sources.torchvision import open_torchvision

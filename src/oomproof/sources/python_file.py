@@ -38,7 +38,7 @@ class PythonJob:
             job = self.make(**chosen)
         if not isinstance(job, TorchJob):
             raise JobError(
-                f"{self.name} must return an oomproof.TorchJob; it returned {type(job).__name__} (docs/jobs.md shows one)"
+                f"{self.name} must return an oomproof.TorchJob; it returned a {type(job).__name__} (see docs/jobs.md)"
             )
         return replace(job, name=self.name)
 
@@ -63,7 +63,7 @@ def _parameters(make: Callable[..., Any], name: str) -> tuple[Setting, ...]:
     for parameter in parameters:
         if parameter.default is parameter.empty or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             raise InputError(
-                f"{name}: every parameter needs a default, which is the job's present setting; '{parameter.name}' has none"
+                f"{name}: every parameter needs a default, the job's present setting; '{parameter.name}' has none"
             )
     return tuple(Setting(p.name, p.default, f"parameter of {name}") for p in parameters)
 

@@ -1,4 +1,4 @@
-"""torchvision models by name: classification, segmentation and detection, trained as torchvision's reference scripts do."""
+"""torchvision models by name, trained as torchvision's reference scripts do."""
 
 from __future__ import annotations
 

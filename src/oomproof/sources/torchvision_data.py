@@ -145,6 +145,6 @@ def _mixed(outputs: Any, labels: torch.Tensor) -> torch.Tensor:
     if isinstance(outputs, dict):
         losses = [cross_entropy(outputs["out"], labels, ignore_index=255)]
         losses += [0.5 * cross_entropy(outputs["aux"], labels, ignore_index=255)] if "aux" in outputs else []
-        return sum(losses)  # type: ignore[return-value]
+        return sum(losses)
     main, *auxiliary = (cross_entropy(output, labels) for output in outputs)
     return main + sum(0.3 * loss for loss in auxiliary)

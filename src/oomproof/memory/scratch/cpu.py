@@ -1,18 +1,17 @@
 """The CPU: oneDNN lays tensors out anew around its convolutions.
 
 Measured op by op with torch 2.14 on an AVX2 machine: a convolution works on copies whose channels are blocked, and
-writes the result back into a plain tensor; one whose taps are spread (dilation) goes through im2col, one buffer a thread.
-Tensors that are channels_last already are read as they are; only weights are copied, up to three times.
+writes the result back into a plain tensor; one whose taps are spread (dilation) goes through im2col, one buffer a
+thread. Tensors that are channels_last already are read as they are; only weights are copied, up to three times.
 The tracer counts the plain results before the call, so what is priced here is what comes on top of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from oomproof.memory.scratch import Price
+from oomproof.memory.scratch.calls import Convolution, Kernel, Shape
 
 _BLOCK = 8
 _FLOAT = 4
@@ -21,76 +20,58 @@ _SMALL_OUTPUT = 512
 
 
 def price(threads: int) -> Price:
-    def price_call(spec: Mapping[str, Any]) -> tuple[int, int, int]:
-        if spec["op"] == "convolution":
-            expected = _forward(spec)
-        elif spec["op"] == "convolution_backward":
-            expected = _backward(spec, threads)
-        else:
+    def price_call(call: Convolution | Kernel) -> tuple[int, int, int]:
+        if isinstance(call, Kernel):
             return 0, 0, 0
-        return expected, 0, expected + _reduction(spec, threads)
+        expected = _backward(call, threads) if call.wants else _forward(call)
+        # Threads that share a weight gradient may each hold a part of it.
+        return expected, 0, expected + threads * call.w_bytes
 
     return price_call
 
 
-def _forward(spec: Mapping[str, Any]) -> int:
-    x, w, y = _blocked(spec)
-    if spec["channels_last"]:
-        return w if _depthwise(spec) else 2 * w
-    plain = math.prod(spec["y"]) * spec["item"]
-    if spec["transposed"]:
-        return max(x + w + y - plain, 2 * plain)
-    return max(x + w + y - plain, y)
+def _forward(call: Convolution) -> int:
+    x, w, y = _blocked(call)
+    if call.channels_last:
+        return w if call.depthwise else 2 * w
+    working = x + w + y - call.y_bytes
+    return max(working, 2 * call.y_bytes if call.transposed else y)
 
 
-def _backward(spec: Mapping[str, Any], threads: int) -> int:
-    x, w, y = _blocked(spec)
-    wants_x, wants_w, *_ = spec["wants"]
-    plain_x = math.prod(spec["x"]) * spec["item"] if wants_x else 0
-    plain_w = math.prod(spec["w"]) * spec["item"] if wants_w else 0
-    if spec["channels_last"]:
-        return w + 4 * x if _depthwise(spec) else 3 * w
-    if _spread(spec) and not spec["transposed"]:
-        return max(w, min(threads, spec["x"][0]) * (_im2col(spec) + _partial_sums(spec, w)))
+def _backward(call: Convolution, threads: int) -> int:
+    x, w, y = _blocked(call)
+    wants_x, wants_w, *_ = call.wants
+    if call.channels_last:
+        return w + 4 * x if call.depthwise else 3 * w
+    if _spread(call) and not call.transposed:
+        return max(w, min(threads, call.x[0]) * (_im2col(call) + _partial_sums(call, w)))
+    plain_x, plain_w = call.x_bytes * wants_x, call.w_bytes * wants_w
     for_x = max(y + w + x - plain_x - plain_w, x - plain_w) if wants_x else 0
     for_w = max(y + x + w - plain_w, w) if wants_w else 0
-    if _depthwise(spec):
-        for_w = w
-    return max(for_x, for_w, 0)
+    return max(for_x, w if call.depthwise else for_w, 0)
 
 
-def _partial_sums(spec: Mapping[str, Any], weight: int) -> int:
-    """Where the output is small, each thread adds up the weight gradient in four parts."""
-    return 4 * weight if math.prod(spec["y"][2:]) < _SMALL_OUTPUT else 0
-
-
-def _reduction(spec: Mapping[str, Any], threads: int) -> int:
-    """Threads that share a weight gradient may each hold a part of it, and of a strided input."""
-    return threads * math.prod(spec["w"]) * spec["item"]  # type: ignore[no-any-return]
-
-
-def _blocked(spec: Mapping[str, Any]) -> tuple[int, int, int]:
+def _blocked(call: Convolution) -> tuple[int, int, int]:
     """Bytes of x, w and y with channels padded to whole blocks; an input of a few channels stays as it is."""
 
-    def padded(shape: list[int]) -> int:
+    def padded(shape: Shape) -> int:
         return shape[0] * _up(shape[1]) * math.prod(shape[2:]) * _FLOAT
 
-    shape = spec["w"]
-    weight = _up(shape[0]) * (_up(shape[1]) if shape[1] > 1 else 1) * math.prod(shape[2:]) * _FLOAT
-    x = padded(spec["x"]) if spec["x"][1] >= _BLOCK else 0
-    return x, weight, padded(spec["y"])
+    weight = _up(call.w[0]) * (_up(call.w[1]) if call.w[1] > 1 else 1) * call.area * _FLOAT
+    return padded(call.x) if call.x[1] >= _BLOCK else 0, weight, padded(call.y)
 
 
-def _depthwise(spec: Mapping[str, Any]) -> bool:
-    return bool(spec["groups"] == spec["x"][1] > 1)
+def _spread(call: Convolution) -> bool:
+    return max(call.dilation) > 1 and max(call.w[2:]) > 1
 
 
-def _spread(spec: Mapping[str, Any]) -> bool:
-    return max(spec["dilation"]) > 1 and max(spec["w"][2:]) > 1
+def _im2col(call: Convolution) -> int:
+    return call.x[1] // call.groups * call.area * math.prod(call.y[2:]) * _FLOAT
 
 
-def _im2col(spec: Mapping[str, Any]) -> int:
-    return spec["x"][1] // spec["groups"] * math.prod(spec["w"][2:]) * math.prod(spec["y"][2:]) * _FLOAT  # type: ignore[no-any-return]
+def _partial_sums(call: Convolution, weight: int) -> int:
+    """Where the output is small, each thread adds up the weight gradient in four parts."""
+    return 4 * weight if math.prod(call.y[2:]) < _SMALL_OUTPUT else 0
 
 
 def _up(channels: int) -> int:

@@ -28,7 +28,7 @@ def speaking(dialect: Dialect) -> Iterator[None]:
     if dialect == "cpu":
         yield
         return
-    library = torch.library.Library("aten", "IMPL")  # noqa: TOR901 (taken back below)
+    library = torch.library.Library("aten", "IMPL")
     with ExitStack() as stack:
         stack.callback(library._destroy)
         with warnings.catch_warnings():
@@ -43,11 +43,11 @@ def speaking(dialect: Dialect) -> Iterator[None]:
 def _dropout(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
     """CUDA keeps a bool mask (1 byte an element), the CPU the scaled noise (4 bytes)."""
     if train and 0 < p < 1 and x.numel():
-        return aten.native_dropout(x, p, True)[0]  # type: ignore[no-any-return]
+        return aten.native_dropout(x, p, True)[0]
     return x * 0.0 if train and p == 1 else x.view_as(x)
 
 
-def _attention(
+def _attention(  # noqa: PLR0917 (the operation's own signature)
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -69,15 +69,11 @@ def _attention(
             q, k, v = (torch.nn.functional.pad(t, (0, padded)) for t in (q, k, v))
             scale = head**-0.5 if scale is None else scale
         out = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, scale=scale)[0]
-        return out[..., :head] if padded else out  # type: ignore[no-any-return]
+        return out[..., :head] if padded else out
     if q.dim() == 4 and head % aligned == 0 and v.shape[-1] % aligned == 0:
         mask = _bias(attn_mask, q, k)
-        return aten._scaled_dot_product_efficient_attention(  # type: ignore[no-any-return]
-            q, k, v, mask, wanted, dropout_p, is_causal, scale=scale
-        )[0]
-    return aten._scaled_dot_product_attention_math(  # type: ignore[no-any-return]
-        q, k, v, attn_mask, dropout_p, is_causal, scale=scale
-    )[0]
+        return aten._scaled_dot_product_efficient_attention(q, k, v, mask, wanted, dropout_p, is_causal, scale=scale)[0]
+    return aten._scaled_dot_product_attention_math(q, k, v, attn_mask, dropout_p, is_causal, scale=scale)[0]
 
 
 def _bias(mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor | None:

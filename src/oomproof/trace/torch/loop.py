@@ -144,7 +144,7 @@ def total(losses: Any) -> torch.Tensor:
     if isinstance(losses, torch.Tensor):
         return losses if losses.dim() == 0 else losses.sum()
     if isinstance(getattr(losses, "loss", None), torch.Tensor):
-        return losses.loss  # type: ignore[no-any-return]
+        return losses.loss
     parts = losses.values() if isinstance(losses, Mapping) else losses
     if isinstance(parts, Iterable):
         parts = list(parts)

@@ -75,7 +75,7 @@ def _fake_methods(tracer: Tracer) -> dict[str, Callable[..., Any]]:
             with torch.no_grad():
                 copy: torch.Tensor = self.detach().clone().requires_grad_(self.requires_grad)
             memo[id(self)] = torch.nn.Parameter(copy, self.requires_grad) if _is_parameter(self) else copy
-        return memo[id(self)]  # type: ignore[no-any-return]
+        return memo[id(self)]
 
     return {
         "numpy": numpy, "tolist": tolist, "__array__": array, "cuda": cuda, "to": to, "__deepcopy__": deepcopy,
@@ -110,7 +110,7 @@ def _on_cpu(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _apply(self: torch.nn.Module, fn: Callable[[Any], Any], recurse: bool = True, memo: Any = None) -> torch.nn.Module:
-    """nn.Module._apply for fake parameters: the stock one swaps tensors, which fake ones with weak references refuse."""
+    """nn.Module._apply for fake parameters: the stock one swaps tensors, which weakly referenced fake ones refuse."""
     memo = {} if memo is None else memo
     for child in self.children() if recurse else ():
         child._apply(fn, memo=memo) if child._apply.__func__ is _apply else child._apply(fn)

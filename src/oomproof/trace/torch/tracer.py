@@ -49,8 +49,8 @@ _ASKS = frozenset({"nms", "_local_scalar_dense", "equal", "bincount", "is_nonzer
 _NEVER_ASKS = frozenset({"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"})
 _RANDOM_FILL = frozenset({"uniform_", "normal_", "trunc_normal_", "bernoulli_", "random_", "erfinv_"})
 _ELEMENTWISE = frozenset({
-    "abs", "add", "addcdiv", "addcmul", "clamp_max", "clamp_min", "copy", "div", "exp", "lerp", "maximum", "minimum", "mul",
-    "neg", "pow", "reciprocal", "sign", "sqrt", "sub", "zero",
+    "abs", "add", "addcdiv", "addcmul", "clamp_max", "clamp_min", "copy", "div", "exp", "lerp", "maximum", "minimum",
+    "mul", "neg", "pow", "reciprocal", "sign", "sqrt", "sub", "zero",
 })  # fmt: skip
 
 
@@ -68,7 +68,7 @@ class OpFacts:
     """updates a list of tensors element by element"""
 
 
-class Tracer(FakeTensorMode):
+class Tracer(FakeTensorMode):  # type: ignore[misc]
     """``demands`` counts, operation by operation, how often a value was asked for."""
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class Tracer(FakeTensorMode):
         if spec is not None:
             self.ledger.call(spec)
         if remember:
-            self._remember(func, facts, args, kwargs, tensors, fresh, written)
+            self._remember(func, facts, args, kwargs, tensors=tensors, fresh=fresh, written=written)
         else:
             for tensor in written:
                 self._values.pop(tensor.untyped_storage()._cdata, None)
@@ -220,7 +220,7 @@ class Tracer(FakeTensorMode):
         return fake.requires_grad_(real.requires_grad)
 
     def _remember(
-        self, func: Any, facts: OpFacts, args: Any, kwargs: Any, tensors: Any, fresh: Any, written: Any
+        self, func: Any, facts: OpFacts, args: Any, kwargs: Any, *, tensors: Any, fresh: Any, written: Any
     ) -> None:
         """Gives every storage the operation made or wrote its Value."""
         if not fresh and not written:

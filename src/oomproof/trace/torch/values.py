@@ -120,7 +120,7 @@ class Layout:
 
 
 class Operation:
-    """``function(*args, **kwargs)``, to be run at most once; its results are storages: written ones, then fresh ones."""
+    """``function(*args, **kwargs)``, run at most once; its results are storages: written ones, then fresh ones."""
 
     __slots__ = ("args", "fresh", "function", "kwargs", "results", "written")
 
@@ -188,7 +188,7 @@ def known(tensor: torch.Tensor) -> Value:
 
 
 def made_up(nbytes: int, dtype: torch.dtype) -> torch.UntypedStorage:
-    """Content for a network output: noise for numbers, even odds for masks (a lone flag is False), zeros for indices."""
+    """Content for a network output: noise for numbers, even odds for masks (a lone flag: False), zeros for indices."""
     count = nbytes // dtype.itemsize
     with computing():
         noise = torch.Generator().manual_seed(count)
