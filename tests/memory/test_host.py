@@ -1,0 +1,56 @@
+"""RAM and /dev/shm beside the GPU: they grow with workers and with the batch, and never count the dataset."""
+
+from __future__ import annotations
+
+from histories import timelines
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oomproof.memory.host import TRAINER, WORKER, host_memory
+from oomproof.memory.runtime import Runtime
+from oomproof.memory.timeline import Builder, Timeline
+
+MIB = 1 << 20
+BATCH = 30 * MIB
+
+
+def step(*inputs: int) -> Timeline:
+    builder = Builder()
+    for size in inputs:
+        builder.allocate(size, kind="input", owner="(step)", op="input")
+    builder.allocate(700 * MIB, kind="activation", owner="net", op="relu")
+    return builder.build()
+
+
+def test_without_workers() -> None:
+    ram, shm = host_memory(step(10 * MIB, 20 * MIB), Runtime())
+    assert shm == 0
+    assert ram.expected == TRAINER.expected + 2 * BATCH
+    assert ram.low == TRAINER.low + 2 * BATCH
+    assert ram.high == TRAINER.high + 2 * BATCH
+
+
+def test_batches_on_their_way_take_shared_memory() -> None:
+    ram, shm = host_memory(step(BATCH), Runtime(workers=4, prefetch_factor=3))
+    assert shm == 4 * 3 * BATCH
+    assert ram.expected == TRAINER.expected + 4 * WORKER.expected + 2 * BATCH + shm
+    assert ram.low == TRAINER.low + 4 * WORKER.low + 2 * BATCH
+    assert ram.high == TRAINER.high + 4 * WORKER.high + 2 * BATCH + 2 * shm
+
+
+def test_only_the_batch_counts() -> None:
+    small, large = step(BATCH), step(BATCH)
+    builder = Builder()
+    builder.allocate(BATCH, kind="input", owner="(step)", op="input")
+    assert host_memory(small, Runtime(workers=2)) == host_memory(builder.build(), Runtime(workers=2))
+    assert host_memory(large, Runtime())[0].expected < host_memory(step(BATCH + 1), Runtime())[0].expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(timelines(), st.integers(0, 32), st.integers(1, 8))
+def test_ranges_hold_and_more_workers_never_take_less(timeline: Timeline, workers: int, prefetch: int) -> None:
+    ram, shm = host_memory(timeline, Runtime(workers=workers, prefetch_factor=prefetch))
+    assert 0 < ram.low <= ram.expected <= ram.high
+    more, more_shm = host_memory(timeline, Runtime(workers=workers + 1, prefetch_factor=prefetch))
+    assert more_shm >= shm
+    assert (more.low, more.expected, more.high) > (ram.low, ram.expected, ram.high)
