@@ -91,7 +91,7 @@ class Timeline:
         return live
 
     def peak(self) -> Peak:
-        if not len(self):
+        if not self.bytes.any():
             return Peak(0, 0, PHASES[0], "", "")
         curve = self.curve()
         tick = int(np.argmax(curve))

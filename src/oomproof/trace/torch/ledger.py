@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from oomproof.memory.timeline import KINDS, Builder, Timeline
+from oomproof.trace.torch.values import Value
 
 OUTSIDE = "(step)"
 """Owner of what no module makes: losses and anything else in the training loop."""
@@ -23,8 +24,10 @@ class Ledger:
         self.builder = Builder()
         self.modules: list[str] = []
         """the modules running now, outermost first"""
-        self.values: dict[int, Any] = {}
+        self.values: dict[int, Value] = {}
         """content by storage key; an entry goes when its storage does"""
+        self.outlived: list[Value] = []
+        """large contents whose storage died while operations may still wait for them"""
         self._live: dict[int, int] = {}
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
         self._node_owner: dict[int, str] = {}
@@ -79,8 +82,8 @@ class Ledger:
             self._enter("optimizer", False)
         elif torch._C._current_graph_task_id() != -1:
             self._after_backward = True
-            # Modules running under backward with gradients on: a checkpointed part is computed again.
-            self._enter("backward", grad and bool(self.modules))
+            # Backward records nothing by itself: gradients on mean that a checkpointed part is computed again.
+            self._enter("backward", grad)
         elif self._after_backward and not grad and not self.modules:
             self._enter("optimizer", False)
         else:
@@ -109,7 +112,9 @@ class Ledger:
     def _died(self, key: int, block: int) -> None:
         if self._live.get(key) == block:
             del self._live[key]
-            self.values.pop(key, None)
+            value = self.values.pop(key, None)
+            if value is not None and value.users and value.storage is not None:
+                self.outlived.append(value)
         self.builder.free(block)
 
     def mark(self, tensor: torch.Tensor, kind: str, owner: str | None = None) -> None:

@@ -9,7 +9,7 @@ A job with a step of its own is simply run twice.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -57,9 +57,11 @@ def trace_step(
                 primed_at, primed = _prime(ledger, loop)
                 progress("tracing the step")
                 ledger.start_step()
-                loop.step(min(training.accumulate, _SHOWN_MICRO_BATCHES))
+                with _watching(primed) as used:
+                    loop.step(min(training.accumulate, _SHOWN_MICRO_BATCHES))
                 _mark_results(ledger, loop)
-                _erase_unused(ledger, loop, primed)
+                for parameter in primed.keys() - used:  # no part in the loss: neither gradient nor state
+                    ledger.erase(primed[parameter])
             else:
                 primed_at = None
                 for text in ("tracing the first step", "tracing the second step"):
@@ -105,12 +107,16 @@ def _mark_results(ledger: Ledger, loop: Loop) -> None:
     ledger.mark_state(loop.optimizer, owners)
 
 
-def _erase_unused(ledger: Ledger, loop: Loop, primed: dict[torch.Tensor, list[int]]) -> None:
-    """A parameter that takes no part in the loss has neither gradient nor state."""
-    if loop.training.zero_grad != "keep":
-        for parameter, blocks in primed.items():
-            if parameter.grad is None:
-                ledger.erase(blocks)
+@contextmanager
+def _watching(parameters: Iterable[torch.Tensor]) -> Iterator[set[torch.Tensor]]:
+    """The parameters that backward brings a gradient to."""
+    used: set[torch.Tensor] = set()
+    hooks = [parameter.register_post_accumulate_grad_hook(used.add) for parameter in parameters]
+    try:
+        yield used
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _adopt_model(tracer: Tracer, model: torch.nn.Module) -> None:

@@ -96,6 +96,8 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self._inside:  # FakeTensorMode decomposes an operation: its parts are no blocks of the real one
             return super().__torch_dispatch__(func, types, args, kwargs)
+        if func.namespace == "profiler":  # what optimizers tell a profiler about themselves is no part of the step
+            return self._fake(func, types, args, kwargs or {})
         return self._run(func, types, args, kwargs or {})
 
     def _fake(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -107,6 +109,8 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
 
     def _run(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         facts = self._facts.get(func) or self._look_up(func)
+        while self.ledger.outlived:
+            self.ledger.outlived.pop().settle()
         remember = self.ledger.advance()
         device = kwargs.get("device")
         if device is not None and device.type != "cpu":
@@ -140,8 +144,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         if remember:
             self._remember(func, facts, args, kwargs, tensors=tensors, fresh=fresh, written=written)
         else:
-            for tensor in written:
-                self._values.pop(tensor.untyped_storage()._cdata, None)
+            self._forget(written)
         return out
 
     def _look_up(self, func: Any) -> OpFacts:
@@ -163,8 +166,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
     def _at_once(self, facts: OpFacts, args: Any) -> Any:
         """List-at-once arithmetic of optimizers: shapes are those of the first list, values do not matter. (Through
         FakeTensorMode such an operation takes a millisecond a tensor.)"""
-        for tensor in _written(facts, args, {}):
-            self._values.pop(tensor.untyped_storage()._cdata, None)
+        self._forget(_written(facts, args, {}))
         if facts.written:
             return None
         results = [self._fake(aten.empty_like.default, (), (tensor,), {}) for tensor in args[0]]
@@ -207,6 +209,13 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         for parameter in model.parameters():
             storage = parameter.untyped_storage()
             self._values[storage._cdata] = Value(storage.nbytes(), parameter.dtype, weight=True)
+
+    def _forget(self, written: list[torch.Tensor]) -> None:
+        """Contents that are no longer what they were; an updated weight stays a weight."""
+        for tensor in written:
+            key = tensor.untyped_storage()._cdata
+            if key in self._values and not self._values[key].weight:
+                del self._values[key]
 
     def compute(self, tensor: torch.Tensor) -> torch.Tensor:
         """A real CPU tensor with the content of a fake one."""

@@ -11,6 +11,7 @@ Values belong to storages, not tensors, so that views and in-place writes come o
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +22,8 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 CPU = torch.device("cpu")
 NETWORK_SCALE = 0.5
 """Standard deviation of made-up network outputs: logits near even odds, box deltas of half an anchor."""
+LARGE = 4 << 20
+"""Bytes from which on a value's content is not kept longer than it must be."""
 
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _HALF = (torch.float16, torch.bfloat16)
@@ -42,7 +45,7 @@ def computing() -> Iterator[None]:
 class Value:
     """The content of one storage: known bytes, or an operation to run, or a network output to make up."""
 
-    __slots__ = ("bytes", "dtype", "from_network", "operation", "result", "storage", "weight")
+    __slots__ = ("bytes", "dtype", "from_network", "operation", "result", "storage", "users", "weight")
 
     def __init__(
         self,
@@ -57,10 +60,19 @@ class Value:
     ) -> None:
         self.bytes, self.dtype = nbytes, dtype
         self.storage, self.operation, self.result = storage, operation, result
+        self.users: list[weakref.ref[Operation]] = []
+        """operations that wait for this value, noted only where it is large"""
         self.weight = weight
         """is a parameter, or a copy or cast of one"""
         self.from_network = from_network
         """depends on an output of the network"""
+
+    def settle(self) -> None:
+        """Runs what waits for this value alone and makes something smaller of it, so that its content can go."""
+        for user in self.users:
+            operation = user()
+            if operation is not None and operation.size < self.bytes and not operation.missing():
+                operation.run()
 
     def read(self) -> torch.UntypedStorage:
         """The content; runs what has to be run. Iterative, since chains can be thousands of operations long."""
@@ -122,12 +134,17 @@ class Layout:
 class Operation:
     """``function(*args, **kwargs)``, run at most once; its results are storages: written ones, then fresh ones."""
 
-    __slots__ = ("args", "fresh", "function", "kwargs", "results", "written")
+    __slots__ = ("__weakref__", "args", "fresh", "function", "kwargs", "results", "size", "written")
 
     def __init__(self, function: Any, args: Any, kwargs: Any, written: list[Value], fresh: list[Layout]) -> None:
         self.function, self.args, self.kwargs = function, args, kwargs
         self.written, self.fresh = written, fresh
         self.results: list[torch.UntypedStorage] | None = None
+        self.size = sum(value.bytes for value in written) + sum(layout.bytes for layout in fresh)
+        """bytes of all results"""
+        for leaf in leaves((args, kwargs)):
+            if isinstance(leaf, View) and leaf.value.bytes >= LARGE:
+                leaf.value.users.append(weakref.ref(self))
 
     def missing(self) -> list[Value]:
         """Values that must be read before this can run."""

@@ -1,0 +1,87 @@
+"""Calls that may take scratch, as a Timeline notes them: convolutions, and kernels known by how many elements."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from oomproof.errors import DamagedFile
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Convolution:
+    x: Shape
+    w: Shape
+    y: Shape
+    stride: Shape
+    dilation: Shape
+    groups: int
+    transposed: bool
+    channels_last: bool
+    dtype: str
+    item: int
+    """bytes of a number"""
+    wants: tuple[bool, ...]
+    """which gradients a backward convolution makes (of x, of w, of the bias); empty for a forward one"""
+
+    @property
+    def x_bytes(self) -> int:
+        return math.prod(self.x) * self.item
+
+    @property
+    def w_bytes(self) -> int:
+        return math.prod(self.w) * self.item
+
+    @property
+    def y_bytes(self) -> int:
+        return math.prod(self.y) * self.item
+
+    @property
+    def area(self) -> int:
+        return math.prod(self.w[2:])
+
+    @property
+    def depthwise(self) -> bool:
+        return self.groups == self.x[1] > 1
+
+
+@dataclass(frozen=True)
+class Kernel:
+    op: str
+    elements: int
+    item: int
+
+
+def read_call(text: str) -> Convolution | Kernel:
+    """A call from its spec, which may come from a file of somebody else's."""
+    try:
+        spec: dict[str, Any] = json.loads(text)
+        if not spec["op"].startswith("convolution"):
+            return Kernel(str(spec["op"]), _size(spec["elements"]), _size(spec.get("item", 0)))
+        shapes = {name: tuple(_size(side) for side in spec[name]) for name in ("x", "w", "y", "stride", "dilation")}
+        if not len(shapes["x"]) == len(shapes["w"]) == len(shapes["y"]) >= 3 or not spec["groups"] >= 1:
+            raise ValueError("shapes of a convolution")
+        return Convolution(
+            **shapes,
+            groups=_size(spec["groups"]),
+            transposed=bool(spec["transposed"]),
+            channels_last=bool(spec["channels_last"]),
+            dtype=str(spec["dtype"]),
+            item=_size(spec["item"]),
+            wants=tuple(bool(wanted) for wanted in spec.get("wants", ())),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DamagedFile(
+            f"the timeline names an operation that cannot be priced ({text[:60]!r}): expected a convolution's shapes "
+            "or a number of elements; make the file again with `oomproof check JOB --save FILE.timeline`"
+        ) from error
+
+
+def _size(value: Any) -> int:
+    if not isinstance(value, int) or not 0 <= value < 1 << 40:
+        raise ValueError(f"a size: {value!r}")
+    return int(value)

@@ -1,0 +1,118 @@
+"""What may be set about a job, and reading what a user set: names, types, bounds."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from oomproof.errors import InputError
+from oomproof.memory.runtime import HELP, Runtime
+from oomproof.sources.job import Job, Setting
+
+_MAY_BE_ZERO = frozenset({"workers", "max_split_size_mb", "boxes"})
+_MAY_BE_MINUS_ONE = frozenset({"trainable_layers"})
+_WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def settings_of(job: Job) -> tuple[Setting, ...]:
+    """Everything that may be set: the job's own settings, then those of the run around it."""
+    plain = Runtime()
+    around = (Setting(field.name, getattr(plain, field.name), HELP[field.name]) for field in fields(Runtime))
+    return (*job.settings, *around)
+
+
+def resolve(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
+    """One value for every setting: what was given (texts are read as the default's type), else the default."""
+    known = {setting.name: setting for setting in settings_of(job)}
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 3, 0.5)
+            raise InputError(
+                f"{job.name} has no setting '{name}'"
+                + (f"; did you mean {' or '.join(near)}?" if near else "")
+                + f" It has {', '.join(known)}"
+            )
+    return {name: _read(setting, given[name]) if name in given else setting.default for name, setting in known.items()}
+
+
+def _read(setting: Setting, value: Any) -> Any:
+    """A value as the setting's type, checked."""
+    if setting.choices:
+        if str(value) not in setting.choices:
+            raise InputError(f"{setting.name} must be one of {', '.join(setting.choices)}; got '{value}'")
+        return str(value)
+    read = _typed(setting, value)
+    if isinstance(read, float) and not math.isfinite(read):
+        raise InputError(f"{setting.name} must be a finite number; got {value}")
+    if isinstance(read, bool):
+        return read
+    numbers = read if isinstance(read, tuple) else (read,)
+    least = 0 if setting.name in _MAY_BE_ZERO or _zero_by_default(setting) else 1
+    least = -1 if setting.name in _MAY_BE_MINUS_ONE else least
+    if any(isinstance(number, int) and number < least for number in numbers):
+        raise InputError(f"{setting.name} must be at least {least}; got {value}")
+    return read
+
+
+def _typed(setting: Setting, value: Any) -> Any:
+    """A text read as the default's type; anything else must have its form already."""
+    default, read = setting.default, value
+    if isinstance(value, str):
+        text = value.strip()
+        if isinstance(default, bool):
+            read = _WORDS.get(text.lower(), text)
+        elif isinstance(default, tuple):
+            read = tuple(_number(setting, part) for part in text.lower().replace(",", "x").split("x"))
+        elif isinstance(default, (int, float)):
+            read = _number(setting, text)
+        elif not isinstance(default, str):
+            read = _literal(text)
+    return _same_form(setting, read)
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _same_form(setting: Setting, value: Any) -> Any:
+    default = setting.default
+    if isinstance(default, tuple):
+        values = tuple(value) if isinstance(value, (list, tuple)) else (value,)
+        values = values * len(default) if len(values) == 1 else values
+        if len(values) != len(default) or not all(isinstance(part, (int, float)) for part in values):
+            shape = "x".join(str(part) for part in default)
+            raise InputError(f"{setting.name} must be {len(default)} numbers such as {shape}; got '{value}'")
+        return values
+    if isinstance(default, bool) and not isinstance(value, bool):
+        raise InputError(f"{setting.name} must be true or false; got '{value}'")
+    if isinstance(default, int) and not isinstance(default, bool):
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole and not (isinstance(value, float) and value.is_integer()):
+            raise InputError(f"{setting.name} must be a whole number; got '{value}'")
+        return int(value)
+    return value
+
+
+def _number(setting: Setting, text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        raise InputError(f"{setting.name} must be a number; got '{text}'") from None
+    if not math.isfinite(number):
+        raise InputError(f"{setting.name} must be a finite number; got '{text}'")
+    return number
+
+
+def _zero_by_default(setting: Setting) -> bool:
+    return isinstance(setting.default, int) and setting.default <= 0
