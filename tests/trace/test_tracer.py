@@ -1,3 +1,4 @@
+# ruff: noqa: PLW0108 (a question is asked inside the tracer, so it must be a lambda)
 """The tracer: values only where code asks for them, lifetimes as in the real program, nothing left behind."""
 
 from __future__ import annotations

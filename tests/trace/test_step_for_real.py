@@ -1,0 +1,62 @@
+"""Every way of training, traced as the CPU does it, against the real CPU allocator in the very same loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from real_cpu import second_step
+from small_nets import deep, pieces, traced
+from torch import optim
+
+from oomproof.trace.torch.loop import Pieces, Training
+
+BLOCKS = 3
+
+OPTIMIZERS = {
+    "momentum": lambda p: optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=1e-4),
+    "Adam": optim.Adam,
+    "AdamW": optim.AdamW,
+    "RMSprop": optim.RMSprop,
+    "Adafactor": optim.Adafactor,
+}
+
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"accumulate": 2},
+    {"accumulate": 4},
+    {"zero_grad": "before_backward"},
+    {"zero_grad": "keep"},
+    {"zero_grad": "keep", "accumulate": 3, "optimizer": "adam"},
+    {"checkpoint": "nonreentrant"},
+    {"checkpoint": "reentrant"},
+    {"checkpoint": "nonreentrant", "accumulate": 2, "zero_grad": "before_backward"},
+    {"ema": True},
+    {"ema": True, "optimizer": "adamw", "update": "foreach"},
+]
+
+
+def exact(job: Pieces, way: dict[str, Any]) -> None:
+    timeline, real = traced(job, "cpu", **way), second_step(job, Training(**way)).peak
+    if "checkpoint" in way:  # keeps the generator's state for every block: in host memory where the rest is on a GPU
+        real -= BLOCKS * torch.get_rng_state().nbytes
+    assert timeline.peak().bytes == pytest.approx(real, rel=0.01)
+
+
+@pytest.mark.parametrize("update", ["foreach", "plain"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_optimizers(optimizer: str, update: str) -> None:
+    job = pieces(lambda: deep(BLOCKS), rows=4, optimizer=OPTIMIZERS[optimizer])
+    assert traced(job, "cpu", update=update).peak().phase == "optimizer"  # so small is the batch
+    exact(job, {"update": update})
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(map(str, way.values())) or "plain")
+def test_ways_of_training(way: dict[str, Any]) -> None:
+    exact(pieces(lambda: deep(BLOCKS), rows=512), way)
+
+
+@pytest.mark.parametrize("zero_grad", ["before_forward", "before_backward", "keep"])
+def test_gradients_larger_than_activations(zero_grad: str) -> None:
+    exact(pieces(lambda: deep(BLOCKS), rows=4), {"zero_grad": zero_grad, "accumulate": 2})
