@@ -32,7 +32,7 @@ TRACKED = (
     ("torchvision:deeplabv3_resnet50", {"batch": 2, "image_size": (512, 512)}),
     ("torchvision:vit_b_16", {"batch": 32}),
 )
-LARGE = ("torchvision:maskrcnn_resnet50_fpn", {"batch": 16, "image_size": (800, 1333)})
+LARGE = ("torchvision:maskrcnn_resnet50_fpn", {"batch": 20, "image_size": (800, 1333)})
 
 
 def main() -> int:
@@ -111,7 +111,9 @@ def _memory() -> None:
         [sys.executable, "-W", "ignore", "-c", _LIGHT, json.dumps(LARGE)], capture_output=True, text=True, check=True
     )
     needs, took = (int(part) for part in run.stdout.split())
-    print(f"a step that needs {needs / 1e9:.1f} GB was traced in {took / 2**30:.2f} GiB of RAM: {needs / took:.0f} to 1")
+    print(
+        f"a step that needs {needs / 1e9:.1f} GB was traced in {took / 2**30:.2f} GiB of RAM: {needs / took:.0f} to 1"
+    )
 
 
 def _start_up() -> None:

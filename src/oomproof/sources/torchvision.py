@@ -13,6 +13,11 @@ from oomproof.sources.torch_job import TorchJob, training_settings
 
 _TASKS = {"detection": "detection", "segmentation": "segmentation", "": "classification"}
 _COCO, _VOC, _IMAGENET = 91, 21, 1000
+_PRETRAINED = ("none", "backbone", "default")
+_WEIGHTS = (
+    "pretrained weights: none, the backbone's, or the whole model's (default). They are never loaded, but with them "
+    "torchvision freezes normalisation and early layers of detectors; other models are trained whole either way"
+)
 
 
 @dataclass(frozen=True)
@@ -36,17 +41,11 @@ class TorchvisionJob:
             Setting("batch", batch, "images per step on one GPU"),
             Setting("image_size", size, "height x width of the images as the data loader gives them, in pixels"),
             Setting("classes", classes, "number of classes (background included for detection)"),
+            Setting("weights", "backbone" if self.task == "detection" else "none", _WEIGHTS, _PRETRAINED),
         ]
         if self.task == "detection":
             own += [
                 Setting("boxes", 20, "annotated objects in every image"),
-                Setting(
-                    "weights",
-                    "backbone",
-                    "pretrained weights: none, the backbone's, or the whole detector's (default). They are not loaded, "
-                    "but torchvision freezes normalisation and early layers where there are any",
-                    ("none", "backbone", "default"),
-                ),
                 Setting(
                     "trainable_layers", -1, "backbone layers that are trained, from the end; -1: torchvision's default"
                 ),

@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from oomproof.trace.torch.tracer import Tracer
 
 
+_TALKS_TO_THE_GPU = (
+    "empty_cache", "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved",
+    "reset_peak_memory_stats", "set_device", "synchronize",
+)  # fmt: skip
+"""training loops call these around a step; without a GPU they fail"""
+
+
 @contextmanager
 def stand_ins(tracer: Tracer) -> Iterator[None]:
     with ExitStack() as stack:
@@ -33,6 +40,8 @@ def stand_ins(tracer: Tracer) -> Iterator[None]:
         for name, function in inspect.getmembers(torch.nn.init, inspect.isfunction):
             if name.endswith("_") and not name.startswith("_"):
                 stack.enter_context(patch.object(torch.nn.init, name, _without_values(function)))
+        for name in _TALKS_TO_THE_GPU:
+            stack.enter_context(patch.object(torch.cuda, name, lambda *args, **kwargs: 0))
         stack.enter_context(patch.object(torch.amp.autocast, "__init__", _on_cpu(torch.amp.autocast.__init__)))
         stack.enter_context(patch.object(torch.amp.GradScaler, "__init__", _on_cpu(torch.amp.GradScaler.__init__)))
         for module in (optimizers, foreach):
@@ -44,7 +53,8 @@ def stand_ins(tracer: Tracer) -> Iterator[None]:
 
 
 def _fake_methods(tracer: Tracer) -> dict[str, Callable[..., Any]]:
-    """``numpy``, ``tolist`` and ``__array__`` read memory without an operation; ``cuda`` and ``to`` may want a GPU;
+    """``numpy``, ``tolist`` and ``__array__`` read memory without an operation; ``cuda``, ``pin_memory`` and ``to``
+    want a GPU;
     ``__deepcopy__`` sets a CPU storage on what is a meta tensor inside."""
 
     def numpy(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -61,7 +71,7 @@ def _fake_methods(tracer: Tracer) -> dict[str, Callable[..., Any]]:
         content = numpy(self)
         return content if dtype is None else content.astype(dtype)
 
-    def cuda(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def stay(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         return self
 
     to_anywhere = torch.Tensor.to
@@ -78,7 +88,8 @@ def _fake_methods(tracer: Tracer) -> dict[str, Callable[..., Any]]:
         return memo[id(self)]
 
     return {
-        "numpy": numpy, "tolist": tolist, "__array__": array, "cuda": cuda, "to": to, "__deepcopy__": deepcopy,
+        "numpy": numpy, "tolist": tolist, "__array__": array, "__deepcopy__": deepcopy,
+        "cuda": stay, "pin_memory": stay, "to": to,
     }  # fmt: skip
 
 
