@@ -1,0 +1,178 @@
+"""What a GPU does otherwise: the autocast policy as PyTorch declares it, dropout, attention, list-at-once updates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_nets import most, pieces, traced
+from torch import nn, optim
+from torch.nn import functional as F
+
+from oomproof.memory.timeline import Timeline
+from oomproof.trace.torch import autocast_policy as policy
+from oomproof.trace.torch.dialect import Dialect, speaking
+from oomproof.trace.torch.tracer import Tracer
+
+HEADER = Path(torch.__file__).parent / "include" / "ATen" / "autocast_mode.h"
+HALF_ON_BOTH = {
+    "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input",
+    "prelu", "addmm", "matmul", "mm", "linalg_vecdot", "linear", "addbmm", "baddbmm", "bmm",
+    "_scaled_dot_product_flash_attention", "scaled_dot_product_attention", "_convolution.deprecated",
+}  # fmt: skip
+"""what the CPU's own policy casts, or (deprecated) what no Python code reaches"""
+
+
+def declared(macro: str) -> set[str]:
+    """``_(pow, Scalar)`` in the header's table is ``pow.Scalar``."""
+    table = re.search(rf"#define {macro}\(_\)(.*?)\n\n", HEADER.read_text(), re.DOTALL)
+    assert table, f"{macro} is not in {HEADER}"
+    return {name.replace(", ", ".") for name in re.findall(r"_\(([\w, ]+)\)", table[1])}
+
+
+def alike_on_the_cpu(names: set[str]) -> set[str]:
+    """Those that CPU autocast treats the same: the losses, and a few more."""
+    on_cpu = set(torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCPU"))
+    return {name for name in names if f"aten::{name}" in on_cpu}
+
+
+@pytest.mark.parametrize(
+    ("macro", "table"),
+    [
+        ("AT_FORALL_FP32", policy.FP32),
+        ("AT_FORALL_FP32_SET_OPT_DTYPE", policy.FP32_RESULT),
+        ("AT_FORALL_PROMOTE", policy.WIDEST),
+    ],
+)
+def test_tables_are_those_of_the_header(macro: str, table: tuple[str, ...]) -> None:
+    names = declared(macro)
+    assert set(table) <= names
+    assert names - set(table) == alike_on_the_cpu(names - set(table))
+
+
+def test_half_is_as_the_header_has_it() -> None:
+    assert set(policy.HALF) | HALF_ON_BOTH == declared("AT_FORALL_LOWER_PRECISION_FP")
+    assert set(policy.HALF).isdisjoint(HALF_ON_BOTH)
+
+
+@pytest.fixture
+def on_gpu() -> Iterator[Tracer]:
+    with speaking("cuda"), Tracer() as tracer:
+        yield tracer
+
+
+CASTS: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
+    "softmax": (lambda h: h.softmax(-1), "float32"),
+    "log_softmax": (lambda h: h.log_softmax(-1), "float32"),
+    "softmax with a type": (lambda h: h.softmax(-1, dtype=torch.float16), "float16"),
+    "sum": (lambda h: h.sum(), "float32"),
+    "sum over a dimension": (lambda h: h.sum(-1), "float32"),
+    "cumsum": (lambda h: h.cumsum(0), "float32"),
+    "prod": (lambda h: h.prod(), "float32"),
+    "mean": (lambda h: h.mean(), "float16"),
+    "exp": (lambda h: h.exp(), "float32"),
+    "pow": (lambda h: h**2, "float32"),
+    "norm": (lambda h: h.norm(), "float32"),
+    "norm over a dimension": (lambda h: h.norm(dim=-1), "float32"),
+    "layer_norm": (lambda h: F.layer_norm(h, (8,)), "float32"),
+    "group_norm": (lambda h: F.group_norm(h, 2), "float32"),
+    "upsample": (lambda h: F.interpolate(h[None, None], scale_factor=2.0), "float32"),
+    "mse_loss": (lambda h: F.mse_loss(h, torch.zeros(8, 8)), "float32"),
+    "relu": (lambda h: h.relu(), "float16"),
+    "gelu": (F.gelu, "float16"),
+    "sigmoid": (lambda h: h.sigmoid(), "float16"),
+    "batch_norm": (lambda h: F.batch_norm(h, None, None, training=True), "float16"),
+    "max_pool": (lambda h: F.max_pool2d(h[None], 2), "float16"),
+    "avg_pool": (lambda h: F.avg_pool2d(h[None], 2), "float16"),
+    "einsum": (lambda h: torch.einsum("ij,jk->ik", torch.rand(8, 8), torch.rand(8, 8)), "float16"),
+    "conv2d": (lambda h: F.conv2d(torch.rand(1, 8, 9, 9), torch.rand(4, 8, 3, 3)), "float16"),
+    "linear": (lambda h: F.linear(torch.rand(2, 8), torch.rand(4, 8)), "float16"),
+    "addcmul": (lambda h: torch.addcmul(h, h, torch.rand(8, 8)), "float32"),
+    "index_put": (lambda h: torch.zeros(8, 8).index_put((torch.arange(8),), h), "float32"),
+}
+
+
+@pytest.mark.parametrize("name", CASTS)
+def test_casts(on_gpu: Tracer, name: str) -> None:
+    operation, dtype = CASTS[name]
+    x = torch.rand(8, 8)
+    with torch.autocast("cuda", dtype=torch.float16):
+        assert str(operation(x @ x).dtype) == f"torch.{dtype}"
+    assert operation(x).dtype in (torch.float32, torch.float16 if "with a type" in name else torch.float32)
+
+
+@pytest.mark.parametrize(("dialect", "mask"), [("cuda", 1), ("cpu", 4)])
+def test_what_dropout_keeps(dialect: Dialect, mask: int) -> None:
+    elements = 256 * 64
+    job = pieces(
+        lambda: nn.Sequential(nn.Dropout(0.3), nn.Linear(64, 1)), loss=lambda net, x: net(x.requires_grad_()).sum()
+    )
+    kept = traced(job, dialect, update="plain")
+    output, prediction = elements * 4, 256 * 4
+    assert most(kept, "activation") == pytest.approx(output + elements * mask + prediction, abs=2048)
+
+
+def attended(heads: tuple[int, ...], dtype: torch.dtype = torch.float32, mask: str = "", **how: Any) -> Timeline:
+    """One attention, forward and backward, of 512 queries by 512 keys."""
+    with speaking("cuda"), Tracer() as tracer:
+        q, k, v = (torch.rand(heads, dtype=dtype, requires_grad=True) for _ in range(3))
+        if mask:
+            bias = torch.ones(512, 512, dtype=torch.bool) if mask == "bool" else torch.zeros(512, 512, dtype=dtype)
+            how["attn_mask"] = bias
+        tracer.ledger.start_step()
+        out = F.scaled_dot_product_attention(q, k, v, **how)
+        assert out.shape == heads and out.dtype is dtype
+        out.sum().backward()
+        assert q.grad.shape == k.grad.shape == v.grad.shape == heads
+        return tracer.ledger.build({})
+
+
+def squares(timeline: Timeline, heads: int, item: int) -> int:
+    """Blocks that hold a number for each pair of query and key."""
+    return int((timeline.bytes >= heads * 512 * 512 * item).sum())
+
+
+FUSED = {
+    "fp32": {},
+    "half": {"dtype": torch.float16},
+    "bf16": {"dtype": torch.bfloat16},
+    "causal": {"dtype": torch.float16, "is_causal": True},
+    "dropout": {"dtype": torch.float16, "dropout_p": 0.1},
+    "mask": {"mask": "float"},
+    "bool mask": {"mask": "bool"},
+    "half with a mask": {"dtype": torch.float16, "mask": "bool"},
+    "own scale": {"scale": 0.5},
+}
+
+
+@pytest.mark.parametrize("how", FUSED)
+def test_attention_holds_no_square(how: str) -> None:
+    assert squares(attended((2, 4, 512, 32), **FUSED[how]), 2 * 4, 2) == 0
+
+
+def test_attention_with_an_odd_head_in_half_is_padded() -> None:
+    timeline = attended((2, 4, 512, 30), torch.float16)
+    assert squares(timeline, 2 * 4, 2) == 0
+    assert 2 * 4 * 512 * 32 * 2 in timeline.bytes.tolist()
+
+
+@pytest.mark.parametrize("heads", [(2, 4, 512, 30), (4, 512, 32)], ids=["odd head in fp32", "three dimensions"])
+def test_attention_that_no_fused_kernel_takes(heads: tuple[int, ...]) -> None:
+    assert squares(attended(heads), heads[0], 4) > 0
+
+
+def test_cpu_attention_stays_the_cpus() -> None:
+    with speaking("cpu"), Tracer() as tracer:
+        q = torch.rand(2, 4, 512, 32, requires_grad=True)
+        F.scaled_dot_product_attention(q, q, q).sum().backward()
+        assert "_scaled_dot_product_flash_attention_for_cpu" in tracer.ledger.build({}).ops
+
+
+@pytest.mark.parametrize(("dialect", "at_once"), [("cuda", True), ("cpu", False)])
+def test_updates_are_list_at_once_on_a_gpu(dialect: Dialect, at_once: bool) -> None:
+    ops = traced(pieces(optimizer=optim.Adam, rows=2), dialect).ops
+    assert any(op.startswith("_foreach_") for op in ops) == at_once
