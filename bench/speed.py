@@ -2,8 +2,8 @@
 
     python bench/speed.py [--quick]
 
-Against a real step of the same Mask R-CNN on this machine's CPU (at least 10 times quicker is the aim), against PyTorch's
-own torch.distributed._tools.MemTracker where that runs, and in memory: a job of more than 24 GB must be traced in less
+Against a real step of the same Mask R-CNN on this machine's CPU (at least 10 times quicker is the aim), against
+PyTorch's own torch.distributed._tools.MemTracker where that runs, and in memory: a job of more than 24 GB must be traced in less
 than 2 GiB. ``--quick`` leaves out the real step, which takes minutes.
 """
 
@@ -133,8 +133,8 @@ def _against_a_real_step() -> None:
     with filled_samplers(loop.model):
         real = _timed(loop.step, 1)
     print(
-        f"Mask R-CNN 2 x 800x1333: traced in {mine:.1f} s (quickest of 3), one real step on {torch.get_num_threads()} CPU "
-        f"cores {real:.1f} s: {real / mine:.0f} times quicker"
+        f"Mask R-CNN 2 x 800x1333: traced in {mine:.1f} s (quickest of 3), one real step on {torch.get_num_threads()} "
+        f"CPU cores {real:.1f} s: {real / mine:.0f} times quicker"
     )
 
 

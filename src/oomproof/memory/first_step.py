@@ -19,7 +19,7 @@ _NEVER = np.iinfo(np.int64).max
 
 def with_first_step(steady: Timeline, primed_at: int) -> Timeline:
     """``steady``: setup, from tick ``primed_at`` on the priming, then one step. Returns setup and two steps."""
-    start = _first_mark(steady, 0, lambda phase: phase != "setup")
+    start = _first_mark(steady, 0, PHASES[1:])
     length = steady.ticks - start
     first, second = 2 * primed_at, 2 * (primed_at + length) + 2
 
@@ -33,8 +33,8 @@ def with_first_step(steady: Timeline, primed_at: int) -> Timeline:
     dropped_gradients = primed & (kind == _GRADIENT) & ~lives_on
     state = primed & ~dropped_gradients
 
-    backward = _first_mark(steady, start, lambda phase: phase == "backward")
-    update = _first_mark(steady, start, lambda phase: phase == "optimizer")
+    backward = _first_mark(steady, start, ("backward",))
+    update = _first_mark(steady, start, ("optimizer",))
     old_gradients_die = (
         in_step(died[dropped_gradients].min(keepdims=True), second)[0] if dropped_gradients.any() else second - 1
     )
@@ -95,10 +95,10 @@ def with_first_step(steady: Timeline, primed_at: int) -> Timeline:
     )
 
 
-def _first_mark(timeline: Timeline, after: int, wanted: object) -> int:
+def _first_mark(timeline: Timeline, after: int, wanted: tuple[str, ...]) -> int:
     """The tick at which the first wanted phase begins; the end where there is none."""
     for tick, phase in zip(timeline.mark_tick.tolist(), timeline.mark_phase.tolist(), strict=True):
-        if tick >= after and wanted(PHASES[phase]):  # type: ignore[operator]
+        if tick >= after and PHASES[phase] in wanted:
             return int(tick)
     return timeline.ticks
 
