@@ -78,6 +78,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         self._values = self.ledger.values
         self._facts: dict[Any, OpFacts] = {}
         self._inside = False
+        self._building = True
         self._open = ExitStack()
 
     def __enter__(self) -> Tracer:
@@ -119,9 +120,9 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             args = (args[0], self._without_masks(args[1]))
         elif func is aten.lift_fresh.default or func is aten.lift.default:
             return self._lift(func, types, args, kwargs)
-        elif facts.name in _RANDOM_FILL and self.ledger.builder.phase == "setup":
+        elif facts.name in _RANDOM_FILL and self._building and self.ledger.builder.phase == "setup":
             return args[0]  # weights are never looked at
-        if facts.asks:
+        if facts.asks or _empty_image(facts, args):
             return self._answer(func, facts.name, args, kwargs)
 
         if facts.at_once:
@@ -206,6 +207,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
 
     def know_weights(self, model: torch.nn.Module) -> None:
         """What costly operations make of these is a network output; whatever filled them is forgotten."""
+        self._building = False
         for parameter in model.parameters():
             storage = parameter.untyped_storage()
             self._values[storage._cdata] = Value(storage.nbytes(), parameter.dtype, weight=True)
@@ -305,6 +307,11 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
 
 NETWORK_NUMBER = 0.5
 """What ``loss.item()`` says: some plausible number that costs nothing to find."""
+
+
+def _empty_image(facts: OpFacts, args: Any) -> bool:
+    """The fake form of upsampling fails on tensors without elements (torch 2.14): masks of an image without objects."""
+    return facts.name.startswith("upsample_nearest") and not facts.name.endswith("_backward") and not args[0].numel()
 
 
 def _written(facts: OpFacts, args: Any, kwargs: Any) -> list[torch.Tensor]:
