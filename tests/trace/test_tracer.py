@@ -118,6 +118,14 @@ def test_integers_out_of_the_network_are_computed(tracer: Tracer) -> None:
     assert net(torch.rand(2, 8)).argmax().item() in range(16)
 
 
+def test_random_data_is_computed_and_random_weights_are_not(tracer: Tracer) -> None:
+    net = nn.Linear(8, 8)
+    tracer.know_weights(net)
+    data = torch.empty(1000).uniform_(3, 4)  # as a batch factory may make it
+    assert 3 <= data.min().item() < data.max().item() <= 4
+    assert set(torch.empty(1000, dtype=torch.int64).random_(2, 5).tolist()) == {2, 3, 4}
+
+
 def test_a_chain_of_thousands_of_operations(tracer: Tracer) -> None:
     x = torch.zeros(1, dtype=torch.int64)
     for _ in range(3000):

@@ -1,0 +1,118 @@
+"""The loop's own words: losses in every form, and what it says of pieces that do not fit."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from small_nets import deep, mlp, pieces, traced
+from torch import nn, optim
+
+from oomproof.errors import InputError, JobError, OomproofError
+from oomproof.trace.torch.loop import Pieces, checkpoint_blocks, total
+
+TWO, THREE = torch.tensor(2.0), torch.tensor([1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [
+        (TWO, 2),
+        (THREE, 3),
+        (torch.ones(2, 3), 6),
+        ({"box": TWO, "mask": THREE}, 5),
+        ([TWO, TWO, THREE], 7),
+        ((TWO,), 2),
+        ((part for part in (TWO, THREE)), 5),
+        (SimpleNamespace(loss=TWO, logits=THREE), 2),
+    ],
+    ids=["scalar", "vector", "matrix", "dict", "list", "tuple", "generator", ".loss"],
+)
+def test_losses_in_every_form(losses: Any, expected: float) -> None:
+    loss = total(losses)
+    assert loss.dim() == 0 and loss.item() == expected
+
+
+@pytest.mark.parametrize(
+    ("losses", "kind"),
+    [
+        (None, "NoneType"),
+        (0.5, "float"),
+        ({}, "dict"),
+        ([], "list"),
+        ([TWO, 1.0], "list"),
+        ({"a": None}, "dict"),
+        ("x", "str"),
+    ],
+)
+def test_losses_that_are_none(losses: Any, kind: str) -> None:
+    with pytest.raises(JobError, match=rf"must return a tensor, or a dict or list of tensors; it returned {kind}\b"):
+        total(losses)
+
+
+def refused(message: str, job: Pieces, kind: type[OomproofError] = JobError, **training: Any) -> None:
+    with pytest.raises(kind, match=re.escape(message)) as raised:
+        traced(job, **training)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_model_that_is_none() -> None:
+    refused("model factory must return a torch.nn.Module; it returned function", pieces(lambda: mlp))  # type: ignore[arg-type, return-value]
+    refused("model factory must return a torch.nn.Module; it returned NoneType", pieces(lambda: None))  # type: ignore[arg-type, return-value]
+
+
+def test_an_optimizer_that_is_none() -> None:
+    refused("must return a torch.optim.Optimizer; it returned list", pieces(optimizer=list))
+
+
+def test_nothing_to_train() -> None:
+    refused("no parameter to train", pieces(lambda: mlp().requires_grad_(False)))
+    refused("no parameter to train", pieces(nn.ReLU))
+
+
+def test_a_loss_that_is_none() -> None:
+    refused("loss must return a tensor", pieces(loss=lambda model, x: float(model(x).sum())))
+
+
+@pytest.mark.parametrize("make", [optim.RMSprop, optim.Adafactor])
+def test_a_form_of_update_that_does_not_exist(make: Any) -> None:
+    message = f"update=fused: {make.__name__} has no fused form; use auto or plain"
+    refused(message, pieces(optimizer=make), InputError, update="fused")
+
+
+def test_an_optimizer_of_ones_own_has_the_plain_form_only() -> None:
+    class Own(optim.Optimizer):
+        def __init__(self, parameters: Any) -> None:
+            super().__init__(parameters, {})
+
+        def step(self, closure: Any = None) -> None:
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    self.state[parameter].setdefault("average", torch.zeros_like(parameter)).add_(parameter.grad)
+
+    refused("has no foreach form", pieces(optimizer=Own), InputError, update="foreach")
+    assert traced(pieces(optimizer=Own), update="plain").by_phase()
+
+
+def test_nothing_to_checkpoint() -> None:
+    refused("no repeated blocks", pieces(), InputError, checkpoint="nonreentrant")
+
+
+def test_blocks_that_are_checkpointed() -> None:
+    assert checkpoint_blocks(deep(3), reentrant=False) == ["1.0", "1.1", "1.2"]
+    layer = nn.TransformerEncoderLayer(8, 2, 16)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    assert checkpoint_blocks(encoder, reentrant=True) == ["layers.0", "layers.1"]
+
+
+def test_their_own_line_is_shown() -> None:
+    def loss(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return model(x[:, :3]).sum()  # the mistake
+
+    with pytest.raises(
+        JobError, match=r"the job raised RuntimeError: .* at .*test_loop\.py:\d+: return model\(x\[:, :3\]\)"
+    ):
+        traced(pieces(loss=loss))
