@@ -134,9 +134,22 @@ def test_figures_of_a_step_one_can_add_up() -> None:
         "workspace": 2 * 8519680,
     }
     assert (found.phase, found.owner, found.op) == ("backward", "body.3", "convolution_backward")
-    assert found.context == context(RTX).expected == found.on_device.expected - found.reserved.expected
+    around = context(RTX)
+    assert found.context == around.expected == found.on_device.expected - found.reserved.expected
+    assert found.on_device.high - found.reserved.high == around.high
+    assert found.on_device.low - found.reserved.low == around.low
+    assert found.reserved.low == found.allocated.low < found.allocated.expected
     assert found.job == "job"
     assert found.settings == {"batch": 8}
+
+
+@pytest.mark.parametrize("dialect", ["cpu", "cuda"])
+def test_the_upper_figure_leaves_room_for_what_no_model_covers(dialect: str) -> None:
+    found = check(without_calls(training({"dialect": dialect})))
+    margin = 1 + forecaster.UNMODELLED[dialect]
+    assert margin > 1
+    assert found.allocated.high == int(found.allocated.expected * margin)
+    assert found.reserved.high == int(found.reserved.expected * margin)
 
 
 def test_edges_of_the_budget() -> None:

@@ -65,11 +65,11 @@ def test_a_long_sequential_stays_one_stage() -> None:
     assert stages({**layers, "classifier": 9 * MIB}) == (("features", 60 * MIB), ("classifier", 9 * MIB))
 
 
-def test_names_that_only_begin_alike_are_not_one_module() -> None:
-    many = {f"layer1.{number}": MIB for number in range(5)}
-    found = dict(stages({**many, "layer10.a": 3 * MIB, "layer10.b": 3 * MIB}, limit=6))
-    assert sum(size for path, size in found.items() if path.split(".")[0] == "layer10") == 6 * MIB
-    assert sum(size for path, size in found.items() if path.split(".")[0] == "layer1") == 5 * MIB
+def test_where_a_whole_level_is_too_long_the_fullest_modules_are_opened() -> None:
+    """And names that only begin alike are not one module."""
+    many = {f"big.{number}": 10 * MIB for number in range(20)}
+    found = dict(stages({**many, "layer1.0": 30 * MIB, "layer1.1": 20 * MIB, "layer10.a": 5 * MIB}, limit=8))
+    assert found == {"big": 200 * MIB, "layer1.0": 30 * MIB, "layer1.1": 20 * MIB, "layer10.a": 5 * MIB}
 
 
 def weighty(found: tuple[tuple[str, int], ...]) -> list[str]:

@@ -196,6 +196,8 @@ def test_depthwise() -> None:
     depthwise = CONVOLUTION | {"groups": 64, "w": [64, 1, 3, 3], "y": [8, 64, 32, 32]}
     for price in (TENSOR_CORES, OLDER):
         assert price_of(depthwise, price) == (0, 0, 9 * X), "at worst im2col: nine taps of x"
+    large = depthwise | {"w": [64, 1, 31, 31]}
+    assert price_of(large, TENSOR_CORES)[2] == cuda.LARGEST_IM2COL * X < 31 * 31 * X, "no wider than was seen"
     single = CONVOLUTION | {"x": [8, 1, 32, 32], "w": [128, 1, 3, 3]}
     assert price_of(single, TENSOR_CORES)[0] > 0, "one group of one channel is no depthwise convolution"
 
@@ -203,8 +205,9 @@ def test_depthwise() -> None:
 def test_benchmark_mode_may_choose_a_fourier_transform() -> None:
     benchmark = cuda.price(find("RTX 3060"), benchmark=True)
     tile = 32 * 17 * 8
-    tiles = 2 * 2  # 32 pixels in tiles of which 30 are useful with three taps
-    assert price_of(CONVOLUTION, benchmark)[2] == (8 * tiles * (64 + 128) + 64 * 128) * tile
+    tiles = 2 * 2  # of 32 pixels in a row a tile computes 30, the other two are the edge that three taps reach
+    wide = CONVOLUTION | {"x": [8, 64, 60, 60], "y": [8, 128, 60, 60]}
+    assert price_of(wide, benchmark)[2] == (8 * tiles * (64 + 128) + 64 * 128) * tile
     assert price_of(CONVOLUTION, benchmark)[:2] == price_of(CONVOLUTION, TENSOR_CORES)[:2]
     for other in ({"stride": [2, 2]}, {"w": [128, 64, 1, 1]}, {"groups": 2}):
         assert price_of(CONVOLUTION | other, benchmark) == price_of(CONVOLUTION | other, TENSOR_CORES), other
