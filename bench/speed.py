@@ -3,8 +3,8 @@
     python bench/speed.py [--quick]
 
 Against a real step of the same Mask R-CNN on this machine's CPU (at least 10 times quicker is the aim), against
-PyTorch's own torch.distributed._tools.MemTracker where that runs, and in memory: a job of more than 24 GB must be traced in less
-than 2 GiB. ``--quick`` leaves out the real step, which takes minutes.
+PyTorch's own torch.distributed._tools.MemTracker where that runs, and in memory: a job of more than 24 GB must be
+traced in less than 2 GiB. ``--quick`` leaves out the real step, which takes minutes.
 """
 
 from __future__ import annotations

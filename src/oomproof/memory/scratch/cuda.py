@@ -18,11 +18,8 @@ CONVERTED = 0.5
 """part of x, w and y that convolutions convert on average: fitted, docs/accuracy.md"""
 LARGEST_IM2COL = 9
 """copies of x in a depthwise im2col: jumps of that size are seen with 3 x 3 filters, none with larger ones"""
-LARGEST_FFT = 8 << 30
+LARGEST_FOURIER = 8 << 30
 _INDEX = 8
-_TILE = 32
-_TILE_BYTES = _TILE * (_TILE // 2 + 1) * 8
-"""a real 32 x 32 tile in the frequency domain: half of the complex numbers, 8 bytes each"""
 
 
 def price(device: Device, benchmark: bool = False) -> Price:
@@ -45,27 +42,36 @@ def _convolution(call: Convolution, tensor_cores: bool, benchmark: bool) -> tupl
     """
     everything = call.x_bytes + call.w_bytes + call.y_bytes
     if call.depthwise:
-        return 0, 0, max(everything, min(call.area, LARGEST_IM2COL) * call.x_bytes)
-    expected, high = int(CONVERTED * everything), everything
-    if call.channels_last:
-        expected = 0
-    if not tensor_cores and call.dtype == "float32":
+        expected, high = 0, max(everything, min(call.area, LARGEST_IM2COL) * call.x_bytes)
+    elif not tensor_cores and call.dtype == "float32":
         expected = 36 * (call.x_bytes + call.y_bytes) // 16 + 4 * call.w_bytes if _plain_3x3(call) else 0
-        high = max(high, expected)
-    if benchmark and call.groups == 1 and call.area > 1 and max(call.stride) == 1:
-        high = max(high, min(_fft(call), LARGEST_FFT))
-    return expected, 0, high
+        high = max(everything, expected)
+    else:
+        expected, high = 0 if call.channels_last else int(CONVERTED * everything), everything
+    return expected, 0, max(high, _thirstiest(call)) if benchmark else high
 
 
 def _plain_3x3(call: Convolution) -> bool:
     return call.groups == 1 and max(call.stride) == max(call.dilation) == 1 and call.w[2:] == (3, 3)
 
 
-def _fft(call: Convolution) -> int:
-    """Workspace of a tiled Fourier transform, the thirstiest algorithm that benchmark mode tries."""
+def _thirstiest(call: Convolution) -> int:
+    """The largest workspace of the algorithms that benchmark mode tries: a matrix product by im2col where there are
+    groups, and a tiled Fourier transform where filters move by one."""
+    im2col = call.area * call.x_bytes if call.groups > 1 else 0
+    fourier = min(_fourier(call), LARGEST_FOURIER) if max(call.stride) == 1 else 0
+    return max(im2col, fourier)
+
+
+def _fourier(call: Convolution) -> int:
+    """x, y and w in the frequency domain, tile by tile: half as many complex numbers as a tile has pixels."""
+    side = 32 if call.area > 1 else 16
+    tiles = math.prod(
+        -(-pixels // max(1, side + 1 - taps)) for pixels, taps in zip(call.x[2:], call.w[2:], strict=True)
+    )
     images, channels, filters = call.x[0], call.x[1], call.y[1]
-    tiles = math.prod(-(-side // max(1, _TILE + 1 - taps)) for side, taps in zip(call.x[2:], call.w[2:], strict=True))
-    return (images * tiles * (channels + filters) + channels * filters) * _TILE_BYTES
+    spectra = images * tiles * (channels + filters) + channels * filters // call.groups
+    return spectra * side * (side // 2 + 1) * 8
 
 
 def _kernel(call: Kernel) -> tuple[int, int, int]:
