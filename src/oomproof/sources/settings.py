@@ -46,9 +46,7 @@ def _read(setting: Setting, value: Any) -> Any:
             raise InputError(f"{setting.name} must be one of {', '.join(setting.choices)}; got '{value}'")
         return str(value)
     read = _typed(setting, value)
-    if isinstance(read, float) and not math.isfinite(read):
-        raise InputError(f"{setting.name} must be a finite number; got {value}")
-    if isinstance(read, bool):
+    if isinstance(read, bool) or not isinstance(setting.default, (int, tuple)):
         return read
     numbers = read if isinstance(read, tuple) else (read,)
     least = 0 if setting.name in _MAY_BE_ZERO or _zero_by_default(setting) else 1
@@ -89,15 +87,29 @@ def _same_form(setting: Setting, value: Any) -> Any:
         if len(values) != len(default) or not all(isinstance(part, (int, float)) for part in values):
             shape = "x".join(str(part) for part in default)
             raise InputError(f"{setting.name} must be {len(default)} numbers such as {shape}; got '{value}'")
-        return values
-    if isinstance(default, bool) and not isinstance(value, bool):
-        raise InputError(f"{setting.name} must be true or false; got '{value}'")
-    if isinstance(default, int) and not isinstance(default, bool):
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if not whole and not (isinstance(value, float) and value.is_integer()):
-            raise InputError(f"{setting.name} must be a whole number; got '{value}'")
-        return int(value)
-    return value
+        whole = all(isinstance(part, int) for part in default)
+        return tuple(_whole(setting, part) if whole else _finite(setting, part) for part in values)
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise InputError(f"{setting.name} must be true or false; got '{value}'")
+        return value
+    if isinstance(default, int):
+        return _whole(setting, value)
+    return _finite(setting, value) if isinstance(default, float) else value
+
+
+def _whole(setting: Setting, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value % 1 != 0:
+        raise InputError(f"{setting.name} must be a whole number; got '{value}'")
+    return int(value)
+
+
+def _finite(setting: Setting, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InputError(f"{setting.name} must be a number; got '{value}'")
+    if not math.isfinite(value):
+        raise InputError(f"{setting.name} must be a finite number; got '{value}'")
+    return float(value)
 
 
 def _number(setting: Setting, text: str) -> int | float:
@@ -106,12 +118,9 @@ def _number(setting: Setting, text: str) -> int | float:
     except ValueError:
         pass
     try:
-        number = float(text)
+        return _finite(setting, float(text))
     except ValueError:
         raise InputError(f"{setting.name} must be a number; got '{text}'") from None
-    if not math.isfinite(number):
-        raise InputError(f"{setting.name} must be a finite number; got '{text}'")
-    return number
 
 
 def _zero_by_default(setting: Setting) -> bool:

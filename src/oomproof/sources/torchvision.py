@@ -12,7 +12,7 @@ from oomproof.sources.job import Progress, Setting, Settings
 from oomproof.sources.torch_job import TorchJob, training_settings
 
 _TASKS = {"detection": "detection", "segmentation": "segmentation", "": "classification"}
-_COCO, _VOC, _IMAGENET = 91, 21, 1000
+_COCO, _PERSON, _VOC, _IMAGENET = 91, 2, 21, 1000
 _PRETRAINED = ("none", "backbone", "default")
 _WEIGHTS = (
     "pretrained weights: none, the backbone's, or the whole model's (default). They are never loaded, but with them "
@@ -37,6 +37,8 @@ class TorchvisionJob:
 
         batch, size = default_size(self.model, self.task)
         classes = {"detection": _COCO, "segmentation": _VOC, "classification": _IMAGENET}[self.task]
+        if self.model.startswith("keypointrcnn"):
+            classes = _PERSON
         own = [
             Setting("batch", batch, "images per step on one GPU"),
             Setting("image_size", size, "height x width of the images as the data loader gives them, in pixels"),
@@ -50,7 +52,7 @@ class TorchvisionJob:
                     "trainable_layers", -1, "backbone layers that are trained, from the end; -1: torchvision's default"
                 ),
             ]
-        if self.task == "segmentation":
+        if self.task == "segmentation" and not self.model.startswith("lraspp"):  # which has no auxiliary classifier
             own.append(Setting("aux_loss", True, "train the auxiliary classifier too, as the reference script does"))
         defaults = {"zero_grad": "before_backward" if self.task != "classification" else "before_forward"}
         return (*own, *training_settings(defaults))

@@ -17,6 +17,7 @@ from oomproof.sources.torch_job import TorchJob
 
 _KEYPOINTS = 17
 _SMALLEST_BOX = 8.0
+_WARN_OF_INITIAL_WEIGHTS = ("googlenet", "inception_v3")
 
 
 def default_size(model: str, task: str) -> tuple[int, tuple[int, int]]:
@@ -37,7 +38,8 @@ def default_size(model: str, task: str) -> tuple[int, tuple[int, int]]:
 
 def classification(name: str, settings: Settings) -> TorchJob:
     def model() -> torch.nn.Module:
-        return torchvision.models.get_model(name, weights=None, num_classes=settings["classes"])
+        quiet = {"init_weights": False} if name in _WARN_OF_INITIAL_WEIGHTS else {}
+        return torchvision.models.get_model(name, weights=None, num_classes=settings["classes"], **quiet)
 
     def batch() -> Any:
         return _images(settings), torch.randint(0, settings["classes"], (settings["batch"],))
@@ -52,7 +54,7 @@ def segmentation(name: str, settings: Settings) -> TorchJob:
             weights=None,
             weights_backbone=None,
             num_classes=settings["classes"],
-            aux_loss=settings["aux_loss"],
+            aux_loss=settings.get("aux_loss", False),
         )
 
     def batch() -> Any:
