@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         complain(f"{_message(error)} See: oomproof --help")
         return FAILED
-    except Exception as error:
+    except BaseException as error:  # a user's code may raise what is no Exception
         if "--debug" in given:
             raise
         complain(_message(error))
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(code)
 
 
-def _message(error: Exception) -> str:
+def _message(error: BaseException) -> str:
     if isinstance(error, UsageError):
         return str(error.format_message())
     if isinstance(error, OomproofError):
