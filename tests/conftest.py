@@ -1,1 +1,5 @@
-"""Test modules may import their neighbours (real_cpu and the like)."""
+"""For all tests: oneDNN takes the same kernels on every machine, those whose copies memory/scratch/cpu.py knows."""
+
+import os
+
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")

@@ -198,8 +198,8 @@ def test_cache_that_must_be_given_back_is_no_shortage() -> None:
     assert check(timeline).reserved.expected > 900 * MIB
     tight = check(timeline, of(room + around.expected))
     assert tight.shortage is None
-    assert tight.reserved.expected == room
-    assert tight.on_device.expected == tight.budget
+    assert tight.allocated.expected <= tight.reserved.expected <= room
+    assert tight.on_device.expected <= tight.budget
     assert check(timeline, of(480 * MIB + around.expected)).shortage is not None
 
 
@@ -214,7 +214,6 @@ def test_a_workspace_that_does_not_fit_is_no_shortage() -> None:
     assert check(timeline, of(around.expected + 190 * MIB)).shortage is not None
 
 
-@pytest.mark.xfail(reason="allocated counts the workspace that was found not to fit, reserved is capped at the room")
 def test_levels_stay_in_order_where_a_workspace_does_not_fit() -> None:
     timeline = convolution(x=[256, 64, 64, 64], y=[256, 64, 64, 64])
     tight = check(timeline, of(context(RTX).expected + 250 * MIB))

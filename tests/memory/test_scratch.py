@@ -58,15 +58,6 @@ CONVOLUTIONS: dict[str, dict[str, Any]] = {
     "channels_last 1x1": shape((4, 64, 56, 56), (128, 64, 1, 1), padding=0, channels_last=True),
     "channels_last, depthwise": shape((4, 64, 56, 56), (64, 1, 3, 3), groups=64, channels_last=True),
 }
-MISPRICED = {
-    "strided": "backward takes two copies of x, one is priced",
-    "dilated": "with 512 pixels and more the threads share one im2col and four parts of w",
-    "dilated, one image": "with 512 pixels and more the threads share one im2col and four parts of w",
-    "depthwise": "the gradient of w takes blocked copies of x and y, as any other",
-    "depthwise, strided": "the gradient of w takes blocked copies of x and y, as any other",
-    "channels_last, depthwise": "four copies of x are priced, none is taken",
-}
-"""backward, as measured with torch 2.14 and oneDNN on AVX2"""
 
 
 def run_for_real(case: Mapping[str, Any]) -> list[tuple[dict[str, Any], int]]:
@@ -124,13 +115,7 @@ def test_forward_on_the_cpu(name: str, measured: dict[str, Any]) -> None:
     assert expected == pytest.approx(real, rel=0.02, abs=_small(name))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.xfail(reason=MISPRICED[name])] if name in MISPRICED else [])
-        for name in CONVOLUTIONS
-    ],
-)
+@pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_backward_on_the_cpu(name: str, measured: dict[str, Any]) -> None:
     spec, real = measured[name][1]
     assert spec["op"] == "convolution_backward"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from oomproof.memory.allocators.cuda import CudaRules, replay
@@ -44,17 +44,21 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
     expected, low, high = (base.with_scratch(scratch) for scratch in priced(base, prices))
     rules = CudaRules(runtime.expandable_segments, runtime.max_split_size_mb)
     around = context(device)
-    served, shortage = _served(expected, low, rules, device.budget - around.expected)
-    served_worst, shortage_worst = _served(high, low, rules, int((device.budget - around.high) / margin))
-    whole = expected.rounded(granule)
+    likely = _served(expected, low, rules, device.budget - around.expected)
+    worst = _served(high, low, rules, int((device.budget - around.high) / margin))
+    whole = likely.timeline.rounded(granule)
     peak = whole.peak()
 
     allocated = Range(
         peak.bytes,
         int(low.rounded(granule).peak().bytes * (1 - SLACK)),
-        int(high.rounded(granule).peak().bytes * margin),
+        int(max(peak.bytes, worst.timeline.rounded(granule).peak().bytes) * margin),
     )
-    reserved = Range(served, min(served, allocated.low), int(max(served, served_worst) * margin))
+    reserved = Range(
+        likely.reserved,
+        min(likely.reserved, allocated.low),
+        int(max(likely.reserved, worst.reserved, allocated.high / margin) * margin),
+    )
     on_device = Range(reserved.expected + around.expected, reserved.low + around.low, reserved.high + around.high)
     host, shm = host_memory(timeline, runtime)
     notes = tuple(timeline.about.get("not_counted", ()))
@@ -73,14 +77,23 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         owner=peak.owner,
         op=peak.op,
         phases=whole.by_phase(),
-        shortage=shortage,
-        shortage_at_worst=shortage or shortage_worst,
+        shortage=likely.shortage,
+        shortage_at_worst=likely.shortage or worst.shortage,
         not_counted=(*notes, *NOT_COUNTED),
     )
 
 
-def _served(timeline: Timeline, lean: Timeline, rules: CudaRules, room: int) -> tuple[int, Shortage | None]:
-    """(bytes the allocator reserves, where the room runs out).
+@dataclass(frozen=True)
+class Served:
+    """How the allocator gets through: the history that really happens, what is reserved, where the room runs out."""
+
+    timeline: Timeline
+    reserved: int
+    shortage: Shortage | None = None
+
+
+def _served(timeline: Timeline, lean: Timeline, rules: CudaRules, room: int) -> Served:
+    """Serves a history within ``room`` bytes.
 
     A reserve larger than the room is no shortage yet: on a full device the allocator gives cached segments back and
     tries again, so the replay is repeated within the room. Nor is a workspace that does not fit: cuDNN then goes on
@@ -88,19 +101,20 @@ def _served(timeline: Timeline, lean: Timeline, rules: CudaRules, room: int) -> 
     """
     free = replay(timeline, rules)
     if free.reserved <= room:
-        return free.reserved, None
-    room = max(0, room)
-    if replay(timeline, rules, room).failed is None:
-        return room, None
-    row = replay(lean, rules, room).failed
-    if row is None:
-        return room, None
-    return free.reserved, Shortage(
+        return Served(timeline, free.reserved)
+    for history in (timeline, lean):
+        held = replay(history, rules, max(0, room))
+        if held.failed is None:
+            return Served(history, held.reserved)
+    row = held.failed
+    assert row is not None
+    lacking = Shortage(
         int(lean.bytes[row]),
         lean.phase_at(int(lean.born[row])),
         lean.owners[int(lean.owner[row])],
         lean.ops[int(lean.op[row])],
     )
+    return Served(timeline, free.reserved, lacking)
 
 
 def at_runtime(settings: Mapping[str, Any]) -> Runtime:

@@ -16,6 +16,8 @@ BLOCKS = ("born", "died", "bytes", "kind", "phase", "owner", "op")
 CALLS = ("call_tick", "call_owner", "call_phase", "call_spec")
 MARKS = ("mark_tick", "mark_phase")
 
+ABOUT = {"job": str, "settings": dict, "dialect": str, "threads": int, "not_counted": list}
+"""what others read of «about», and its type"""
 MAX_BYTES = 1 << 60
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -43,6 +45,11 @@ def checked(header: Mapping[str, Any], columns: Mapping[str, Ints]) -> Timeline:
     about = header.get("about")
     if not isinstance(about, dict):
         raise Wrong("expected «about» to be an object; found none")
+    for name, kind in ABOUT.items():
+        if name in about and not isinstance(about[name], kind):
+            raise Wrong(f"expected «{name}» to be of type {kind.__name__}; found {about[name]!r:.40}")
+    if about.get("dialect", "cuda") not in ("cpu", "cuda"):
+        raise Wrong(f"expected «dialect» to be cpu or cuda; found {about['dialect']!r:.40}")
     for group in (BLOCKS, CALLS, MARKS):
         if len({len(columns[name]) for name in group}) > 1:
             raise Wrong(f"expected columns of one length; found {', '.join(f'{n} {len(columns[n])}' for n in group)}")

@@ -1,8 +1,9 @@
 """The CPU: oneDNN lays tensors out anew around its convolutions.
 
 Measured op by op with torch 2.14 on an AVX2 machine: a convolution works on copies whose channels are blocked, and
-writes the result back into a plain tensor; one whose taps are spread (dilation) goes through im2col, one buffer a
-thread. Tensors that are channels_last already are read as they are; only weights are copied, up to three times.
+writes the result back into a plain tensor; one whose taps are spread (dilation) goes through im2col and adds up its
+weight gradient in four parts. Tensors that are channels_last already are read as they are; only weights are copied,
+up to three times.
 The tracer counts the plain results before the call, so what is priced here is what comes on top of them.
 """
 
@@ -16,7 +17,9 @@ from oomproof.memory.scratch.calls import Convolution, Kernel, Shape
 _BLOCK = 8
 _FLOAT = 4
 _SMALL_OUTPUT = 512
-"""pixels; seen at 361 and 400, not at 1024"""
+"""pixels below which each thread has an im2col buffer of its own; seen at 361 and 400, not at 1024"""
+_LARGE_AREA = 9
+"""taps above which a channels_last depthwise weight gradient copies its input; seen at 49, not at 9"""
 
 
 def price(threads: int) -> Price:
@@ -42,13 +45,15 @@ def _backward(call: Convolution, threads: int) -> int:
     x, w, y = _blocked(call)
     wants_x, wants_w, *_ = call.wants
     if call.channels_last:
-        return w + 4 * x if call.depthwise else 3 * w
+        return w + (4 * x if call.area > _LARGE_AREA else 0) if call.depthwise else 3 * w
     if _spread(call) and not call.transposed:
-        return max(w, min(threads, call.x[0]) * (_im2col(call) + _partial_sums(call, w)))
+        small = math.prod(call.y[2:]) < _SMALL_OUTPUT
+        return (min(threads, call.x[0]) if small else 1) * (_im2col(call) + 4 * w)
     plain_x, plain_w = call.x_bytes * wants_x, call.w_bytes * wants_w
-    for_x = max(y + w + x - plain_x - plain_w, x - plain_w) if wants_x else 0
+    copies = 2 if max(call.stride) > 1 and not call.depthwise else 1
+    for_x = max(y + w + x - plain_x - plain_w, copies * x - plain_w) if wants_x else 0
     for_w = max(y + x + w - plain_w, w) if wants_w else 0
-    return max(for_x, w if call.depthwise else for_w, 0)
+    return max(for_x, for_w, 0)
 
 
 def _blocked(call: Convolution) -> tuple[int, int, int]:
@@ -67,11 +72,6 @@ def _spread(call: Convolution) -> bool:
 
 def _im2col(call: Convolution) -> int:
     return call.x[1] // call.groups * call.area * math.prod(call.y[2:]) * _FLOAT
-
-
-def _partial_sums(call: Convolution, weight: int) -> int:
-    """Where the output is small, each thread adds up the weight gradient in four parts."""
-    return 4 * weight if math.prod(call.y[2:]) < _SMALL_OUTPUT else 0
 
 
 def _up(channels: int) -> int:

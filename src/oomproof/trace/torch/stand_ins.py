@@ -7,6 +7,7 @@ which behaviour of PyTorch it works around (seen in torch 2.14).
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,8 @@ def stand_ins(tracer: Tracer) -> Iterator[None]:
         for name, function in inspect.getmembers(torch.nn.init, inspect.isfunction):
             if name.endswith("_") and not name.startswith("_"):
                 stack.enter_context(patch.object(torch.nn.init, name, _without_values(function)))
+        # A shape error in the user's model is told as theirs; FakeTensorMode would print its own traceback before.
+        stack.enter_context(patch.object(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True))
         for name in _TALKS_TO_THE_GPU:
             stack.enter_context(patch.object(torch.cuda, name, lambda *args, **kwargs: 0))
         stack.enter_context(patch.object(torch.amp.autocast, "__init__", _on_cpu(torch.amp.autocast.__init__)))

@@ -27,6 +27,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from oomproof.errors import Unanswerable
+from oomproof.trace.torch.interrupt import Interrupt
 from oomproof.trace.torch.ledger import Ledger
 from oomproof.trace.torch.scratch import call_spec
 from oomproof.trace.torch.stand_ins import stand_ins
@@ -80,9 +81,11 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         self._inside = False
         self._building = True
         self._open = ExitStack()
+        self._interrupt = Interrupt()
 
     def __enter__(self) -> Tracer:
         if not self._inside:
+            self._open.enter_context(self._interrupt.kept())
             self._open.enter_context(stand_ins(self))
         super().__enter__()
         return self
@@ -110,6 +113,8 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
 
     def _run(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         facts = self._facts.get(func) or self._look_up(func)
+        if func.namespace == "aten":  # prim's questions about a fake tensor must not fail
+            self._interrupt.check()
         while self.ledger.outlived:
             self.ledger.outlived.pop().settle()
         remember = self.ledger.advance()
