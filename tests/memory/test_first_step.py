@@ -20,12 +20,14 @@ def steady(drop: str, *, state: bool = True, scratch: bool = True) -> tuple[Time
     step.free(gone)
     step.allocate(INPUT, kind="input", owner="(step)", op="rand")
     step.call(owner="fc", spec={"op": "in setup"})
+    late = step.allocate(1, kind="temporary", owner="fc", op="garbage")
     primed_at = step.ticks
     old = step.allocate(WEIGHT, kind="gradient", owner="fc", op="empty_like")
     passing = step.allocate(5000, kind="temporary", owner="fc", op="made while priming")
     if state:
         step.allocate(STATE, kind="optimizer", owner="fc", op="zeros_like")
     step.free(passing)
+    step.free(late)  # collected while priming: gone before the first step
     step.enter("forward")
     if drop == "before_forward":
         step.free(old)
@@ -120,12 +122,18 @@ def test_levels(drop: str) -> None:
     timeline = two_steps(drop)
     curve, held = timeline.curve(), WEIGHT + INPUT
     first, second = starts(timeline, "forward")
-    assert curve[first - 1] == held
+    assert curve[first] == held
     assert curve[:first].max() == held + 1000 - INPUT  # what setup passed through stays, what priming did is gone
     assert curve[second:].max() == held + STATE + ACTIVATION + WEIGHT
     assert curve[-1] == held + STATE + WEIGHT
     in_first_forward = curve[first : starts(timeline, "backward")[0]].max()
     assert in_first_forward == held + ACTIVATION  # neither gradients nor state yet
+
+
+def test_setups_garbage_is_gone_when_the_first_step_starts() -> None:
+    timeline = two_steps("before_forward")
+    [row] = np.flatnonzero(timeline.op == timeline.ops.index("garbage"))
+    assert timeline.died[row] <= starts(timeline, "forward")[0]
 
 
 def test_activations_are_there_in_both_steps() -> None:

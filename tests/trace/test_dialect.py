@@ -88,6 +88,8 @@ CASTS: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
     "batch_norm": (lambda h: F.batch_norm(h, None, None, training=True), "float16"),
     "max_pool": (lambda h: F.max_pool2d(h[None], 2), "float16"),
     "avg_pool": (lambda h: F.avg_pool2d(h[None], 2), "float16"),
+    "pad": (lambda h: F.pad(h[None], (1, 1, 1, 1), mode="reflect"), "float16"),
+    "cross_entropy": (lambda h: F.cross_entropy(h, torch.zeros(8, dtype=torch.int64)), "float32"),
     "einsum": (lambda h: torch.einsum("ij,jk->ik", torch.rand(8, 8), torch.rand(8, 8)), "float16"),
     "conv2d": (lambda h: F.conv2d(torch.rand(1, 8, 9, 9), torch.rand(4, 8, 3, 3)), "float16"),
     "linear": (lambda h: F.linear(torch.rand(2, 8), torch.rand(4, 8)), "float16"),
@@ -163,6 +165,13 @@ def test_attention_with_an_odd_head_in_half_is_padded() -> None:
 @pytest.mark.parametrize("heads", [(2, 4, 512, 30), (4, 512, 32)], ids=["odd head in fp32", "three dimensions"])
 def test_attention_that_no_fused_kernel_takes(heads: tuple[int, ...]) -> None:
     assert squares(attended(heads), heads[0], 4) > 0
+
+
+def test_attention_whose_values_alone_are_aligned() -> None:
+    with speaking("cuda"), Tracer() as tracer:
+        q, k, v = (torch.rand(2, 4, 512, head, requires_grad=True) for head in (30, 30, 32))
+        F.scaled_dot_product_attention(q, k, v).sum().backward()
+        assert squares(tracer.ledger.build({}), 2 * 4, 4) > 0
 
 
 def test_cpu_attention_stays_the_cpus() -> None:

@@ -108,6 +108,16 @@ def test_blocks_that_are_checkpointed() -> None:
     assert checkpoint_blocks(encoder, reentrant=True) == ["layers.0", "layers.1"]
 
 
+def test_blocks_inside_blocks_are_left_to_the_outer_ones() -> None:
+    class Stage(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(*(nn.TransformerEncoderLayer(8, 2, 16) for _ in range(2)))
+
+    stages = nn.ModuleList([Stage(), Stage()])
+    assert checkpoint_blocks(stages, reentrant=False) == ["0", "1"]
+
+
 def test_their_own_line_is_shown() -> None:
     def loss(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
         return model(x[:, :3]).sum()  # the mistake

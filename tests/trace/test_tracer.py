@@ -49,7 +49,7 @@ def versions() -> Any:
     before = x * 2
     x.add_(5)
     after = x * 2
-    return before.tolist(), after.tolist()
+    return after.tolist(), x.tolist(), before.tolist()  # what was made earlier is asked for last
 
 
 QUESTIONS: dict[str, Callable[[], Any]] = {
@@ -146,6 +146,8 @@ def test_a_real_tensor_made_before_is_adopted() -> None:
         assert isinstance(fake, FakeTensor)
         assert fake.sort().values.tolist() == [1.0, 3.0, 4.0]
         assert (torch.ones(3) + outside).tolist() == [5.0, 2.0, 4.0]
+        assert fake.zero_().tolist() == [0.0, 0.0, 0.0]
+    assert outside.tolist() == [4.0, 1.0, 3.0]  # the user's own is never written to
 
 
 def alive_at_the_end(timeline: Timeline) -> list[int]:
