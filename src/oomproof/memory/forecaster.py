@@ -40,7 +40,8 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         base, granule = timeline, 1
     else:
         prices = cuda.price(device, runtime.cudnn_benchmark)
-        base, granule = with_lasting(timeline, device, runtime), GRANULE
+        recorded = "snapshot" in str(timeline.about.get("source", ""))  # holds the libraries' workspaces already
+        base, granule = timeline if recorded else with_lasting(timeline, device, runtime), GRANULE
     expected, low, high = (base.with_scratch(scratch) for scratch in priced(base, prices))
     rules = CudaRules(runtime.expandable_segments, runtime.max_split_size_mb)
     around = context(device)

@@ -98,7 +98,11 @@ def _precision(forecast: Forecast, choices: Choices) -> Step | None:
     # bf16 needs no loss scaling, but only Ampere and later compute in it.
     wanted = ("bf16", "fp16") if forecast.device.capability >= (8, 0) else ("fp16",)
     half = next((name for name in wanted if name in choices.get("precision", ())), "")
-    return Step(f"--set precision={half}", f"up to half of {gib(activations)} of activations") if half else None
+    return (
+        Step(f"--set precision={half}", f"up to half of {gib(activations)} of activations, less what stays fp32")
+        if half
+        else None
+    )
 
 
 def _batch(forecast: Forecast, choices: Choices) -> Step | None:

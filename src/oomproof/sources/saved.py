@@ -8,15 +8,19 @@ from pathlib import Path
 from oomproof.errors import InputError
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.job import Progress, Setting, Settings
+from oomproof.sources.settings import runtime_settings
 
 
 @dataclass(frozen=True)
 class SavedJob:
-    """A step that was traced or recorded before; nothing about it can be set any more."""
+    """A step that was traced or recorded before: only the run around it can still be set."""
 
     name: str
     timeline: Timeline
-    settings: tuple[Setting, ...] = ()
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        return runtime_settings(self.timeline.about.get("settings", {}))
 
     def trace(self, settings: Settings, progress: Progress) -> Timeline:
         return self.timeline

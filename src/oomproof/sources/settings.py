@@ -10,19 +10,30 @@ from dataclasses import fields
 from typing import Any
 
 from oomproof.errors import InputError
+from oomproof.memory.allocators.cuda import CudaRules
 from oomproof.memory.runtime import HELP, Runtime
 from oomproof.sources.job import Job, Setting
 
 _MAY_BE_ZERO = frozenset({"workers", "max_split_size_mb", "boxes"})
 _MAY_BE_MINUS_ONE = frozenset({"trainable_layers"})
+_MOST = (1 << 31) - 1
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
 def settings_of(job: Job) -> tuple[Setting, ...]:
     """Everything that may be set: the job's own settings, then those of the run around it."""
+    own = {setting.name for setting in job.settings}
+    return (*job.settings, *(setting for setting in runtime_settings({}) if setting.name not in own))
+
+
+def runtime_settings(usual: Mapping[str, Any]) -> tuple[Setting, ...]:
+    """The settings of the run around a step; ``usual`` has other defaults, taken where their type is right."""
     plain = Runtime()
-    around = (Setting(field.name, getattr(plain, field.name), HELP[field.name]) for field in fields(Runtime))
-    return (*job.settings, *around)
+    defaults = {field.name: getattr(plain, field.name) for field in fields(Runtime)}
+    return tuple(
+        Setting(name, usual[name] if type(usual.get(name)) is type(default) else default, HELP[name])
+        for name, default in defaults.items()
+    )
 
 
 def resolve(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,10 +44,12 @@ def resolve(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
             near = difflib.get_close_matches(name, known, 3, 0.5)
             raise InputError(
                 f"{job.name} has no setting '{name}'"
-                + (f"; did you mean {' or '.join(near)}?" if near else "")
+                + (f"; did you mean {' or '.join(near)}?" if near else ".")
                 + f" It has {', '.join(known)}"
             )
-    return {name: _read(setting, given[name]) if name in given else setting.default for name, setting in known.items()}
+    values = {name: _read(each, given[name]) if name in given else each.default for name, each in known.items()}
+    CudaRules(values["expandable_segments"], values["max_split_size_mb"])  # refuses what PyTorch's allocator refuses
+    return values
 
 
 def _read(setting: Setting, value: Any) -> Any:
@@ -53,6 +66,8 @@ def _read(setting: Setting, value: Any) -> Any:
     least = -1 if setting.name in _MAY_BE_MINUS_ONE else least
     if any(isinstance(number, int) and number < least for number in numbers):
         raise InputError(f"{setting.name} must be at least {least}; got {value}")
+    if any(number > _MOST for number in numbers):
+        raise InputError(f"{setting.name} must be at most {_MOST}; got {value}")
     return read
 
 

@@ -38,13 +38,27 @@ def default_size(model: str, task: str) -> tuple[int, tuple[int, int]]:
 
 def classification(name: str, settings: Settings) -> TorchJob:
     def model() -> torch.nn.Module:
-        quiet = {"init_weights": False} if name in _WARN_OF_INITIAL_WEIGHTS else {}
-        return torchvision.models.get_model(name, weights=None, num_classes=settings["classes"], **quiet)
+        arguments = _built_for(name, settings) | {"num_classes": settings["classes"]}
+        return torchvision.models.get_model(name, weights=None, **arguments)
 
     def batch() -> Any:
         return _images(settings), torch.randint(0, settings["classes"], (settings["batch"],))
 
     return TorchJob(model, batch, lambda net, data: _mixed(net(data[0]), data[1]))
+
+
+def _built_for(name: str, settings: Settings) -> dict[str, Any]:
+    """What some builders must know or be spared."""
+    height, width = settings["image_size"]
+    if name in _WARN_OF_INITIAL_WEIGHTS:
+        return {"init_weights": False}
+    if name.startswith("maxvit"):
+        return {"input_size": (height, width)}
+    if name.startswith("vit_"):
+        if height != width:
+            raise InputError(f"{name} takes square images; image_size is {height}x{width}")
+        return {"image_size": height}
+    return {}
 
 
 def segmentation(name: str, settings: Settings) -> TorchJob:

@@ -34,7 +34,7 @@ def _user_line(error: BaseException) -> str:
         frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith((_OWN, "<frozen"))
     ]
     theirs = [frame for frame in frames if not _is_library(frame.filename)]
-    return "".join(f"{frame.filename}:{frame.lineno}: {frame.line}" for frame in (theirs or frames)[-1:])
+    return "".join(f"{frame.filename}:{frame.lineno}: {frame.line}" for frame in theirs[-1:])
 
 
 def _is_library(filename: str) -> bool:

@@ -165,7 +165,8 @@ def checkpoint_blocks(model: torch.nn.Module, reentrant: bool) -> list[str]:
             nested = any(inner.startswith(f"{outer}.") for outer in chosen)
             repeated = kinds.count(type(child)) > 1 and not isinstance(child, torch.nn.Sequential)
             if repeated and not nested and sum(1 for leaf in child.modules() if leaf._parameters) > 1:
-                child.forward = partial(checkpoint, child.forward, use_reentrant=reentrant)
+                run = partial(_reentrant, inner) if reentrant else partial(checkpoint, use_reentrant=False)
+                child.forward = partial(run, child.forward)
                 chosen.append(inner)
     if not chosen:
         raise InputError(
@@ -173,6 +174,16 @@ def checkpoint_blocks(model: torch.nn.Module, reentrant: bool) -> list[str]:
             "use torch.utils.checkpoint inside the model, or leave checkpoint=none"
         )
     return chosen
+
+
+def _reentrant(path: str, forward: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
+    """Reentrant checkpointing gives no gradient to a block whose input needs none, such as one behind a frozen stem."""
+    if torch.is_grad_enabled() and not any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
+        raise InputError(
+            f"checkpoint=reentrant would leave {path} without gradients, since what goes into it needs none "
+            "(frozen layers before it); use checkpoint=nonreentrant"
+        )
+    return checkpoint(forward, *inputs, use_reentrant=True, **named)
 
 
 def training_from(settings: Mapping[str, Any]) -> Training:

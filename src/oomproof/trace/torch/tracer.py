@@ -113,10 +113,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
 
     def _run(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         facts = self._facts.get(func) or self._look_up(func)
-        if func.namespace == "aten":  # prim's questions about a fake tensor must not fail
-            self._interrupt.check()
-        while self.ledger.outlived:
-            self.ledger.outlived.pop().settle()
+        self._between_operations(func)
         remember = self.ledger.advance()
         device = kwargs.get("device")
         if device is not None and device.type != "cpu":
@@ -152,6 +149,12 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         else:
             self._forget(written)
         return out
+
+    def _between_operations(self, func: Any) -> None:
+        if func.namespace == "aten":  # prim's questions about a fake tensor must not fail
+            self._interrupt.check()
+        while self.ledger.outlived:
+            self.ledger.outlived.pop().settle()
 
     def _look_up(self, func: Any) -> OpFacts:
         schema = func._schema
