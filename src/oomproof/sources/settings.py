@@ -14,8 +14,11 @@ from oomproof.memory.allocators.cuda import CudaRules
 from oomproof.memory.runtime import HELP, Runtime
 from oomproof.sources.job import Job, Setting
 
-_MAY_BE_ZERO = frozenset({"workers", "max_split_size_mb", "boxes"})
-_MAY_BE_MINUS_ONE = frozenset({"trainable_layers"})
+_LEAST = {
+    "batch": 1, "batch_size": 1, "image_size": 1, "size": 1, "height": 1, "width": 1, "classes": 1, "num_classes": 1,
+    "accumulate": 1, "prefetch_factor": 1, "boxes": 0, "workers": 0, "max_split_size_mb": 0, "trainable_layers": -1,
+}  # fmt: skip
+"""the least that makes sense, for settings of these names; a user's other parameters may be anything"""
 _MOST = (1 << 31) - 1
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
@@ -62,9 +65,8 @@ def _read(setting: Setting, value: Any) -> Any:
     if isinstance(read, bool) or not isinstance(setting.default, (int, tuple)):
         return read
     numbers = read if isinstance(read, tuple) else (read,)
-    least = 0 if setting.name in _MAY_BE_ZERO or _zero_by_default(setting) else 1
-    least = -1 if setting.name in _MAY_BE_MINUS_ONE else least
-    if any(isinstance(number, int) and number < least for number in numbers):
+    least = _LEAST.get(setting.name, -_MOST)
+    if any(number < least for number in numbers):
         raise InputError(f"{setting.name} must be at least {least}; got {value}")
     if any(number > _MOST for number in numbers):
         raise InputError(f"{setting.name} must be at most {_MOST}; got {value}")
@@ -136,7 +138,3 @@ def _number(setting: Setting, text: str) -> int | float:
         return _finite(setting, float(text))
     except ValueError:
         raise InputError(f"{setting.name} must be a number; got '{text}'") from None
-
-
-def _zero_by_default(setting: Setting) -> bool:
-    return isinstance(setting.default, int) and setting.default <= 0
