@@ -190,8 +190,8 @@ def _print_summary(table: str, results: list[Result]) -> None:
             below = np.mean([result.error < 0 for result in chosen])
             print(
                 f"  {half:4} {len(chosen):4} rows: median error {np.median(errors):.1%}, 90th percentile "
-                f"{np.percentile(errors, 90):.1%}, too low on {below:.0%}; upper figure too low on {low:.1%}, and above "
-                f"the forecast by {width:.0%} (median)"
+                f"{np.percentile(errors, 90):.1%}, too low on {below:.0%}; upper figure too low on {low:.1%}, and "
+                f"above the forecast by {width:.0%} (median)"
             )
     for tool in {tool for result in results for tool in result.others}:
         pairs = [(result.others[tool], result.published) for result in results if tool in result.others]
