@@ -95,3 +95,8 @@ def test_nothing_gets_lost_and_the_list_stays_short(by_owner: dict[str, int], li
     for path, size in found:
         inside = sum(each for owner, each in by_owner.items() if owner == path or owner.startswith(f"{path}."))
         assert size <= inside
+
+
+def test_lines_of_code_stay_whole() -> None:
+    lines = {"train.py:59 forward": 3 << 20, "train.py:60 backward": 2 << 20}
+    assert stages(lines) == tuple(lines.items())
