@@ -1,5 +1,12 @@
-"""For all tests: oneDNN takes the same kernels on every machine, those whose copies memory/scratch/cpu.py knows."""
+"""For all tests: the same kernels and, in CI, the same random examples on every machine."""
 
 import os
 
+from hypothesis import settings
+
+# oneDNN's AVX2 kernels are those whose copies memory/scratch/cpu.py knows.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
+
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
