@@ -79,7 +79,11 @@ def main() -> int:
     results: list[Result] = []
     failed: list[str] = []
     started = time.perf_counter()
-    work = list(_work(arguments))
+    try:
+        work = list(_work(arguments))
+    except OomproofError as error:
+        print(f"accuracy.py: {error}", file=sys.stderr)
+        return 1
     with ProcessPoolExecutor(arguments.jobs) as pool:
         for number, answer in enumerate(pool.map(_run, work), 1):
             if isinstance(answer, str):

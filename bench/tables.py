@@ -53,7 +53,7 @@ def _timm(record: dict[str, str]) -> Row:
     model, batch = record["timm_model"], int(record["batch_size"])
     return Row(
         f"{model} b{batch}",
-        _classifier(lambda: _create_timm(model), batch, _side_of(model), 1000),
+        _classifier(lambda: _create_timm(model), batch, lambda: _side_of(model), 1000),
         "on_device",
         int(record["max_gpu_memory_mib_nvidia_smi"]) * MIB,
         "gpumemnet",
@@ -76,7 +76,12 @@ def _side_of(model: str) -> int:
     return int(configuration.input_size[-1]) if configuration else 224
 
 
-_XMEM_MODELS = {"MNASNet": "mnasnet1_0", "large": "mobilenet_v3_large", "small": "mobilenet_v3_small"}
+_XMEM_MODELS = {
+    "MNASNet(": "mnasnet1_0",
+    "MobileNetV3(custom large": "mobilenet_v3_large",
+    "MobileNetV3(custom small": "mobilenet_v3_small",
+}
+"""constructors that are no torchvision names, by how they begin"""
 
 
 def _xmem(record: dict[str, str]) -> Row:
@@ -84,11 +89,11 @@ def _xmem(record: dict[str, str]) -> Row:
     import torchvision
 
     constructor = record["torchvision_ctor"]
-    name = next((ours for theirs, ours in _XMEM_MODELS.items() if theirs in constructor), constructor)
+    name = next((ours for theirs, ours in _XMEM_MODELS.items() if constructor.startswith(theirs)), constructor)
     classes, batch = int(record["num_classes"]), int(record["batch_size"])
     side = int(record["input"].split("x")[0])
     kind = getattr(torch.optim, record["optimizer"])
-    job = _classifier(lambda: torchvision.models.get_model(name, num_classes=classes), batch, side, classes)
+    job = _classifier(lambda: torchvision.models.get_model(name, num_classes=classes), batch, lambda: side, classes)
     return Row(
         f"{name} {record['optimizer']} b{batch} {record['gpu']}",
         TorchJob(job.model, job.batch, job.loss, lambda parameters: kind(parameters, lr=0.001)),
@@ -120,12 +125,12 @@ def _torchvision(record: dict[str, str]) -> Row:
     )
 
 
-def _classifier(model: Callable[[], Any], batch: int, side: int, classes: int) -> TorchJob:
+def _classifier(model: Callable[[], Any], batch: int, side: Callable[[], int], classes: int) -> TorchJob:
     import torch
 
     return TorchJob(
         model,
-        lambda: (torch.rand(batch, 3, side, side), torch.randint(0, classes, (batch,))),
+        lambda: (torch.rand(batch, 3, side(), side()), torch.randint(0, classes, (batch,))),
         lambda net, data: _cross_entropy(net(data[0]), data[1]),
     )
 
