@@ -98,7 +98,9 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
     # -- dispatch ----------------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self._inside:  # FakeTensorMode decomposes an operation: its parts are no blocks of the real one
+        # While FakeTensorMode decomposes an operation, its parts are no blocks of the real one; prim's questions about
+        # a fake tensor (its device) are no operations, and must not fail.
+        if self._inside or func.namespace == "prim":
             return super().__torch_dispatch__(func, types, args, kwargs)
         if func.namespace == "profiler":  # what optimizers tell a profiler about themselves is no part of the step
             return self._fake(func, types, args, kwargs or {})
@@ -113,7 +115,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
 
     def _run(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         facts = self._facts.get(func) or self._look_up(func)
-        self._between_operations(func)
+        self._between_operations()
         remember = self.ledger.advance()
         device = kwargs.get("device")
         if device is not None and device.type != "cpu":
@@ -150,9 +152,8 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             self._forget(written)
         return out
 
-    def _between_operations(self, func: Any) -> None:
-        if func.namespace == "aten":  # prim's questions about a fake tensor must not fail
-            self._interrupt.check()
+    def _between_operations(self) -> None:
+        self._interrupt.check()
         while self.ledger.outlived:
             self.ledger.outlived.pop().settle()
 
