@@ -5,8 +5,9 @@
 Prints a line a row (forecast, upper figure, published, error), then for each table the median and the 90th percentile
 of the absolute error and the share of rows whose upper figure is below the truth, which is what hurts.
 
-Rows are split by model name: what is fitted (sites below; the workspace share and the margin in memory/) was fitted on
-the «fit» half, and the «test» half has not been used for it. Rows cut off at the end of a card have no figure to
+Rows are shown in two halves by model name. The constants of the sites below were read off the «fit» half; the rules and
+margins of the upper figure (memory/) were chosen with rows of both in view, so neither half is unseen: docs/accuracy.md
+says which rows were. Rows cut off at the end of a card have no figure to
 compare with and are left out. ``--cache`` keeps traced steps, so that a second run takes seconds.
 """
 

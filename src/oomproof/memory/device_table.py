@@ -1,12 +1,12 @@
 """The table of GPUs: one row each. A new GPU is a new row.
 
 ``total`` is what CUDA reports (torch.cuda.get_device_properties().total_memory), in GiB. It differs a little between
-drivers, newer ones keep more, and Windows shows more; the rows err to the small side. Behind a row without «estimated»
-stands an out-of-memory message of that GPU in a public issue thread, which shows the row's figure or up to 2 % more.
+drivers, newer ones keep more, and Windows shows more; the rows err to the small side. A row without «estimated»
+has a figure that out-of-memory messages of that GPU are known to show, or up to 2 % less; not each was looked up again.
 The other rows have what is usual for their family. Of a GPU that comes in two sizes the usual one stands first.
 
-Arithmetic and bandwidth are the vendor's peak figures. Half is dense fp16 with fp32 accumulation: tensor cores where
-there are any, and plain fp32 speed where half precision is slower than that.
+Arithmetic and bandwidth are the vendor's peak figures to the best of our knowledge, and decide nothing yet. Half is
+dense fp16 with fp32 accumulation: tensor cores where there are any, and plain fp32 speed where half precision is slower.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def known() -> tuple[Device, ...]:
 
 
 def estimated(device: Device) -> bool:
-    """Whether a known device's ``total`` is estimated from its family, not a figure that CUDA was seen to report."""
+    """Whether a known device's ``total`` is estimated from its family, not as out-of-memory messages show it."""
     return any(row.estimated and _name(row) == device.name for row in ROWS)
 
 

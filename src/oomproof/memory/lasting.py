@@ -73,7 +73,7 @@ _CONTEXT = {
     "hopper": (520, 400, 1100),
     "blackwell": (520, 350, 1200),
 }
-"""MiB (expected, low, high): the bare CUDA context and the kernels that PyTorch, cuBLAS and cuDNN load into it"""
+"""MiB (expected, low, high): the bare CUDA context and the kernels loaded into it. Estimates; no GPU was measured."""
 _CONTEXT_UNKNOWN = (350, 150, 850)
 
 

@@ -22,5 +22,5 @@ def report(devices: Sequence[Device]) -> RenderableType:
         capability = "{}.{}".format(*device.capability) if any(device.capability) else ""
         about = "~" if estimated(device) else ""
         table.add_row(device.name, about + number(device.total), device.architecture.capitalize(), capability)
-    note = Text("~ estimated from the GPU's family; the others are figures that CUDA was seen to report", style="dim")
+    note = Text("~ estimated from the GPU's family; the others as out-of-memory messages show them", style="dim")
     return Group(table, "", note) if any(map(estimated, devices)) else table
