@@ -6,7 +6,7 @@ has a figure that out-of-memory messages of that GPU are known to show, or up to
 The other rows have what is usual for their family. Of a GPU that comes in two sizes the usual one stands first.
 
 Arithmetic and bandwidth are the vendor's peak figures to the best of our knowledge, and decide nothing yet. Half is
-dense fp16 with fp32 accumulation: tensor cores where there are any, and plain fp32 speed where half precision is slower.
+dense fp16 with fp32 accumulation: tensor cores where there are any, and fp32 speed where half precision is slower.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from oomproof.memory.timeline import KINDS, Timeline
 MIB = 1 << 20
 
 TRAINER = Range(2600 * MIB, 1200 * MIB, 4500 * MIB)
-"""Python, PyTorch and the CUDA libraries in one process: an estimate. Measured is the import without a GPU, 0.66 GiB."""
+"""Python, PyTorch and CUDA libraries in one process: an estimate. Measured: 0.66 GiB for the import without a GPU."""
 WORKER = Range(400 * MIB, 150 * MIB, 1200 * MIB)
 """A forked DataLoader worker (pages it has written to, decoders, augmentation buffers): an estimate."""
 
