@@ -1,9 +1,10 @@
-"""What every source makes: a Job that knows its settings and can be traced with them."""
+"""What every source makes: a Job that knows its settings and its knobs, can be traced and can be written back."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from oomproof.memory.timeline import Timeline
@@ -12,6 +13,10 @@ Progress = Callable[[str], None]
 """Called with what the job is doing now, in a few words."""
 
 Settings = Mapping[str, Any]
+
+PROMISES = ("identical", "equivalent", "different")
+"""What a change leaves of the training, the strictest first: the same gradients (proved by a test); the same in
+expectation or up to rounding; another training."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,30 @@ class Setting:
     default: Any
     help: str
     choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Option:
+    """One position of a knob: its value as a person would say it, and what it sets."""
+
+    value: Any
+    settings: Settings
+    harm: float = 0.0
+    """orders options that make another training: 0 is none, 1 is as bad as it gets"""
+    note: str = ""
+    """what is known of its effect, such as a published AP"""
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One thing that may change for the sake of memory, under the user's own name for it."""
+
+    name: str
+    options: tuple[Option, ...]
+    """the present one first, the thriftiest last"""
+    promise: str
+    why: str
+    """what the promise rests on, or what the knob costs, in a phrase"""
 
 
 class Job(Protocol):
@@ -37,4 +66,13 @@ class Job(Protocol):
 
     def trace(self, settings: Settings, progress: Progress) -> Timeline:
         """One steady training step under ``settings`` (every setting has a value), as a Timeline."""
+        ...
+
+    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+        """What may change to save memory, from ``settings`` on. ``facts`` is what a trace of the job found (the
+        Timeline's ``about``): whether batch normalisation trains, for instance."""
+        ...
+
+    def write(self, settings: Settings, target: Path | None) -> str:
+        """Puts settings where the job came from, or into ``target``; returns what the user should do with it."""
         ...

@@ -1,0 +1,88 @@
+"""The answer to «make it fit», as data: what changes, why, and what it was chosen over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from oomproof.memory.devices import Device
+from oomproof.memory.forecast import Forecast
+from oomproof.sources.job import PROMISES
+
+
+@dataclass(frozen=True)
+class Change:
+    """One knob that was turned. ``frees`` and ``time`` are its own share, after the changes listed before it."""
+
+    knob: str
+    before: Any
+    after: Any
+    promise: str
+    why: str
+    frees: int
+    """bytes of device memory, expected; what another change has freed already is not counted twice"""
+    time: float
+    """time per image as a factor of what it was without this change: 1.25 is a quarter more"""
+    settings: Mapping[str, Any]
+    """what it sets, in the job's own names"""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another way that was looked at and turned down."""
+
+    changes: str
+    """in words: «batch 4 x 4, precision bf16»"""
+    promise: str
+    device: int
+    """bytes on the device at the upper figure, estimated"""
+    time: float
+    """time per image, as a factor of the job as it was"""
+    reason: str
+    """why it was turned down"""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A place on the frontier: no setting that was looked at needs less memory and less time."""
+
+    device: int
+    """bytes on the device at the upper figure, estimated (the plan's own point: confirmed)"""
+    time: float
+    """time per image, as a factor of the job as it was"""
+    promise: str
+    changes: str
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Settings for a budget. Where nothing fits, ``settings`` is the nearest miss and ``needs`` says what would help."""
+
+    job: str
+    device: Device
+    settings: Mapping[str, Any]
+    changes: tuple[Change, ...]
+    before: Forecast
+    after: Forecast
+    """of a full trace under ``settings``"""
+    time: float
+    """time per image, as a factor of the job as it was: an estimate from the operations that were traced"""
+    alternatives: tuple[Alternative, ...] = ()
+    frontier: tuple[Point, ...] = ()
+    needs: tuple[str, ...] = ()
+    """where nothing fits: what would have to be allowed, in words and options"""
+    interrupted: bool = False
+    """the search was stopped: the best so far, not the best there is"""
+    traces: int = 0
+    seconds: float = 0.0
+
+    @property
+    def fits(self) -> bool:
+        return self.after.fits
+
+    @property
+    def promise(self) -> str:
+        """The weakest promise among the changes."""
+        return max((change.promise for change in self.changes), key=PROMISES.index, default=PROMISES[0])

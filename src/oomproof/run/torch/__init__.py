@@ -1,0 +1,1 @@
+"""The knobs of PyTorch jobs as code: the very code that the tracer traces runs in the user's training."""
