@@ -7,13 +7,17 @@ gradients alive until the second step drops them. All of that follows from the s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
+from oomproof.memory.activity import ModuleCall
 from oomproof.memory.timeline import KINDS, PHASES, Calls, Ints, Timeline
 
 _GRADIENT, _OPTIMIZER = KINDS.index("gradient"), KINDS.index("optimizer")
+Bools = NDArray[np.bool_]
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -71,6 +75,10 @@ def with_first_step(steady: Timeline, primed_at: int) -> Timeline:
     new_died = np.full(len(birth), len(keys), dtype=np.int64)
     new_died[ends] = parts[0]
 
+    def new_tick(ticks: Ints) -> Ints:
+        """Ticks of the steady step as they are in the second one."""
+        return np.searchsorted(keys[order], in_step(ticks, second)).astype(np.int64)
+
     inner = steady.mark_tick >= start
     mark_keys = np.concatenate([[0], in_step(steady.mark_tick[inner], first), in_step(steady.mark_tick[inner], second)])
     return replace(
@@ -92,6 +100,28 @@ def with_first_step(steady: Timeline, primed_at: int) -> Timeline:
         mark_tick=np.searchsorted(keys[order], mark_keys).astype(np.int64),
         mark_phase=np.concatenate([[0], steady.mark_phase[inner], steady.mark_phase[inner]]).astype(np.int64),
         ticks=len(keys),
+        work=replace(steady.work, tick=new_tick(steady.work.tick)),
+        modules=_called_again(steady, (setup, state, stepping), new_tick),
+    )
+
+
+def _called_again(
+    steady: Timeline, parts: tuple[Bools, Bools, Bools], new_tick: Callable[[Ints], Ints]
+) -> tuple[ModuleCall, ...]:
+    """The steady step's module calls, with ticks and rows of the second step."""
+    setup, state, stepping = parts
+    row = np.full(len(steady), -1, dtype=np.int64)
+    row[setup] = np.arange(setup.sum())
+    row[state] = setup.sum() + np.arange(state.sum())
+    row[stepping] = setup.sum() + state.sum() + stepping.sum() + np.arange(stepping.sum())
+
+    def rows(old: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(int(row[each]) for each in old if row[each] >= 0)
+
+    ticks = new_tick(np.array([[call.enter, call.leave] for call in steady.modules], dtype=np.int64).reshape(-1, 2))
+    return tuple(
+        replace(call, enter=int(enter), leave=int(leave), inputs=rows(call.inputs), outputs=rows(call.outputs))
+        for call, (enter, leave) in zip(steady.modules, ticks, strict=True)
     )
 
 

@@ -25,6 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oomproof.memory.activity import ModuleCall, Work
+
 Ints = NDArray[np.int64]
 
 KINDS = ("parameter", "buffer", "gradient", "optimizer", "activation", "input", "temporary", "workspace")
@@ -62,7 +64,10 @@ class Peak:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Blocks as columns (one row a block), calls, phase marks, and ``about`` (job, settings, versions, notes)."""
+    """Blocks as columns (one row a block), calls, phase marks, and ``about`` (job, settings, versions, notes).
+
+    ``work`` and ``modules`` say what the steady step does; a Timeline from a file has neither.
+    """
 
     born: Ints
     died: Ints
@@ -78,6 +83,8 @@ class Timeline:
     mark_phase: Ints
     ticks: int
     about: Mapping[str, Any] = field(default_factory=dict)
+    work: Work = field(default_factory=Work)
+    modules: tuple[ModuleCall, ...] = ()
 
     def __len__(self) -> int:
         return len(self.born)

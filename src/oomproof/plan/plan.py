@@ -58,7 +58,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Plan:
-    """Settings for a budget. Where nothing fits, ``settings`` is the nearest miss and ``needs`` says what would help."""
+    """Settings for a budget. Where nothing fits, they are the nearest miss, and ``needs`` says what would help."""
 
     job: str
     device: Device

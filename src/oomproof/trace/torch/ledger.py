@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from oomproof.memory.timeline import KINDS, Builder, Timeline
+from oomproof.trace.torch.activity import Activity
 from oomproof.trace.torch.values import Value
 
 OUTSIDE = "(step)"
@@ -35,6 +37,7 @@ class Ledger:
         self._making: list[tuple[int, bool]] = [(0, False)]
         self._fixed: set[int] = set()
         self._in_step = self._in_optimizer = self._after_backward = False
+        self._activity = Activity()
 
     # -- where we are ------------------------------------------------------------------------------------------
 
@@ -67,6 +70,7 @@ class Ledger:
 
     def start_step(self) -> None:
         self._in_step, self._after_backward = True, False
+        self._activity = Activity()
         self._last_node = torch.autograd._get_sequence_nr()
         self.builder.enter("forward")
 
@@ -156,6 +160,38 @@ class Ledger:
     def call(self, spec: Mapping[str, Any]) -> None:
         self.builder.call(owner=self.owner(), spec=spec)
 
+    # -- what is done ------------------------------------------------------------------------------------------
+
+    def enter_module(self, module: torch.nn.Module, inputs: Any) -> None:
+        name = self.module_name(module)
+        self.modules.append(name)
+        self._activity.enter(name, self.builder.ticks, _tensors(inputs), self._live)
+
+    def leave_module(self, inputs: Any, output: Any) -> None:
+        if self.modules:
+            self.modules.pop()
+            self._activity.leave(self.builder.ticks, _tensors(output), self._live)
+
+    def did(self, flops: int, nbytes: int, form: int) -> None:
+        """An operation ran that launches a kernel."""
+        if self._in_step:
+            self._activity.work.append((self.builder.ticks, self.owner(), self.builder.phase, flops, nbytes, form))
+
+    def wrote(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Running modules that were given a tensor and write into it cannot be computed again from it."""
+        for tensor in tensors:
+            block = self._live.get(tensor.untyped_storage()._cdata)
+            if block is not None and block not in self._fixed:  # running statistics are the module's own
+                self._activity.spoil(before=self.builder.lifetime(block)[0])
+
+    def asked(self) -> None:
+        """A value was asked for: what depends on it may come out otherwise a second time."""
+        self._activity.spoil()
+
+    def mixed(self) -> None:
+        """Images had to do with each other, or with a random draw: a part of the batch would come out otherwise."""
+        self._activity.mix()
+
     # -- the end -----------------------------------------------------------------------------------------------
 
     def build(self, about: Mapping[str, Any]) -> Timeline:
@@ -175,7 +211,9 @@ class Ledger:
                 builder.kinds[block] = batch
             elif outlives and self._making[segment][1]:
                 builder.kinds[block] = activation
-        return builder.build(about)
+        timeline = builder.build(about)
+        work, modules = self._activity.told(timeline.owners)
+        return replace(timeline, work=work, modules=modules)
 
 
 def _tensors(tree: Any) -> Iterable[torch.Tensor]:

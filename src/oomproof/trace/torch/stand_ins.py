@@ -159,11 +159,10 @@ def _follow_modules(stack: ExitStack, tracer: Tracer) -> None:
     ledger = tracer.ledger
 
     def enter(module: torch.nn.Module, inputs: Any) -> None:
-        ledger.modules.append(ledger.module_name(module))
+        ledger.enter_module(module, inputs)
 
     def leave(module: torch.nn.Module, inputs: Any, output: Any) -> None:
-        if ledger.modules:
-            ledger.modules.pop()
+        ledger.leave_module(inputs, output)
 
     stack.callback(modules.register_module_forward_pre_hook(enter).remove)
     stack.callback(modules.register_module_forward_hook(leave, always_call=True).remove)

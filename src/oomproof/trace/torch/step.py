@@ -18,9 +18,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from oomproof.memory.first_step import with_first_step
 from oomproof.memory.timeline import Timeline
+from oomproof.run.torch.training import Training
 from oomproof.trace.torch.dialect import Dialect, speaking
 from oomproof.trace.torch.ledger import Ledger
-from oomproof.trace.torch.loop import Loop, Pieces, Training
+from oomproof.trace.torch.loop import Loop, Pieces
 from oomproof.trace.torch.samplers import filled_samplers
 from oomproof.trace.torch.tracer import Tracer
 from oomproof.trace.user_code import blaming_user_code
@@ -74,6 +75,7 @@ def trace_step(
             "dialect": dialect,
             "threads": torch.get_num_threads(),
             "values_asked": dict(tracer.demands),
+            "batchnorms": trained_batchnorms(loop.model),
             **(about or {}),
         }
         timeline = ledger.build(described)
@@ -139,6 +141,12 @@ def _adopted(tracer: Tracer, batch: Any) -> Any:
     if isinstance(batch, (list, tuple)) and not hasattr(batch, "_fields"):
         return type(batch)(_adopted(tracer, part) for part in batch)
     return batch
+
+
+def trained_batchnorms(model: torch.nn.Module) -> int:
+    """Layers whose result for one image depends on the others of its batch."""
+    norm = torch.nn.modules.batchnorm._BatchNorm
+    return sum(isinstance(module, norm) and module.training for module in model.modules())
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from oomproof.errors import Unanswerable
+from oomproof.trace.torch.activity import work_of
 from oomproof.trace.torch.interrupt import Interrupt
 from oomproof.trace.torch.ledger import Ledger
 from oomproof.trace.torch.scratch import call_spec
@@ -67,6 +68,7 @@ class OpFacts:
     """arguments it writes to: positions, or names of keyword-only ones"""
     at_once: bool
     """updates a list of tensors element by element"""
+    random: bool
 
 
 class Tracer(FakeTensorMode):  # type: ignore[misc]
@@ -143,6 +145,8 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         for _, tensor in fresh:
             self.ledger.track(tensor, facts.name)
         written = _written(facts, args, kwargs)
+        if fresh or written:  # a view costs nothing
+            self._note_work(facts, args, tensors, outs, written)
         spec = call_spec(facts.name, args, outs)
         if spec is not None:
             self.ledger.call(spec)
@@ -151,6 +155,12 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         else:
             self._forget(written)
         return out
+
+    def _note_work(self, facts: OpFacts, args: Any, tensors: Any, outs: Any, written: Any) -> None:
+        self.ledger.did(*work_of(facts.name, args, tensors, outs))
+        self.ledger.wrote(written)
+        if _mixes(facts, args):
+            self.ledger.mixed()
 
     def _between_operations(self) -> None:
         self._interrupt.check()
@@ -170,13 +180,16 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             if argument.alias_info is not None and argument.alias_info.is_write
         )
         at_once = name.startswith("_foreach_") and name.removeprefix("_foreach_").rstrip("_") in _ELEMENTWISE
-        self._facts[func] = OpFacts(name, asks, any(part in name for part in _COSTLY), written, at_once)
+        random = torch.Tag.nondeterministic_seeded in func.tags
+        self._facts[func] = OpFacts(name, asks, any(part in name for part in _COSTLY), written, at_once, random)
         return self._facts[func]
 
     def _at_once(self, facts: OpFacts, args: Any) -> Any:
         """List-at-once arithmetic of optimizers: shapes are those of the first list, values do not matter. (Through
         FakeTensorMode such an operation takes a millisecond a tensor.)"""
         self._forget(_written(facts, args, {}))
+        lists = [leaf for leaf in leaves(args) if isinstance(leaf, torch.Tensor)]
+        self.ledger.did(*work_of(facts.name, args, lists, args[0]))
         if facts.written:
             return None
         results = [self._fake(aten.empty_like.default, (), (tensor,), {}) for tensor in args[0]]
@@ -280,6 +293,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
     def _answer(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """A data-dependent operation: run for real on the CPU, on values that are computed now."""
         self.demands[name] += 1
+        self.ledger.asked()
         if name == "_local_scalar_dense" and args[0].dtype.is_floating_point and self.value_of(args[0]).from_network:
             return NETWORK_NUMBER
 
@@ -321,6 +335,13 @@ NETWORK_NUMBER = 0.5
 def _empty_image(facts: OpFacts, args: Any) -> bool:
     """The fake form of upsampling fails on tensors without elements (torch 2.14): masks of an image without objects."""
     return facts.name.startswith("upsample_nearest") and not facts.name.endswith("_backward") and not args[0].numel()
+
+
+def _mixes(facts: OpFacts, args: Any) -> bool:
+    """Whether what comes out for one image depends on the others, or on how many random numbers came before."""
+    if "batch_norm" in facts.name and not facts.name.endswith("backward"):
+        return "with_update" in facts.name or "no_stats" in facts.name or (len(args) > 5 and args[5] is True)
+    return facts.random and not facts.name.startswith("_scaled_dot_product")  # attention without dropout draws nothing
 
 
 def _written(facts: OpFacts, args: Any, kwargs: Any) -> list[torch.Tensor]:

@@ -1,0 +1,60 @@
+"""How long a step takes on a device: a roofline of the operations that were traced.
+
+Every operation takes the longest of three times: its arithmetic, its memory traffic, its launch. The shares of the
+vendor's peak figures that are reached in practice are round numbers; the aim is not the seconds but their ratio
+between two settings of one job on one device. None of it was measured on a GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oomproof.memory.activity import CONVOLUTION, HALF, Work
+from oomproof.memory.devices import Device
+
+TENSOR_CORES, TF32 = (7, 0), (8, 0)
+"""compute capabilities from which on half precision has units of its own, and fp32 convolutions use them"""
+REACHED = {"arithmetic": 0.6, "tensor cores": 0.4, "bandwidth": 0.75}
+"""shares of the peak figures"""
+LAUNCH = 6e-6
+"""seconds for which one operation keeps the GPU at least: Python, dispatcher and launch are seldom quicker"""
+HOST_LINK = 12e9
+"""bytes a second between host and device, as PCIe 3.0 x16 gives them"""
+TYPICAL = Device("a typical card", total=0, capability=(8, 6), tflops=13.0, half_tflops=51.0, bandwidth=360.0)
+"""stands in where only an amount of memory was given: the figures of an RTX 3060"""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What a device does in a second."""
+
+    plain: float
+    half: float
+    convolution: float
+    """operations"""
+    bandwidth: float
+    """bytes"""
+    launch: float = LAUNCH
+    """seconds an operation"""
+
+    def seconds(self, work: Work) -> NDArray[np.float64]:
+        """Of every operation."""
+        rate = np.full(len(work), self.plain)
+        rate[work.form == HALF] = self.half
+        rate[work.form == CONVOLUTION] = self.convolution
+        return np.maximum(np.maximum(work.flops / rate, work.bytes / self.bandwidth), self.launch)
+
+    def total(self, work: Work) -> float:
+        return float(self.seconds(work).sum())
+
+
+def speed_of(device: Device) -> Speed:
+    card = device if device.tflops and device.bandwidth else replace(TYPICAL, name=device.name)
+    plain = card.tflops * 1e12 * REACHED["arithmetic"]
+    cores = card.half_tflops * 1e12 * REACHED["tensor cores"]
+    half = cores if card.capability >= TENSOR_CORES else card.half_tflops * 1e12 * REACHED["arithmetic"]
+    convolution = max(plain, cores / 2) if card.capability >= TF32 else plain
+    return Speed(plain, max(half, plain), convolution, card.bandwidth * 1e9 * REACHED["bandwidth"])

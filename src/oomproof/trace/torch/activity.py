@@ -1,0 +1,122 @@
+"""Notes down what the traced step does: the work of every operation, and the forward call of every module."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from oomproof.memory.activity import CONVOLUTION, HALF, PLAIN, ModuleCall, Work
+from oomproof.memory.timeline import PHASES
+
+_HALF = (torch.float16, torch.bfloat16)
+_PRODUCTS = {"mm": (0, 1), "addmm": (1, 2), "bmm": (0, 1), "baddbmm": (1, 2), "addmv": (1, 2), "mv": (0, 1)}
+"""matrix products, and which arguments are multiplied"""
+
+
+@dataclass
+class _Open:
+    """A module that runs now."""
+
+    path: str
+    enter: int
+    inputs: tuple[int, ...]
+    images: set[int]
+    counted: bool
+    repeatable: bool = True
+    separable: bool = True
+
+
+@dataclass
+class Activity:
+    """What was noted since the step began."""
+
+    work: list[tuple[int, str, str, int, int, int]] = field(default_factory=list)
+    calls: list[ModuleCall] = field(default_factory=list)
+    _open: list[_Open] = field(default_factory=list)
+
+    def enter(self, path: str, tick: int, inputs: Iterable[torch.Tensor], blocks: Mapping[int, int]) -> None:
+        # Only rows and sizes are kept: holding the tensors would make them live longer than they do.
+        given = list(inputs)
+        again = torch._C._current_graph_task_id() != -1  # a checkpointed module, computed again in backward
+        self._open.append(_Open(path, tick, _rows(given, blocks), _images(given), not again))
+
+    def leave(self, tick: int, outputs: Iterable[torch.Tensor], blocks: Mapping[int, int]) -> None:
+        if not self._open:
+            return
+        was, made = self._open.pop(), list(outputs)
+        if was.counted:
+            images = was.images | _images(made)
+            common = images.pop() if len(images) == 1 else 0
+            rows = _rows(made, blocks)
+            self.calls.append(
+                ModuleCall(was.path, was.enter, tick, was.inputs, rows, common, was.repeatable, was.separable)
+            )
+
+    def spoil(self, before: int | None = None) -> None:
+        """No module that runs now (or that runs since a tick later than ``before``) may be computed again."""
+        for module in self._open:
+            if before is None or module.enter > before:
+                module.repeatable = False
+
+    def mix(self) -> None:
+        """No module that runs now treats its images one by one."""
+        for module in self._open:
+            module.separable = False
+
+    def told(self, owners: Sequence[str]) -> tuple[Work, tuple[ModuleCall, ...]]:
+        number = {owner: place for place, owner in enumerate(owners)}
+        rows = [
+            (tick, number.get(owner, 0), PHASES.index(phase), flops, nbytes, form)
+            for tick, owner, phase, flops, nbytes, form in self.work
+        ]
+        columns = np.array(rows, dtype=np.int64).reshape(-1, 6).T
+        return Work(*columns), tuple(self.calls)
+
+
+def work_of(
+    name: str, args: Any, tensors: Iterable[torch.Tensor], outs: Sequence[torch.Tensor]
+) -> tuple[int, int, int]:
+    """(flops, bytes, form) of an operation, from its arguments and results."""
+    read = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    written = sum(tensor.numel() * tensor.element_size() for tensor in outs)
+    flops = _flops(name, args, outs)
+    if not flops:
+        return 0, read + written, PLAIN
+    half = outs[0].dtype in _HALF
+    return flops, read + written, HALF if half else CONVOLUTION if "convolution" in name else PLAIN
+
+
+def _flops(name: str, args: Any, outs: Sequence[torch.Tensor]) -> int:
+    if name == "convolution":
+        return _convolution(args[1], args[0] if args[6] else outs[0])
+    if name == "convolution_backward":
+        wanted = sum(bool(each) for each in args[10][:2])  # the gradients of input and weight
+        return wanted * _convolution(args[2], args[1] if args[7] else args[0])
+    if name in _PRODUCTS:
+        left, right = (args[place] for place in _PRODUCTS[name])
+        return int(2 * left.numel() * (right.shape[-1] if right.dim() > 1 else 1))
+    if "attention" in name:
+        backward = "backward" in name
+        q, k = (args[1], args[2]) if backward else (args[0], args[1])
+        products = 5 if backward else 2  # flash attention forms the scores again
+        return int(products * 2 * q.numel() * k.shape[-2])
+    return 0
+
+
+def _convolution(weight: torch.Tensor, out: torch.Tensor) -> int:
+    """Every number of the larger-channelled side is a sum over one filter."""
+    return int(2 * (out.numel() // max(1, out.shape[1])) * math.prod(weight.shape))
+
+
+def _images(tensors: Iterable[torch.Tensor]) -> set[int]:
+    return {tensor.shape[0] if tensor.dim() else 0 for tensor in tensors}
+
+
+def _rows(tensors: Iterable[torch.Tensor], blocks: Mapping[int, int]) -> tuple[int, ...]:
+    found = (blocks.get(tensor.untyped_storage()._cdata) for tensor in tensors)
+    return tuple(dict.fromkeys(row for row in found if row is not None))
