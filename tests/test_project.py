@@ -22,8 +22,9 @@ MACHINE_PATHS = re.compile(r"(?<![\w.])/(?:work|root|opt)/\w")
 
 MAY_IMPORT = {
     "memory": {"memory", "errors"},
-    "trace": {"trace", "memory", "errors"},
-    "sources": {"sources", "trace", "memory", "errors"},
+    "run": {"run", "errors"},
+    "trace": {"trace", "run", "memory", "errors"},
+    "sources": {"sources", "trace", "run", "memory", "errors"},
     "report": {"report", "memory", "errors", "sources.job"},
 }
 """what a folder may import of oomproof; cli/ and the modules at the top may import all of it"""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from oomproof.trace.torch.loop import Loop, Pieces, Training
+from oomproof.run.torch.training import Training
+from oomproof.trace.torch.loop import Loop, Pieces
 from oomproof.trace.torch.samplers import filled_samplers
 
 _SECOND = "oomproof second step"

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from oomproof.memory.timeline import KINDS, Timeline
-from oomproof.trace.torch.loop import OPTIMIZERS, Pieces, Training
+from oomproof.run.torch.training import OPTIMIZERS, Training
+from oomproof.trace.torch.loop import Pieces
 from oomproof.trace.torch.step import trace_step
 
 WIDTHS = (64, 128, 32)

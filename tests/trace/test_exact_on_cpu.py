@@ -10,9 +10,10 @@ from real_cpu import second_step
 
 from oomproof.forecasting import forecast, resolve
 from oomproof.memory.devices import find
+from oomproof.run.torch.training import OPTIMIZERS, training_from
 from oomproof.sources.torch_job import TorchJob
 from oomproof.sources.torchvision import open_torchvision
-from oomproof.trace.torch.loop import OPTIMIZERS, Pieces, training_from
+from oomproof.trace.torch.loop import Pieces
 from oomproof.trace.torch.step import trace_step
 
 MODELS = {

@@ -12,7 +12,8 @@ from small_nets import deep, mlp, pieces, traced
 from torch import nn, optim
 
 from oomproof.errors import InputError, JobError, OomproofError
-from oomproof.trace.torch.loop import Pieces, checkpoint_blocks, total
+from oomproof.run.torch.recompute import repeated_blocks
+from oomproof.trace.torch.loop import Pieces, total
 
 TWO, THREE = torch.tensor(2.0), torch.tensor([1.0, 2.0])
 
@@ -102,10 +103,10 @@ def test_nothing_to_checkpoint() -> None:
 
 
 def test_blocks_that_are_checkpointed() -> None:
-    assert checkpoint_blocks(deep(3), reentrant=False) == ["1.0", "1.1", "1.2"]
+    assert repeated_blocks(deep(3)) == ["1.0", "1.1", "1.2"]
     layer = nn.TransformerEncoderLayer(8, 2, 16)
     encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-    assert checkpoint_blocks(encoder, reentrant=True) == ["layers.0", "layers.1"]
+    assert repeated_blocks(encoder) == ["layers.0", "layers.1"]
 
 
 def test_blocks_inside_blocks_are_left_to_the_outer_ones() -> None:
@@ -115,7 +116,7 @@ def test_blocks_inside_blocks_are_left_to_the_outer_ones() -> None:
             self.layers = nn.Sequential(*(nn.TransformerEncoderLayer(8, 2, 16) for _ in range(2)))
 
     stages = nn.ModuleList([Stage(), Stage()])
-    assert checkpoint_blocks(stages, reentrant=False) == ["0", "1"]
+    assert repeated_blocks(stages) == ["0", "1"]
 
 
 def test_their_own_line_is_shown() -> None:

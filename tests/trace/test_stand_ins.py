@@ -15,7 +15,8 @@ from torch.optim import swa_utils
 from torch.utils import _foreach_utils as foreach
 
 from oomproof.errors import JobError
-from oomproof.trace.torch.loop import Pieces, Training
+from oomproof.run.torch.training import Training
+from oomproof.trace.torch.loop import Pieces
 from oomproof.trace.torch.step import trace_step
 
 

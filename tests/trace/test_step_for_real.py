@@ -10,7 +10,8 @@ from real_cpu import second_step
 from small_nets import deep, pieces, traced
 from torch import optim
 
-from oomproof.trace.torch.loop import Pieces, Training
+from oomproof.run.torch.training import Training
+from oomproof.trace.torch.loop import Pieces
 
 BLOCKS = 3
 

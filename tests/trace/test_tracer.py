@@ -178,7 +178,8 @@ def test_saved_tensors_live_until_their_node_has_run(tracer: Tracer) -> None:
 def test_takes_no_memory() -> None:
     script = """
 import resource, torch
-from oomproof.trace.torch.loop import Pieces, Training
+from oomproof.run.torch.training import Training
+from oomproof.trace.torch.loop import Pieces
 from oomproof.trace.torch.step import trace_step
 import torchvision
 trace_step(Pieces(lambda: torch.nn.Linear(2, 2), lambda: torch.rand(2, 2), lambda m, x: m(x)), Training())

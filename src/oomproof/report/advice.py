@@ -85,7 +85,7 @@ def _fused(forecast: Forecast, choices: Choices) -> Step | None:
 
 def _checkpoint(forecast: Forecast, choices: Choices) -> Step | None:
     activations = forecast.kinds.get("activation", 0)
-    off = _now(forecast, "checkpoint") == "none" and "nonreentrant" in choices.get("checkpoint", ())
+    off = "checkpoint" in choices and _now(forecast, "checkpoint") == "none"
     if not off or activations < WORTH_SAYING:
         return None
     return Step("--set checkpoint=nonreentrant", f"part of {gib(activations)} of activations, for time")

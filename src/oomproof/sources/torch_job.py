@@ -54,7 +54,8 @@ class TorchJob:
         return training_settings(self.defaults, own_step=self.step is not None)
 
     def trace(self, settings: Settings, progress: Progress) -> Timeline:
-        from oomproof.trace.torch.loop import OPTIMIZERS, Pieces, training_from
+        from oomproof.run.torch.training import OPTIMIZERS, training_from
+        from oomproof.trace.torch.loop import Pieces
         from oomproof.trace.torch.step import trace_step
 
         pieces = Pieces(self.model, self.batch, self.loss, self.optimizer or OPTIMIZERS["sgd"], self.step)
@@ -64,7 +65,7 @@ class TorchJob:
 
 def training_settings(defaults: Mapping[str, Any], own_step: bool = False) -> tuple[Setting, ...]:
     """The settings of every PyTorch job; a job with a step of its own decides most of them itself."""
-    from oomproof.trace.torch.loop import CHOICES, HELP, Training
+    from oomproof.run.torch.training import CHOICES, HELP, Training
 
     names = ("channels_last", "ema") if own_step else tuple(Training.__dataclass_fields__)
     plain = Training()

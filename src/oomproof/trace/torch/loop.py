@@ -8,59 +8,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from torch.utils.checkpoint import checkpoint
 
 from oomproof.errors import InputError, JobError
-
-PRECISIONS = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}
-
-OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
-    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=1e-4),
-    "adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-4),
-    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-4),
-    "adafactor": lambda parameters: torch.optim.Adafactor(parameters, lr=1e-2),
-    "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, lr=1e-4),
-}
-
-
-@dataclass(frozen=True)
-class Training:
-    """How a step is trained; each field is a setting of every PyTorch job (HELP says what it means)."""
-
-    precision: str = "fp32"
-    optimizer: str = "own"
-    update: str = "auto"
-    accumulate: int = 1
-    checkpoint: str = "none"
-    channels_last: bool = False
-    ema: bool = False
-    zero_grad: str = "before_forward"
-
-
-CHOICES = {
-    "precision": tuple(PRECISIONS),
-    "optimizer": ("own", *OPTIMIZERS),
-    "update": ("auto", "foreach", "fused", "plain"),
-    "checkpoint": ("none", "nonreentrant", "reentrant"),
-    "zero_grad": ("before_forward", "before_backward", "keep"),
-}
-
-HELP = {
-    "precision": "fp32; fp16: autocast with GradScaler; bf16: autocast",
-    "optimizer": "the job's own, or one of PyTorch's with usual arguments (sgd: momentum 0.9)",
-    "update": "how the optimizer updates: auto is PyTorch's choice on a GPU (foreach)",
-    "accumulate": "micro-batches, each of the job's batch size, per optimizer step",
-    "checkpoint": "activation checkpointing of the network's repeated blocks",
-    "channels_last": "model and 4-D inputs in channels_last memory format",
-    "ema": "an exponential moving average of the weights is kept on the device",
-    "zero_grad": "when old gradients are dropped; keep zeroes them in place (set_to_none=False)",
-}
+from oomproof.run.torch.recompute import recompute
+from oomproof.run.torch.training import OPTIMIZERS, PRECISIONS, Training
 
 
 @dataclass(frozen=True)
@@ -105,8 +61,7 @@ class Loop:
         _update_by(self.optimizer, self.training.update)
         if self.training.ema:
             self.average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn())
-        if self.training.checkpoint != "none":
-            checkpoint_blocks(self.model, reentrant=self.training.checkpoint == "reentrant")
+        recompute(self.model, self.training.checkpoint)
 
     def step(self, micro_batches: int | None = None) -> None:
         if self.pieces.step is not None:
@@ -151,43 +106,6 @@ def total(losses: Any) -> torch.Tensor:
         if parts and all(isinstance(part, torch.Tensor) for part in parts):
             return sum(part if part.dim() == 0 else part.sum() for part in parts)
     raise JobError(f"the job's loss must return a tensor, or a dict or list of tensors; it returned {_kind(losses)}")
-
-
-def checkpoint_blocks(model: torch.nn.Module, reentrant: bool) -> list[str]:
-    """Checkpoints the repeated blocks of a network (residual blocks, encoder layers); returns their paths."""
-    chosen: list[str] = []
-    for path, container in model.named_modules():
-        if not isinstance(container, (torch.nn.Sequential, torch.nn.ModuleList)):
-            continue
-        kinds = [type(child) for child in container.children()]
-        for name, child in container.named_children():
-            inner = f"{path}.{name}" if path else name
-            nested = any(inner.startswith(f"{outer}.") for outer in chosen)
-            repeated = kinds.count(type(child)) > 1 and not isinstance(child, torch.nn.Sequential)
-            if repeated and not nested and sum(1 for leaf in child.modules() if leaf._parameters) > 1:
-                run = partial(_reentrant, inner) if reentrant else partial(checkpoint, use_reentrant=False)
-                child.forward = partial(run, child.forward)
-                chosen.append(inner)
-    if not chosen:
-        raise InputError(
-            "checkpoint: this model has no repeated blocks in an nn.Sequential or nn.ModuleList to checkpoint; "
-            "use torch.utils.checkpoint inside the model, or leave checkpoint=none"
-        )
-    return chosen
-
-
-def _reentrant(path: str, forward: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
-    """Reentrant checkpointing gives no gradient to a block whose input needs none, such as one behind a frozen stem."""
-    if torch.is_grad_enabled() and not any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
-        raise InputError(
-            f"checkpoint=reentrant would leave {path} without gradients, since what goes into it needs none "
-            "(frozen layers before it); use checkpoint=nonreentrant"
-        )
-    return checkpoint(forward, *inputs, use_reentrant=True, **named)
-
-
-def training_from(settings: Mapping[str, Any]) -> Training:
-    return replace(Training(), **{name: settings[name] for name in Training.__dataclass_fields__ if name in settings})
 
 
 def _update_by(optimizer: torch.optim.Optimizer, update: str) -> None:
