@@ -25,11 +25,11 @@ def report(forecast: Forecast, settings: Sequence[Setting]) -> RenderableType:
     """``settings`` are the ones the job has: the advice speaks only of those."""
     return Group(
         _opening(forecast, settings),
-        *_section("Memory, GiB", _levels(forecast)),
-        *_section("On the device at the peak, GiB", Chart(_kinds(forecast), forecast.on_device.expected)),
-        *_section("Modules that hold the most at the peak, GiB", Chart(_owners(forecast), forecast.allocated.expected)),
-        *_section("Most in each phase, GiB", Chart(list(forecast.phases.items()), forecast.allocated.expected)),
-        *_section("Not counted", _list(forecast.not_counted)),
+        *section("Memory, GiB", levels(forecast)),
+        *section("On the device at the peak, GiB", Chart(_kinds(forecast), forecast.on_device.expected)),
+        *section("Modules that hold the most at the peak, GiB", Chart(_owners(forecast), forecast.allocated.expected)),
+        *section("Most in each phase, GiB", Chart(list(forecast.phases.items()), forecast.allocated.expected)),
+        *section("Not counted", bullets(forecast.not_counted)),
     )
 
 
@@ -44,8 +44,8 @@ def _opening(forecast: Forecast, settings: Sequence[Setting]) -> RenderableType:
     for step in steps:
         grid.add_row("", Text.assemble((step.option, "bold cyan"), "  ", step.reason))
     grid.add_row()
-    grid.add_row("Job", Text.assemble(forecast.job, *_given(forecast.settings, settings)))
-    grid.add_row("Device", _device(forecast))
+    grid.add_row("Job", Text.assemble(forecast.job, *given(forecast.settings, settings)))
+    grid.add_row("Device", device_facts(forecast))
     grid.add_row("Peak", moment(forecast.phase, forecast.owner, forecast.op))
     if shortage := forecast.shortage or forecast.shortage_at_worst:
         place = moment(shortage.phase, shortage.owner, shortage.op)
@@ -53,7 +53,7 @@ def _opening(forecast: Forecast, settings: Sequence[Setting]) -> RenderableType:
     return grid
 
 
-def _given(values: Mapping[str, object], settings: Sequence[Setting]) -> Iterator[str]:
+def given(values: Mapping[str, object], settings: Sequence[Setting]) -> Iterator[str]:
     """The settings worth a reader's time: those that nearly always matter, and those that are not as usual."""
     usual = {setting.name: setting.default for setting in settings}
     shown = [name for name in values if name in ALWAYS_SHOWN or name not in usual or values[name] != usual[name]]
@@ -61,7 +61,7 @@ def _given(values: Mapping[str, object], settings: Sequence[Setting]) -> Iterato
         yield "\n" + ", ".join(f"{name} {value(values[name])}" for name in shown)
 
 
-def _device(forecast: Forecast) -> str:
+def device_facts(forecast: Forecast) -> str:
     device = forecast.device
     facts = [gib(device.total)] if device.name != gib(device.total) else []
     if device.architecture:
@@ -74,7 +74,7 @@ def _device(forecast: Forecast) -> str:
     return f"{device.name}: {', '.join(facts)}" if facts else device.name
 
 
-def _levels(forecast: Forecast) -> RenderableType:
+def levels(forecast: Forecast) -> RenderableType:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("", no_wrap=True)
     for heading in ("expected", "low", "high"):
@@ -106,14 +106,14 @@ def _owners(forecast: Forecast) -> list[tuple[str, int]]:
     return [*shown, ("all others", rest)] if shown and rest > 0 else shown
 
 
-def _list(items: Sequence[str]) -> RenderableType:
+def bullets(items: Sequence[str]) -> RenderableType:
     grid = Table.grid(padding=(0, 1))
     for item in items:
         grid.add_row("-", item)
     return grid if items else ""
 
 
-def _section(title: str, body: RenderableType) -> Iterator[RenderableType]:
+def section(title: str, body: RenderableType) -> Iterator[RenderableType]:
     """A heading with an indented body; nothing at all where the body is empty."""
     if body and not (isinstance(body, Chart) and not body.rows):
         yield Text(f"\n{title}", style="bold")

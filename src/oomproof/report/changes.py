@@ -1,0 +1,127 @@
+"""What a plan changes, in words and tables: from what to what, the bytes it frees, the time it costs, its promise.
+
+>>> times(1.0), times(1.12), times(0.5)
+('as before', '+12 %', '-50 %')
+>>> brief("backbone.body.layer1.0,backbone.body.layer1.1,backbone.body.layer1.2")
+'3 modules'
+>>> brief((800, 1333))
+'800x1333'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from oomproof.plan.plan import Alternative, Plan
+from oomproof.report.sizes import GIB, number, value
+from oomproof.sources.job import Knob
+
+MEANS = {
+    "identical": "the same gradients as before, up to rounding of the last digits",
+    "equivalent": "the same training in expectation, or up to the rounding of the arithmetic",
+    "different": "another training: expect another result, and look at it",
+}
+STYLES = {"identical": "green", "equivalent": "yellow", "different": "red"}
+ALTERNATIVES = 8
+"""more are in the JSON"""
+WIDTH = 60
+"""a longer value is shortened in tables"""
+
+
+def changes(plan: Plan) -> RenderableType:
+    """One row a change, cheapest harm first, as the plan has them; their sum below."""
+    if not plan.changes:
+        return ""
+    table = _table("frees GiB")
+    for change in plan.changes:
+        what = Text(f"{change.knob} {brief(change.before)} -> {brief(change.after)}", style="bold")
+        table.add_row(_with(what, change.why), _promise(change.promise), freed(change.frees), times(change.time))
+    if len(plan.changes) > 1:
+        together = freed(plan.before.on_device.expected - plan.after.on_device.expected)
+        table.add_row("together", _promise(plan.promise), together, times(plan.time))
+    return table
+
+
+def alternatives(turned_down: Sequence[Alternative]) -> RenderableType:
+    if not turned_down:
+        return ""
+    table = _table("GiB at worst")
+    for one in turned_down[:ALTERNATIVES]:
+        table.add_row(_with(Text(one.changes), one.reason), _promise(one.promise), number(one.device), times(one.time))
+    if len(turned_down) > ALTERNATIVES:
+        table.add_row(Text(f"{len(turned_down) - ALTERNATIVES} more: see --json", style="dim"))
+    return table
+
+
+def knobs(of: Sequence[Knob]) -> RenderableType:
+    """What may be turned, as ``oomproof fit JOB --knobs`` lists it."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("knob", no_wrap=True, style="bold")
+    table.add_column("from the present value to the thriftiest", overflow="fold")
+    table.add_column("promise", no_wrap=True)
+    for knob in of:
+        values = " -> ".join(brief(option.value) for option in knob.options)
+        table.add_row(knob.name, _with(Text(values, style="cyan"), knob.why), _promise(knob.promise))
+    return table
+
+
+def settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a plan changes, in full."""
+    return {name: new for name, new in after.items() if name not in before or before[name] != new}
+
+
+def brief(setting: Any) -> str:
+    """A value short enough for a table: of a list of modules their number."""
+    text = value(setting)
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) < 3 and len(text) <= WIDTH:
+        return text
+    return f"{len(parts)} modules" if len(parts) > 1 else f"{text[: WIDTH - 4]} ..."
+
+
+def freed(nbytes: int) -> str:
+    """GiB that a change frees; one that takes memory has a minus before it.
+
+    >>> freed(3 << 29), freed(-(1 << 29)), freed(0)
+    ('1.50', '-0.50', '0.00')
+    """
+    return number(nbytes) if nbytes >= 0 else f"-{number(-nbytes)}" if -nbytes >= GIB // 200 else "0.00"
+
+
+def times(factor: float) -> str:
+    """Time per image against the job as it was."""
+    percent = round((factor - 1) * 100)
+    return f"{percent:+d} %" if percent else "as before"
+
+
+def listed(parts: Iterable[str]) -> str:
+    """
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _table(figure: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("change", overflow="fold")
+    table.add_column("promise", no_wrap=True)
+    table.add_column(figure, justify="right", no_wrap=True)
+    table.add_column("time/image", justify="right", no_wrap=True)
+    return table
+
+
+def _with(what: Text, why: str) -> RenderableType:
+    """The reason stands below what it explains: a column of its own would be too narrow to read."""
+    return Group(what, Padding(Text(why, style="dim"), (0, 0, 0, 2))) if why else what
+
+
+def _promise(name: str) -> Text:
+    return Text(name, style=STYLES.get(name, ""))

@@ -1,0 +1,122 @@
+"""One Plan as text: verdict, why, next; then the changes, before and after, what was turned down, and the frontier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from oomproof.memory.forecast import Forecast, Range
+from oomproof.plan.plan import Plan
+from oomproof.report import changes
+from oomproof.report.frontier import Frontier
+from oomproof.report.plan_verdict import next_step, verdict, why
+from oomproof.report.sizes import number, value
+from oomproof.report.terminal import STYLES, bullets, device_facts, given, levels, section
+from oomproof.report.verdict import moment
+from oomproof.sources.job import Setting
+
+
+def report(plan: Plan, settings: Sequence[Setting], writing: bool = False) -> RenderableType:
+    """``settings`` are the ones the job has; ``writing``: the plan will be written back to where the job came from."""
+    frontier = Frontier(plan.frontier, plan.device.budget) if len(plan.frontier) > 1 else ""
+    miss = "" if plan.fits else " of the nearest miss"
+    return Group(
+        _opening(plan, settings, writing),
+        *section(f"Changes{miss}, cheapest harm first", changes.changes(plan)),
+        *section(f"Settings{miss}, in full", _settings(plan)),
+        *(_before_and_after(plan) if plan.changes else section("Memory, GiB", levels(plan.after))),
+        *section("Turned down", changes.alternatives(plan.alternatives)),
+        *section("Memory against time per image", frontier),
+        *section("Notes", bullets(list(_notes(plan)))),
+        *section("Not counted", bullets(plan.after.not_counted)),
+    )
+
+
+def _opening(plan: Plan, settings: Sequence[Setting], writing: bool) -> RenderableType:
+    sentence, steps = next_step(plan, writing)
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row("Verdict", Text(verdict(plan), style=STYLES[plan.after.outcome]))
+    grid.add_row("Why", why(plan))
+    grid.add_row("Next", sentence)
+    for step in steps:
+        grid.add_row("", Text(step, style="bold cyan"))
+    grid.add_row()
+    grid.add_row("Job", Text.assemble(plan.job, *given(plan.before.settings, settings)))
+    grid.add_row("Device", device_facts(plan.after))
+    return grid
+
+
+def _settings(plan: Plan) -> RenderableType:
+    changed = changes.settings(plan.before.settings, plan.settings)
+    if not changed:
+        return ""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True, style="bold")
+    grid.add_column(overflow="fold")
+    for name, setting in changed.items():
+        # A blank after each comma lets a list of modules break between them; settings are read with or without.
+        grid.add_row(name, ", ".join(value(setting).split(",")))
+    return grid
+
+
+def _before_and_after(plan: Plan) -> Iterator[RenderableType]:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("")
+    for heading in ("before", "at worst", "after", "at worst"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, before, after in _pairs(plan):
+        figures = [number(size) for size in (before.expected, before.high, after.expected, after.high)]
+        table.add_row(name, *figures, style="bold" if name == "device" else "")
+    peaks = Table.grid(padding=(0, 2))
+    peaks.add_column(no_wrap=True)
+    peaks.add_column(overflow="fold")
+    peaks.add_row("peak before", _peak(plan.before))
+    peaks.add_row("peak after", _peak(plan.after))
+    yield from section("Before and after, GiB", Group(table, peaks))
+
+
+def _pairs(plan: Plan) -> Iterator[tuple[str, Range, Range]]:
+    yield "allocated", plan.before.allocated, plan.after.allocated
+    yield "reserved", plan.before.reserved, plan.after.reserved
+    yield "device", plan.before.on_device, plan.after.on_device
+    yield "host RAM", plan.before.host, plan.after.host
+
+
+def _peak(forecast: Forecast) -> str:
+    return moment(forecast.phase, forecast.owner, forecast.op)
+
+
+def _notes(plan: Plan) -> Iterator[str]:
+    if plan.changes:
+        yield from _about_the_batch(plan)
+        for promise in dict.fromkeys(change.promise for change in plan.changes):
+            yield f"{promise}: {changes.MEANS[promise]}"
+        yield "time is an estimate from the operations that were traced; where the data loader is slower, it decides"
+    if plan.frontier or plan.alternatives:
+        yield "memory after the changes is that of a full trace; other rows are estimated from a few traces"
+    if plan.traces:
+        yield f"found with {plan.traces} trace{'s' if plan.traces > 1 else ''} in {plan.seconds:.0f} s"
+
+
+def _about_the_batch(plan: Plan) -> Iterator[str]:
+    before, after = _effective_batch(plan.before.settings), _effective_batch(plan.settings)
+    if not before or not after:
+        return
+    micro, count = plan.settings["batch"], plan.settings.get("accumulate", 1)
+    product = f" = {micro} images x {count} micro-batches" if count > 1 else ""
+    if before == after:
+        yield f"the effective batch stays {after}{product}: learning rate and schedule stay as they are"
+    else:
+        yield f"the effective batch goes from {before} to {after}{product}: the learning rate has to follow it"
+
+
+def _effective_batch(settings: Mapping[str, Any]) -> int:
+    """Images per update; 0 where the job does not say."""
+    batch, count = settings.get("batch"), settings.get("accumulate", 1)
+    return batch * count if isinstance(batch, int) and isinstance(count, int) else 0

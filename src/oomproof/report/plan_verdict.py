@@ -1,0 +1,82 @@
+"""The first three lines of a plan: what becomes of the job on the device, why, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oomproof.memory.forecast import Forecast
+from oomproof.plan.plan import Plan
+from oomproof.report import verdict as of_forecast
+from oomproof.report.changes import brief, listed
+from oomproof.report.sizes import GIB, gib, number
+
+NAMED = 3
+"""changes that the second line names; the table has them all"""
+WORTH_SAYING = GIB // 20
+
+
+def verdict(plan: Plan) -> str:
+    """One line that can stand alone, as in a log or a JSON field."""
+    name = f"{plan.device.name}: "
+    head, _, figures = of_forecast.verdict(plan.after).partition(name)
+    line = f"{head}{plan.device.name}{_how(plan)}: {figures}{_price(plan)}"
+    if not plan.interrupted:
+        return line
+    return f"stopped early; the {'best' if plan.fits else 'nearest'} so far {line}"
+
+
+def why(plan: Plan) -> str:
+    """What the job needs as it is, and which changes free the most; where it does not fit, what is still in the way."""
+    if not plan.changes:
+        return of_forecast.why(plan.after)
+    sentences = [f"as it is it {_need(plan.before)}", *_freeing(plan)]
+    if not plan.fits:
+        sentences.append(f"even so {of_forecast.why(plan.after).partition('; ')[0]}")
+    return "; ".join(sentences)
+
+
+def next_step(plan: Plan, writing: bool) -> tuple[str, tuple[str, ...]]:
+    """A sentence, and for a job that does not fit what would have to be allowed, a line each."""
+    if plan.interrupted:
+        found = "this fits and can be used" if plan.fits else "nothing fits yet"
+        return f"{found}; a search that is not stopped may find something better", ()
+    if not plan.fits:
+        if plan.needs:
+            return "nothing that is allowed fits; it would take one of these:", plan.needs
+        return "nothing that is allowed fits, and no knob is left: a larger GPU or a smaller model", ()
+    if not plan.changes:
+        room = max(0, plan.device.budget - plan.after.on_device.high)
+        return f"train it as it is; {gib(room)} stay free even at worst", ()
+    if writing:
+        return "use what was written: the end of this report says how", ()
+    return "add --write to keep these settings in a file and see the code that uses it; they are listed below", ()
+
+
+def _how(plan: Plan) -> str:
+    count = f"{len(plan.changes)} change{'s' if len(plan.changes) > 1 else ''}"
+    if plan.fits:
+        return f" with {count}" if plan.changes else " as it is"
+    return f" even with {count}" if plan.changes else ", and nothing that may change helps"
+
+
+def _price(plan: Plan) -> str:
+    if not plan.fits:
+        return ""
+    if not plan.changes:
+        return "; no change is needed"
+    if abs(plan.time - 1) < 0.005:
+        return "; the same time per image"
+    return f"; {plan.time:.2f} times the time per image"
+
+
+def _need(before: Forecast) -> str:
+    if before.fits:
+        return f"fits already, with {gib(before.on_device.expected)} (at worst {number(before.on_device.high)})"
+    return f"needs {gib(before.on_device.expected)} (at worst {number(before.on_device.high)})"
+
+
+def _freeing(plan: Plan) -> Iterator[str]:
+    most = sorted(plan.changes, key=lambda change: change.frees, reverse=True)[:NAMED]
+    telling = [change for change in most if change.frees >= WORTH_SAYING]
+    if telling:
+        yield listed(f"{change.knob} {brief(change.after)} frees {gib(change.frees)}" for change in telling)
