@@ -26,7 +26,7 @@ def oomproof(*arguments: str, **environment: str) -> subprocess.CompletedProcess
     )
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["--version"], ["gpus"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["fit", "--help"], ["--version"], ["gpus"]])
 def test_imports_no_framework(arguments: list[str]) -> None:
     code = (
         f"import sys; from oomproof.cli import main; code = main({arguments!r}); "
@@ -40,7 +40,7 @@ def test_imports_no_framework(arguments: list[str]) -> None:
 def test_help_shows_examples_and_every_command() -> None:
     text = oomproof("--help").stdout
     assert "oomproof check torchvision:" in text
-    assert all(f"\n  {command} " in text for command in ("check", "gpus"))
+    assert all(f"\n  {command} " in text for command in ("check", "fit", "gpus"))
     assert oomproof().stdout == text
 
 

@@ -8,7 +8,9 @@ from importlib import import_module
 import pytest
 
 
-@pytest.mark.parametrize("module", ["report.sizes", "report.bars", "report.sweep", "cli.arguments"])
+@pytest.mark.parametrize(
+    "module", ["report.sizes", "report.bars", "report.sweep", "report.changes", "cli.arguments", "cli.fit"]
+)
 def test_docstrings(module: str) -> None:
     failed, tried = doctest.testmod(import_module(f"oomproof.{module}"))
     assert tried and not failed

@@ -13,6 +13,7 @@ import typer
 
 from oomproof import __version__
 from oomproof.cli.check import check
+from oomproof.cli.fit import FitCommand, fit
 from oomproof.cli.gpus import gpus
 from oomproof.cli.screen import complain
 from oomproof.errors import OomproofError
@@ -31,6 +32,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(check)
+app.command(cls=FitCommand)(fit)
 app.command()(gpus)
 
 
@@ -39,12 +41,14 @@ def oomproof(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """Will it fit? Forecasts the GPU memory of a training job, without a GPU and without running a step.
+    """Will it fit? Make it fit. Forecasts the GPU memory of a training job and finds the settings that fit a budget,
+    without a GPU and without running a step.
 
     \b
     Examples:
       oomproof check torchvision:maskrcnn_resnet50_fpn --batch 2 --on "RTX 3060"
       oomproof check train_job.py:job --on 8GiB --set precision=fp16
+      oomproof fit torchvision:maskrcnn_resnet50_fpn --batch 16 --on "RTX 3060"
       oomproof gpus
     """
     if version:

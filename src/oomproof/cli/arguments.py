@@ -1,14 +1,73 @@
-"""What the options of ``oomproof check`` mean: NAME=VALUE pairs, sweeps, and where a timeline may be saved."""
+"""The options that commands share, and what their texts mean: devices, NAME=VALUE pairs, sweeps, files to write."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from oomproof.errors import InputError
 
+if TYPE_CHECKING:
+    from oomproof.memory.devices import Device
+
 MOST_VALUES = 64
 EVERY_INTEGER_UP_TO = 16
+
+JobText = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="torchvision:NAME, FILE.py:FUNCTION, a saved FILE.timeline, or a PyTorch memory SNAPSHOT.pickle.",
+        show_default=False,
+    ),
+]
+On = Annotated[
+    str,
+    typer.Option(
+        "--on",
+        metavar="DEVICE",
+        help='A GPU by name ("RTX 3060", A100-80GB; see `oomproof gpus`), a size (8GiB), or `this` machine\'s GPU, '
+        "less what others hold on it.  [default: this]",
+        show_default=False,
+    ),
+]
+Batch = Annotated[
+    str | None,
+    typer.Option("--batch", metavar="N", help="Images a step; short for --set batch=N, and wins over it."),
+]
+ImageSize = Annotated[
+    str | None,
+    typer.Option("--image-size", metavar="HxW", help="Height x width in pixels, 800x1333; for --set image_size=HxW."),
+]
+Pairs = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Any setting the job has: precision=fp16. May be repeated."),
+]
+From = Annotated[
+    Path | None,
+    typer.Option(
+        "--from", metavar="FILE", help="Start from the settings that `fit --write` left in FILE; other options win."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, bytes as integers; see docs/json.md.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+def device_on(on: str) -> Device:
+    """The device that ``--on`` names; without it, this machine's."""
+    from oomproof.memory.devices import find
+
+    if on:
+        return find(on)
+    try:
+        return find("this")
+    except InputError as error:
+        raise InputError(f"--on was not given, and {error}") from None
 
 
 def pair(text: str, option: str, example: str) -> tuple[str, str]:
@@ -18,9 +77,11 @@ def pair(text: str, option: str, example: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def given_settings(pairs: Sequence[str], batch: str | None, image_size: str | None) -> dict[str, str]:
-    """``--set`` in order, the last one wins; then the shorthands, which win over ``--set``."""
-    given = dict(pair(text, "--set", "precision=fp16") for text in pairs)
+def given_settings(
+    pairs: Sequence[str], batch: str | None, image_size: str | None, file: Path | None = None
+) -> dict[str, Any]:
+    """The file of ``--from`` first; then ``--set`` in order, the last one wins; then the shorthands, which win."""
+    given = {**_read(file), **dict(pair(text, "--set", "precision=fp16") for text in pairs)}
     if batch is not None:
         given["batch"] = batch
     if image_size is not None:
@@ -62,11 +123,51 @@ def _range(text: str, wanted: str) -> list[str]:
     return [*values, str(high)]
 
 
-def writable(path: Path, sweeps: bool) -> None:
-    """Said before the trace, not minutes later."""
-    if sweeps:
-        raise InputError("--save keeps one step, but --sweep makes many: leave one of them out")
+def promised(keep: str) -> str:
+    """What ``--keep`` asks for."""
+    from oomproof.sources.job import PROMISES
+
+    kept = PROMISES[: PROMISES.index("different")]
+    if keep in kept:
+        return keep
+    hint = "; --allow names what may become another training" if keep in PROMISES else ""
+    raise InputError(f"--keep must be {' or '.join(kept)}; got {keep!r}{hint}")
+
+
+def names(texts: Sequence[str], option: str, example: str) -> tuple[str, ...]:
+    """
+    >>> names(["image_size, backbone", "model"], "--allow", "image_size")
+    ('image_size', 'backbone', 'model')
+    """
+    parts = [part.strip() for text in texts for part in text.split(",")]
+    if not all(parts):
+        raise InputError(
+            f"{option} wants names with commas between them, for example {option} {example}; got an empty one"
+        )
+    return tuple(dict.fromkeys(parts))
+
+
+def writable(path: Path, option: str) -> None:
+    """Said before the trace or the search, not minutes later."""
+    folder = path.absolute().parent
     if path.is_dir():
-        raise InputError(f"--save wants a file, but {path} is a folder")
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"--save cannot write {path}: there is no folder {path.absolute().parent}")
+        raise InputError(f"{option} wants a file, but {path} is a folder")
+    if not folder.is_dir():
+        raise InputError(f"{option} cannot write {path}: there is no folder {folder}")
+    if path.exists() and _read_only(path):
+        raise InputError(f"{option} cannot write {path}: the file is read-only; name another one")
+    if _read_only(folder):
+        raise InputError(f"{option} cannot write {path}: the folder {folder} is read-only; name a file elsewhere")
+
+
+def _read_only(path: Path) -> bool:
+    """Root may write what is marked read-only, but somebody marked it."""
+    return not os.access(path, os.W_OK) or not path.stat().st_mode & 0o222
+
+
+def _read(file: Path | None) -> Mapping[str, Any]:
+    if file is None:
+        return {}
+    from oomproof.run.settings_file import read_settings
+
+    return read_settings(file)

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oomproof.cli.arguments import given_settings, sweep_values, writable
+from oomproof.cli.arguments import (
+    AsJson,
+    Batch,
+    Debug,
+    From,
+    ImageSize,
+    JobText,
+    On,
+    Pairs,
+    Quiet,
+    device_on,
+    given_settings,
+    sweep_values,
+    writable,
+)
 from oomproof.cli.screen import at_work, show, write
 from oomproof.errors import InputError
 
@@ -22,39 +36,13 @@ FITS, DOES_NOT_FIT = 0, 2
 
 
 def check(
-    job: Annotated[
-        str,
-        typer.Argument(
-            metavar="JOB",
-            help="torchvision:NAME, FILE.py:FUNCTION, a saved FILE.timeline, or a PyTorch memory SNAPSHOT.pickle.",
-            show_default=False,
-        ),
-    ],
+    job: JobText,
     *,
-    on: Annotated[
-        str,
-        typer.Option(
-            "--on",
-            metavar="DEVICE",
-            help='A GPU by name ("RTX 3060", A100-80GB; see `oomproof gpus`), a size (8GiB), or `this` machine\'s GPU, '
-            "less what others hold on it.  [default: this]",
-            show_default=False,
-        ),
-    ] = "",
-    batch: Annotated[
-        str | None,
-        typer.Option("--batch", metavar="N", help="Images a step; short for --set batch=N, and wins over it."),
-    ] = None,
-    image_size: Annotated[
-        str | None,
-        typer.Option(
-            "--image-size", metavar="HxW", help="Height x width in pixels, 800x1333; for --set image_size=HxW."
-        ),
-    ] = None,
-    pairs: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any setting the job has: precision=fp16. May be repeated."),
-    ] = None,
+    on: On = "",
+    batch: Batch = None,
+    image_size: ImageSize = None,
+    pairs: Pairs = None,
+    base: From = None,
     sweep: Annotated[
         str,
         typer.Option(
@@ -68,15 +56,13 @@ def check(
     list_settings: Annotated[
         bool, typer.Option("--settings", help="List the settings the job has, with defaults, and exit.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="JSON on stdout, bytes as integers; see docs/json.md.")
-    ] = False,
+    as_json: AsJson = False,
     save: Annotated[
         Path | None,
         typer.Option("--save", metavar="FILE.timeline", help="Keep the traced step; check it again in a second."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
 ) -> None:
     """Will it fit? Forecast a training step's GPU memory.
 
@@ -93,14 +79,16 @@ def check(
       oomproof check torchvision:fcos_resnet50_fpn --on T4 --save step.timeline
       oomproof check step.timeline --on "RTX 4090"
     """
-    given = given_settings(pairs or (), batch, image_size)
+    given = given_settings(pairs or (), batch, image_size, base)
     swept = sweep_values(sweep) if sweep else None
     if save is not None:
-        writable(save, swept is not None)
+        if swept is not None:
+            raise InputError("--save keeps one step, but --sweep makes many: leave one of them out")
+        writable(save, "--save")
     if list_settings:
         _print_settings(job, as_json)
         return
-    device = _device(on)
+    device = device_on(on)
     with at_work(quiet or as_json) as say:
         say(f"opening {job}")
         opened = open_job(job)
@@ -115,18 +103,7 @@ def open_job(text: str) -> Job:
     return sources.open_job(text)
 
 
-def _device(on: str) -> Device:
-    from oomproof.memory.devices import find
-
-    if on:
-        return find(on)
-    try:
-        return find("this")
-    except InputError as error:
-        raise InputError(f"--on was not given, and {error}") from None
-
-
-def _one(job: Job, device: Device, given: Mapping[str, str], save: Path | None, say: Progress) -> Forecast:
+def _one(job: Job, device: Device, given: Mapping[str, Any], save: Path | None, say: Progress) -> Forecast:
     from oomproof import forecasting
     from oomproof.memory import timeline_file
 
@@ -139,7 +116,7 @@ def _one(job: Job, device: Device, given: Mapping[str, str], save: Path | None, 
 
 
 def _sweep(
-    job: Job, device: Device, given: Mapping[str, str], swept: tuple[str, Sequence[str]], say: Progress
+    job: Job, device: Device, given: Mapping[str, Any], swept: tuple[str, Sequence[str]], say: Progress
 ) -> Sweep:
     from oomproof import forecasting
     from oomproof.memory.runtime import Runtime

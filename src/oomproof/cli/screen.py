@@ -72,6 +72,37 @@ def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
         yield _lines()
 
 
+@contextmanager
+def at_long_work(quiet: bool) -> Iterator[Callable[[str, float], None]]:
+    """Like ``at_work``, for work that knows how much of it is done (0 to 1): a bar on a terminal."""
+    if quiet or not sys.stderr.isatty():
+        with at_work(quiet) as say:
+            yield lambda doing, _: say(doing)
+    else:
+        with _bar() as say_part, redirect_stdout(sys.stderr):
+            yield say_part
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[str, float], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+
+    doing_now = TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True))
+    columns = (BarColumn(24), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn(), doing_now)
+    with Progress(*columns, console=Console(stderr=True), transient=True, expand=True) as progress:
+        task = progress.add_task("starting", total=1.0)
+        most = 0.0
+
+        def say(doing: str, part: float) -> None:
+            nonlocal most
+            most = max(most, min(1.0, part))  # a bar that runs backwards makes people doubt it
+            progress.update(task, description=doing, completed=most)
+
+        yield say
+
+
 def _lines() -> Callable[[str], None]:
     """A line whenever the work changes: a log is read later, and by people."""
     last = ""

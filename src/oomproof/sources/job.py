@@ -73,6 +73,12 @@ class Job(Protocol):
         Timeline's ``about``): whether batch normalisation trains, for instance."""
         ...
 
+    @property
+    def place(self) -> Path:
+        """The file that ``write`` makes or edits where no target is named; raises InputError where nothing can be
+        written."""
+        ...
+
     def write(self, settings: Settings, target: Path | None) -> str:
         """Puts settings where the job came from, or into ``target``; returns what the user should do with it."""
         ...

@@ -1,0 +1,184 @@
+"""``oomproof fit``: make the job fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from oomproof.cli.arguments import (
+    AsJson,
+    Batch,
+    Debug,
+    From,
+    ImageSize,
+    JobText,
+    On,
+    Pairs,
+    Quiet,
+    device_on,
+    given_settings,
+    names,
+    promised,
+    writable,
+)
+from oomproof.cli.screen import at_long_work, complain, show, write
+
+if TYPE_CHECKING:
+    from oomproof.memory.devices import Device
+    from oomproof.plan.plan import Plan
+    from oomproof.sources.job import Job
+
+FITS, NOTHING_FITS, INTERRUPTED = 0, 2, 130
+
+
+def fit(
+    job: JobText,
+    *,
+    on: On = "",
+    batch: Batch = None,
+    image_size: ImageSize = None,
+    pairs: Pairs = None,
+    base: From = None,
+    keep: Annotated[
+        str,
+        typer.Option(
+            "--keep",
+            metavar="PROMISE",
+            help="What every change has to keep: identical (the same gradients) or equivalent (the same in expectation "
+            "or up to rounding).",
+        ),
+    ] = "equivalent",
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow",
+            metavar="KNOBS",
+            help="Knobs that make another training and may be turned all the same: image_size,backbone. "
+            "--knobs lists them. May be repeated.",
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--write",
+            metavar="[FILE]",
+            help="Put the settings where the job came from, or into FILE, and say how to use them.",
+        ),
+    ] = None,
+    list_knobs: Annotated[
+        bool, typer.Option("--knobs", help="List what may be turned, with values and promises, and exit.")
+    ] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Make it fit: the best settings for a memory budget.
+
+    Looks for the quickest settings that fit and keep their promise. The effective batch stays as it is. The answer is
+    a list of changes, cheapest harm first, each with the bytes it frees, its time and its promise; what was turned
+    down; and memory against time. No GPU is needed and no step is run.
+
+    Exit code 0: it fits. 2: nothing that is allowed fits (the nearest miss is shown, and what would have to be
+    allowed). 1: bad input or a failure. 130: interrupted, after the best so far was shown.
+
+    \b
+    Examples:
+      oomproof fit torchvision:maskrcnn_resnet50_fpn --batch 16 --on "RTX 3060"
+      oomproof fit train_job.py:job --on 8GiB --keep identical
+      oomproof fit train_job.py:job --on 8GiB --allow image_size,backbone --json
+      oomproof fit train_job.py:job --on 8GiB --write
+      oomproof check train_job.py:job --on 8GiB --from train_job.oomproof.json
+    """
+    given = given_settings(pairs or (), batch, image_size, base)
+    asked = {"keep": promised(keep), "allow": names(allow or (), "--allow", "image_size,backbone")}
+    file = Path(target) if target else None
+    if file is not None:
+        writable(file, "--write")
+    device = device_on(on)
+    if list_knobs:
+        _print_knobs(job, device, given, as_json, quiet)
+        return
+    with at_long_work(quiet or as_json) as say:
+        from oomproof import planning, sources
+
+        say(f"opening {job}", 0.0)
+        opened = sources.open_job(job)
+        if target is not None:
+            own = opened.place  # asked even with a FILE: some jobs cannot be written anywhere
+            file = file or own
+            writable(file, "--write")
+        plan = planning.fit(opened, device, progress=say, **asked, **given)
+    _print(plan, opened, file, as_json)
+    raise typer.Exit(INTERRUPTED if plan.interrupted else FITS if plan.fits else NOTHING_FITS)
+
+
+def _print(plan: Plan, job: Job, target: Path | None, as_json: bool) -> None:
+    from oomproof.forecasting import settings_of
+
+    writing = target is not None and plan.fits and not plan.interrupted
+    if as_json:
+        from oomproof.report import as_json as document
+        from oomproof.report import plan_json
+
+        if writing:
+            job.write(plan.settings, target)
+        write(document.text(plan_json.plan(plan, target if writing else None)))
+    else:
+        from oomproof.report import plan as text
+
+        show(text.report(plan, settings_of(job), writing))
+        if writing:
+            write("\n" + job.write(plan.settings, target).rstrip("\n") + "\n")
+    if target is not None and not writing:
+        reason = "the search was stopped" if plan.interrupted else "nothing fits"
+        complain(f"{target} was not written, since {reason}")
+
+
+def _print_knobs(job: str, device: Device, given: Mapping[str, Any], as_json: bool, quiet: bool) -> None:
+    from oomproof import planning
+    from oomproof.report import as_json as document
+    from oomproof.report import changes, plan_json
+
+    with at_long_work(quiet or as_json) as say:
+        say(f"opening {job}", 0.0)
+        found = planning.knobs(job, device, **given)
+    if as_json:
+        write(document.text(plan_json.knobs(found)))
+    else:
+        show(changes.knobs(found))
+
+
+class FitCommand(TyperCommand):
+    """``--write`` with or without a value. Typer (0.29) has no such options, so a bare one becomes ``--write=``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        given = with_value(args, "--write")
+        words, _, _ = self.make_parser(ctx).parse_args(list(given))
+        if not isinstance(words.get("job"), str):  # the only word there is: that is the job
+            given = ["--write=" if each == "--write" else each for each in args]
+        return list(super().parse_args(ctx, given))
+
+
+def with_value(arguments: Sequence[str], option: str) -> list[str]:
+    """The option joined with the word after it, or with nothing where another option or the end comes next.
+
+    >>> with_value(["train.py:job", "--write", "--json"], "--write")
+    ['train.py:job', '--write=', '--json']
+    >>> with_value(["train.py:job", "--write", "here.json"], "--write")
+    ['train.py:job', '--write=here.json']
+    """
+    joined: list[str] = []
+    for each in arguments:
+        if joined and joined[-1] == option:
+            joined[-1] = f"{option}="
+            if not each.startswith("-"):
+                joined[-1] += each
+                continue
+        joined.append(each)
+    if joined and joined[-1] == option:
+        joined[-1] = f"{option}="
+    return joined
