@@ -104,7 +104,7 @@ def _close(expected: torch.Tensor, found: torch.Tensor) -> bool:
     if expected.shape != found.shape or expected.dtype != found.dtype:
         return False
     if not expected.is_floating_point():
-        return torch.equal(expected, found)
+        return bool(torch.equal(expected, found))
     allowed = _CLOSE.get(expected.dtype, _CLOSE_FLOAT)
     scale = expected.float().norm()
     # Where the net has overflowed there is nothing to compare.

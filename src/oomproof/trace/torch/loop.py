@@ -15,6 +15,8 @@ import torch
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from oomproof.errors import InputError, JobError
+from oomproof.run.torch.frozen_norm import freeze_batchnorm
+from oomproof.run.torch.matching import chunked_matching
 from oomproof.run.torch.recompute import recompute
 from oomproof.run.torch.training import OPTIMIZERS, PRECISIONS, Training
 
@@ -39,6 +41,10 @@ class Loop:
         if not isinstance(self.model, torch.nn.Module):
             raise JobError(f"the job's model factory must return a torch.nn.Module; it returned {_kind(self.model)}")
         self.model.train()
+        if training.freeze_batchnorm:
+            freeze_batchnorm(self.model)
+        if training.matching == "chunked":
+            chunked_matching(self.model)
         if training.channels_last:
             self.model.to(memory_format=torch.channels_last)
         self.scaler = torch.amp.GradScaler("cpu") if training.precision == "fp16" else None
