@@ -85,6 +85,20 @@ def brief(setting: Any) -> str:
     return f"{len(parts)} modules" if len(parts) > 1 else f"{text[: WIDTH - 4]} ..."
 
 
+def whole(setting: Any) -> str:
+    """A value with nothing left out: of a list of modules those beside each other share their path.
+
+    >>> whole("body.layer1.0,body.layer1.1,body.layer2.0:2,head")
+    'body.layer1.{0,1}, body.layer2.0:2, head'
+    """
+    groups: dict[str, list[str]] = {}
+    for part in value(setting).split(","):
+        parent, dot, name = part.strip().rpartition(".")
+        groups.setdefault(parent + dot, []).append(name)
+    inner = (parent + (f"{{{','.join(names)}}}" if len(names) > 1 else names[0]) for parent, names in groups.items())
+    return ", ".join(inner) if "," in value(setting) else value(setting)
+
+
 def freed(nbytes: int) -> str:
     """GiB that a change frees; one that takes memory has a minus before it.
 

@@ -14,7 +14,7 @@ from oomproof.plan.plan import Plan
 from oomproof.report import changes
 from oomproof.report.frontier import Frontier
 from oomproof.report.plan_verdict import next_step, verdict, why
-from oomproof.report.sizes import number, value
+from oomproof.report.sizes import number
 from oomproof.report.terminal import STYLES, bullets, device_facts, given, levels, section
 from oomproof.report.verdict import moment
 from oomproof.sources.job import Setting
@@ -60,8 +60,7 @@ def _settings(plan: Plan) -> RenderableType:
     grid.add_column(no_wrap=True, style="bold")
     grid.add_column(overflow="fold")
     for name, setting in changed.items():
-        # A blank after each comma lets a list of modules break between them; settings are read with or without.
-        grid.add_row(name, ", ".join(value(setting).split(",")))
+        grid.add_row(name, changes.whole(setting))
     return grid
 
 
