@@ -1,23 +1,18 @@
-"""The pieces of torchvision jobs: models as their builders make them, and batches of the right form."""
+"""The pieces of torchvision jobs: the model, batches of the right form, and the loss of the reference scripts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
-from unittest.mock import patch
 
 import torch
-import torchvision
 from torch.nn.functional import cross_entropy
 
-from oomproof.errors import InputError
 from oomproof.sources.job import Settings
 from oomproof.sources.torch_job import TorchJob
+from oomproof.sources.torchvision_models import build
 
 _KEYPOINTS = 17
 _SMALLEST_BOX = 8.0
-_WARN_OF_INITIAL_WEIGHTS = ("googlenet", "inception_v3")
 
 
 def default_size(model: str, task: str) -> tuple[int, tuple[int, int]]:
@@ -37,92 +32,30 @@ def default_size(model: str, task: str) -> tuple[int, tuple[int, int]]:
 
 
 def classification(name: str, settings: Settings) -> TorchJob:
-    def model() -> torch.nn.Module:
-        arguments = _built_for(name, settings) | {"num_classes": settings["classes"]}
-        return torchvision.models.get_model(name, weights=None, **arguments)
-
     def batch() -> Any:
         return _images(settings), torch.randint(0, settings["classes"], (settings["batch"],))
 
-    return TorchJob(model, batch, lambda net, data: _mixed(net(data[0]), data[1]))
-
-
-def _built_for(name: str, settings: Settings) -> dict[str, Any]:
-    """What some builders must know or be spared."""
-    height, width = settings["image_size"]
-    if name in _WARN_OF_INITIAL_WEIGHTS:
-        return {"init_weights": False}
-    if name.startswith("maxvit"):
-        return {"input_size": (height, width)}
-    if name.startswith("vit_"):
-        if height != width:
-            raise InputError(f"{name} takes square images; image_size is {height}x{width}")
-        return {"image_size": height}
-    return {}
+    return TorchJob(
+        lambda: build(name, "classification", settings), batch, lambda net, data: _mixed(net(data[0]), data[1])
+    )
 
 
 def segmentation(name: str, settings: Settings) -> TorchJob:
-    def model() -> torch.nn.Module:
-        return torchvision.models.get_model(
-            name,
-            weights=None,
-            weights_backbone=None,
-            num_classes=settings["classes"],
-            aux_loss=settings.get("aux_loss", False),
-        )
-
     def batch() -> Any:
         height, width = settings["image_size"]
         return _images(settings), torch.randint(0, settings["classes"], (settings["batch"], height, width))
 
-    return TorchJob(model, batch, lambda net, data: _mixed(net(data[0]), data[1]))
+    return TorchJob(
+        lambda: build(name, "segmentation", settings), batch, lambda net, data: _mixed(net(data[0]), data[1])
+    )
 
 
 def detection(name: str, settings: Settings) -> TorchJob:
     return TorchJob(
-        lambda: _detector(name, settings),
+        lambda: build(name, "detection", settings),
         lambda: ([_image(settings) for _ in range(settings["batch"])], _targets(name, settings)),
         lambda net, data: net(*data),
     )
-
-
-def _detector(name: str, settings: Settings) -> torch.nn.Module:
-    weights, layers = settings["weights"], settings["trainable_layers"]
-    height, width = settings["image_size"]
-    arguments: dict[str, Any] = {
-        "weights": "DEFAULT" if weights == "default" else None,
-        "weights_backbone": "DEFAULT" if weights == "backbone" else None,
-        "num_classes": settings["classes"],
-    }
-    if not name.startswith("ssd"):  # SSD is built for one input size and resizes every image to it
-        arguments |= {"min_size": min(height, width), "max_size": max(height, width)}
-    if layers >= 0:
-        if weights == "none":
-            raise InputError(
-                f"trainable_layers={layers} has no effect with weights=none: torchvision then trains every layer. "
-                "Set weights=backbone or weights=default"
-            )
-        arguments["trainable_backbone_layers"] = layers
-    with _without_loading():
-        model: torch.nn.Module = torchvision.models.get_model(name, **arguments)
-    return model
-
-
-@contextmanager
-def _without_loading() -> Iterator[None]:
-    """Builders act as with pretrained weights, but nothing is downloaded or copied: the values do not matter."""
-    nothing: dict[str, Any] = {}
-    load = torch.nn.Module.load_state_dict
-
-    def skip(self: torch.nn.Module, state: Any, *args: Any, **kwargs: Any) -> Any:
-        return None if state is nothing else load(self, state, *args, **kwargs)
-
-    weights = torchvision.models.WeightsEnum
-    with (
-        patch.object(weights, "get_state_dict", lambda *args, **kwargs: nothing),
-        patch.object(torch.nn.Module, "load_state_dict", skip),
-    ):
-        yield
 
 
 def _targets(name: str, settings: Settings) -> list[dict[str, torch.Tensor]]:

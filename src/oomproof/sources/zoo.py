@@ -1,0 +1,88 @@
+"""Published models: what each achieved, on what, and who says so. One function per zoo that gives such entries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_TASKS = ("detection", "segmentation")
+_METRICS = (
+    ("mask_map", "mask AP"),
+    ("kp_map", "keypoint AP"),
+    ("box_map", "box AP"),
+    ("miou", "mean IoU"),
+    ("acc@1", "acc@1"),
+)
+"""the names in torchvision's metadata, the most telling one of a model first, and as people say them"""
+
+
+@dataclass(frozen=True)
+class Published:
+    """One model of a zoo."""
+
+    job: str
+    """as ``oomproof check`` takes it"""
+    model: str
+    task: str
+    outputs: str
+    """boxes, masks, keypoints, segmentation: metrics are compared within one kind only"""
+    metric: str
+    """«box AP»"""
+    value: float
+    """in percent"""
+    data: str
+    """what the metric was measured on: «COCO-val2017»"""
+    source: str
+    """where it is published"""
+    parameters: int
+    gflops: float
+    """of one image in inference, as published"""
+    side: int
+    """shorter side of the images that the metric holds for"""
+
+
+def zoo(task: str = "all") -> tuple[Published, ...]:
+    """Every published model of the zoos that are installed here, by task and outputs, the best first."""
+    tasks = _TASKS if task == "all" else (task,)
+    return tuple(entry for each in tasks for entry in _sorted(published(each)))
+
+
+def published(task: str) -> tuple[Published, ...]:
+    """torchvision's models of a task, from the metadata of their newest weights: nothing is downloaded."""
+    from torchvision.models import get_model_weights
+
+    from oomproof.sources.torchvision import model_names
+
+    return tuple(
+        _entry(name, task, get_model_weights(name).DEFAULT)
+        for name, own_task in model_names().items()
+        if own_task == task
+    )
+
+
+def _entry(name: str, task: str, weights: Any) -> Published:
+    from oomproof.sources.torchvision_data import default_size
+    from oomproof.sources.torchvision_families import outputs
+
+    meta: Mapping[str, Any] = weights.meta
+    data, metrics = next(iter(meta["_metrics"].items()))
+    key, metric = next((key, words) for key, words in _METRICS if key in metrics)
+    return Published(
+        f"torchvision:{name}",
+        name,
+        task,
+        outputs(name, task),
+        metric,
+        float(metrics[key]),
+        data,
+        meta["recipe"],
+        int(meta["num_params"]),
+        float(meta["_ops"]),
+        int(weights.transforms.keywords["crop_size"]) if task == "classification" else min(default_size(name, task)[1]),
+    )
+
+
+def _sorted(entries: tuple[Published, ...]) -> list[Published]:
+    kinds = list(dict.fromkeys(entry.outputs for entry in entries))
+    return sorted(entries, key=lambda entry: (kinds.index(entry.outputs), -entry.value))
