@@ -3,6 +3,8 @@
 oomproof check examples/train_job.py:job --on 8GiB
 """
 
+from typing import Literal
+
 import torch
 from torchvision.models.detection import MaskRCNN
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
@@ -12,14 +14,17 @@ from oomproof import TorchJob
 CLASSES = 6  # the background counts as one
 
 
-def job(batch=2, image_size=(800, 1333), boxes=20):
-    """The parameters are the job's settings; their defaults are how it is trained today."""
+def job(batch=2, image_size=(800, 1333), boxes=20, backbone: Literal["resnet50", "resnet34", "resnet18"] = "resnet50"):
+    """The parameters are the job's settings; their defaults are how it is trained today.
+
+    What a Literal lists may be tried by `oomproof fit`, in this order.
+    """
     height, width = image_size
 
     def model():
         # No weights are loaded: their values change nothing about memory. What they freeze does, so say it.
-        backbone = resnet_fpn_backbone(backbone_name="resnet50", weights=None, trainable_layers=3)
-        return MaskRCNN(backbone, CLASSES, min_size=min(image_size), max_size=max(image_size))
+        body = resnet_fpn_backbone(backbone_name=backbone, weights=None, trainable_layers=3)
+        return MaskRCNN(body, CLASSES, min_size=min(image_size), max_size=max(image_size))
 
     def target():
         # The detector looks at the boxes, and their number decides how much its heads hold: make them plausible,

@@ -6,14 +6,16 @@ import difflib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from oomproof.errors import InputError, JobError
 from oomproof.memory.timeline import Timeline
-from oomproof.sources.job import Progress, Setting, Settings
+from oomproof.sources.job import Knob, Progress, Setting, Settings
+from oomproof.sources.python_knobs import parameter_knobs
+from oomproof.sources.settings_target import SUFFIX, write_file
 from oomproof.sources.torch_job import TorchJob
 from oomproof.trace.user_code import blaming_user_code
 
@@ -23,6 +25,9 @@ class PythonJob:
     name: str
     make: Callable[..., Any]
     parameters: tuple[Setting, ...]
+    path: Path
+    literals: Mapping[str, tuple[Any, ...]]
+    """the values of parameters that are annotated with ``typing.Literal``"""
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -32,8 +37,43 @@ class PythonJob:
     def trace(self, settings: Settings, progress: Progress) -> Timeline:
         return self._job(settings).trace(settings, progress)
 
+    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+        job = self._job(settings)
+        declared = {knob.name for knob in job.knobs}
+        guessed = parameter_knobs(self.parameters, self.literals, settings)
+        own = (*job.knobs, *(knob for knob in guessed if knob.name not in declared))
+        if job.step is not None:  # whoever steps by themselves also decides about precision, batches and memory
+            return own
+        from oomproof.sources.torch_knobs import training_knobs
+
+        names = {knob.name for knob in own}
+        general = training_knobs(settings, facts, mean_over_images=False, matching=False)
+        return (*(knob for knob in general if knob.name not in names), *own)
+
+    @property
+    def place(self) -> Path:
+        return self.path.with_suffix(SUFFIX)
+
+    def write(self, settings: Settings, target: Path | None) -> str:
+        function = self.name.rpartition(":")[2]
+        changed = {p.name: settings[p.name] for p in self.parameters if settings[p.name] != p.default}
+        code = [
+            f"from {self.path.stem} import {function}",
+            "",
+            f"pieces = {function}({', '.join(f'{name}={value!r}' for name, value in self._values(changed).items())})",
+            "model, loss = pieces.model(), pieces.loss",
+        ]
+        return write_file(target or self.place, self.name, settings, code)
+
+    def _values(self, settings: Settings) -> dict[str, Any]:
+        """What the function is called with. A value of a Literal was read as text: the function gets its own back."""
+        values = {p.name: settings[p.name] for p in self.parameters if p.name in settings}
+        for name in values.keys() & self.literals.keys():
+            values[name] = next(each for each in self.literals[name] if str(each) == str(values[name]))
+        return values
+
     def _job(self, settings: Settings) -> TorchJob:
-        chosen = {setting.name: settings[setting.name] for setting in self.parameters if setting.name in settings}
+        chosen = self._values(settings)
         with blaming_user_code():
             job = self.make(**chosen)
         if not isinstance(job, TorchJob):
@@ -55,17 +95,40 @@ def open_python(path: Path, function: str) -> PythonJob:
             f"{path} has no function '{function}'"
             + (f"; it has {', '.join(near)}" if near else " (it has no functions)")
         )
-    return PythonJob(f"{path.name}:{function}", make, _parameters(make, f"{path.name}:{function}"))
+    name = f"{path.name}:{function}"
+    literals = _literals(make, name)
+    return PythonJob(name, make, _parameters(make, name, literals), path, literals)
 
 
-def _parameters(make: Callable[..., Any], name: str) -> tuple[Setting, ...]:
+def _parameters(make: Callable[..., Any], name: str, literals: Mapping[str, tuple[Any, ...]]) -> tuple[Setting, ...]:
     parameters = inspect.signature(make).parameters.values()
     for parameter in parameters:
         if parameter.default is parameter.empty or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             raise InputError(
                 f"{name}: every parameter needs a default, the job's present setting; '{parameter.name}' has none"
             )
-    return tuple(Setting(p.name, p.default, f"parameter of {name}") for p in parameters)
+    return tuple(
+        Setting(p.name, p.default, f"parameter of {name}", tuple(str(value) for value in literals.get(p.name, ())))
+        for p in parameters
+    )
+
+
+def _literals(make: Callable[..., Any], name: str) -> dict[str, tuple[Any, ...]]:
+    """The values of every parameter annotated with a Literal; its default must be one of them."""
+    try:
+        hints = get_type_hints(make)
+    except Exception:  # an annotation may name what exists for a type checker only
+        hints = getattr(make, "__annotations__", {})
+    found = {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal and name != "return"}
+    defaults = {p.name: p.default for p in inspect.signature(make).parameters.values()}
+    for parameter, values in found.items():
+        default = defaults[parameter]
+        if default is not inspect.Parameter.empty and default not in values:
+            raise InputError(
+                f"{name}: the default of '{parameter}' must be one of its Literal's values "
+                f"({', '.join(map(str, values))}); it is {default!r}"
+            )
+    return found
 
 
 def _import(path: Path) -> Any:

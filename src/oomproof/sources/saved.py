@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from oomproof.errors import InputError
 from oomproof.memory.timeline import Timeline
-from oomproof.sources.job import Progress, Setting, Settings
+from oomproof.sources.job import Knob, Progress, Setting, Settings
 from oomproof.sources.settings import runtime_settings
 
 
@@ -24,6 +26,21 @@ class SavedJob:
 
     def trace(self, settings: Settings, progress: Progress) -> Timeline:
         return self.timeline
+
+    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+        return ()
+
+    @property
+    def place(self) -> Path:
+        raise self._nowhere()
+
+    def write(self, settings: Settings, target: Path | None) -> str:
+        raise self._nowhere()
+
+    def _nowhere(self) -> InputError:
+        return InputError(
+            f"{self.name} is a saved step, which has no source to write settings to; fit the job it was traced from"
+        )
 
 
 def open_saved(path: Path) -> SavedJob:
