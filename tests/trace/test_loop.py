@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_nets import deep, mlp, pieces, traced
+from small_nets import at_the_end, deep, mlp, most, pieces, traced
 from torch import nn, optim
 
 from oomproof.errors import InputError, JobError, OomproofError
@@ -127,3 +127,24 @@ def test_their_own_line_is_shown() -> None:
         JobError, match=r"the job raised RuntimeError: .* at .*test_loop\.py:\d+: return model\(x\[:, :3\]\)"
     ):
         traced(pieces(loss=loss))
+
+
+@pytest.mark.parametrize(("where", "share"), [("device", 1.0), ("host", 0.0), ("8bit", 0.25)])
+def test_where_optimizer_state_is_kept(where: str, share: float) -> None:
+    job = pieces(lambda: nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 32)), rows=4)
+    timeline = traced(job, optimizer="adam", optimizer_state=where)
+    weights = at_the_end(timeline)["parameter"]
+    state = at_the_end(timeline).get("optimizer", 0)
+    assert state == pytest.approx(2 * weights * share, abs=0.05 * weights)  # biases and counters aside
+    forward = timeline.by_phase()["forward"]
+    plain = traced(job, optimizer="adam").by_phase()["forward"]
+    assert plain - forward == pytest.approx(2 * weights * (1 - share), abs=0.05 * weights)
+
+
+def test_state_on_the_host_comes_to_the_device_for_the_update() -> None:
+    job = pieces(lambda: nn.Linear(64, 4096, bias=False), rows=4)
+    timeline = traced(job, optimizer="adam", optimizer_state="host", update="plain")
+    weights = at_the_end(timeline)["parameter"]
+    assert timeline.peak().phase == "optimizer"
+    assert timeline.peak().bytes >= 4 * weights  # weights, gradients and, in transit, both moments
+    assert most(timeline, "optimizer") < weights / 100

@@ -157,6 +157,10 @@ class Ledger:
         for block in blocks:
             self.builder.resize(block, 0)
 
+    def on_host(self, tensor: torch.Tensor) -> None:
+        """A tensor that a real run has in host RAM: it takes nothing of the device."""
+        self.erase([self.track(tensor, "host")])
+
     def call(self, spec: Mapping[str, Any]) -> None:
         self.builder.call(owner=self.owner(), spec=spec)
 

@@ -17,6 +17,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from oomproof.errors import InputError, JobError
 from oomproof.run.torch.frozen_norm import freeze_batchnorm
 from oomproof.run.torch.matching import chunked_matching
+from oomproof.run.torch.optimizer_state import keep_state
 from oomproof.run.torch.recompute import recompute
 from oomproof.run.torch.training import OPTIMIZERS, PRECISIONS, Training
 
@@ -65,6 +66,7 @@ class Loop:
                 f"the job's optimizer factory must return a torch.optim.Optimizer; it returned {_kind(self.optimizer)}"
             )
         _update_by(self.optimizer, self.training.update)
+        keep_state(self.optimizer, self.training.optimizer_state)
         if self.training.ema:
             self.average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn())
         recompute(self.model, self.training.checkpoint)

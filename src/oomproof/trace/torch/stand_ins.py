@@ -19,6 +19,7 @@ from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 from torch.utils import _foreach_utils as foreach
 
+from oomproof.run.torch import optimizer_state
 from oomproof.trace.torch.values import CPU, computing, mapped
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def stand_ins(tracer: Tracer) -> Iterator[None]:
         for module in (optimizers, foreach):
             known = [*module._foreach_supported_types, FakeTensor]  # list-at-once updates refuse unknown tensor types
             stack.enter_context(patch.object(module, "_foreach_supported_types", known))
+        for name, move in _to_and_from_host(tracer).items():
+            stack.enter_context(patch.object(optimizer_state, name, move))
         _follow_modules(stack, tracer)
         _follow_optimizers(stack, tracer)
         yield
@@ -94,6 +97,20 @@ def _fake_methods(tracer: Tracer) -> dict[str, Callable[..., Any]]:
         "numpy": numpy, "tolist": tolist, "__array__": array, "__deepcopy__": deepcopy,
         "cuda": stay, "pin_memory": stay, "to": to,
     }  # fmt: skip
+
+
+def _to_and_from_host(tracer: Tracer) -> dict[str, Callable[..., torch.Tensor]]:
+    """All fake tensors are on one device; which of them a real run has in host RAM must be said."""
+
+    def to_host(tensor: torch.Tensor, place: torch.Tensor | None = None) -> torch.Tensor:
+        place = torch.empty_like(tensor) if place is None else place
+        tracer.ledger.on_host(place)
+        return place
+
+    def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+        return torch.empty_like(tensor)
+
+    return {"to_host": to_host, "to_device": to_device}
 
 
 def _is_parameter(tensor: torch.Tensor) -> bool:
