@@ -88,7 +88,7 @@ def test_every_command_is_found() -> None:
         line
         for page in PAGES
         for line in page.read_text().splitlines()
-        if re.match(r"(\$ )?oomproof (check|gpus)", line)
+        if re.match(r"(\$ )?oomproof (check|fit|zoo|gpus)", line)
     ]
     assert len(lines) == len(SHOWN), "a command outside of these blocks is not tested"
 

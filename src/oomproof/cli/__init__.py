@@ -16,6 +16,7 @@ from oomproof.cli.check import check
 from oomproof.cli.fit import FitCommand, fit
 from oomproof.cli.gpus import gpus
 from oomproof.cli.screen import complain
+from oomproof.cli.zoo import zoo
 from oomproof.errors import OomproofError
 
 FITS, FAILED, INTERRUPTED = 0, 1, 130
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 app.command()(check)
 app.command(cls=FitCommand)(fit)
+app.command()(zoo)
 app.command()(gpus)
 
 
@@ -49,6 +51,7 @@ def oomproof(
       oomproof check torchvision:maskrcnn_resnet50_fpn --batch 2 --on "RTX 3060"
       oomproof check train_job.py:job --on 8GiB --set precision=fp16
       oomproof fit torchvision:maskrcnn_resnet50_fpn --batch 16 --on "RTX 3060"
+      oomproof zoo --on "RTX 3060"
       oomproof gpus
     """
     if version:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _TASKS = ("detection", "segmentation")
+_OUTPUTS = ("boxes", "masks", "keypoints", "segmentation", "classification")
 _METRICS = (
     ("mask_map", "mask AP"),
     ("kp_map", "keypoint AP"),
@@ -76,13 +77,18 @@ def _entry(name: str, task: str, weights: Any) -> Published:
         metric,
         float(metrics[key]),
         data,
-        meta["recipe"],
+        _source(name, task, meta["recipe"]),
         int(meta["num_params"]),
         float(meta["_ops"]),
         int(weights.transforms.keywords["crop_size"]) if task == "classification" else min(default_size(name, task)[1]),
     )
 
 
+def _source(name: str, task: str, recipe: str) -> str:
+    """torchvision 0.29 exchanges the recipes of FCN and DeepLabV3 with ResNet-101; their sections are named alike."""
+    page, mark, _ = recipe.partition("#")
+    return f"{page}#{name}" if mark and task == "segmentation" else recipe
+
+
 def _sorted(entries: tuple[Published, ...]) -> list[Published]:
-    kinds = list(dict.fromkeys(entry.outputs for entry in entries))
-    return sorted(entries, key=lambda entry: (kinds.index(entry.outputs), -entry.value))
+    return sorted(entries, key=lambda entry: (_OUTPUTS.index(entry.outputs), -entry.value))

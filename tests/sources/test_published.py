@@ -1,0 +1,60 @@
+"""Published models: torchvision's own figures, the best of each kind first."""
+
+from __future__ import annotations
+
+import pytest
+from torchvision.models import get_model_weights
+
+from oomproof.sources import open_job
+from oomproof.sources.torchvision import model_names
+from oomproof.sources.zoo import published, zoo
+
+
+def test_every_detector_and_segmenter_is_there() -> None:
+    names = {f"torchvision:{name}" for name, task in model_names().items() if task != "classification"}
+    assert {entry.job for entry in zoo()} == names
+    assert {entry.task for entry in zoo("segmentation")} == {"segmentation"}
+    assert [entry.task for entry in zoo()] == ["detection"] * 12 + ["segmentation"] * 6
+
+
+@pytest.mark.parametrize(
+    ("model", "metric", "value"),
+    [
+        ("fasterrcnn_resnet50_fpn", "box AP", 37.0),
+        ("maskrcnn_resnet50_fpn_v2", "mask AP", 41.8),
+        ("keypointrcnn_resnet50_fpn", "keypoint AP", 65.0),
+        ("deeplabv3_resnet50", "mean IoU", 66.4),
+    ],
+)
+def test_figures_as_published(model: str, metric: str, value: float) -> None:
+    entry = next(entry for entry in zoo() if entry.model == model)
+    assert (entry.metric, entry.value) == (metric, value)
+    assert entry.parameters == get_model_weights(model).DEFAULT.meta["num_params"]
+    assert entry.data.startswith("COCO-val2017")
+    assert entry.source.startswith("https://github.com/pytorch/vision/")
+
+
+def test_the_best_of_each_kind_first() -> None:
+    kinds = [entry.outputs for entry in zoo()]
+    assert list(dict.fromkeys(kinds)) == ["boxes", "masks", "keypoints", "segmentation"]
+    for kind in set(kinds):
+        figures = [entry.value for entry in zoo() if entry.outputs == kind]
+        assert figures == sorted(figures, reverse=True)
+    assert kinds == sorted(kinds, key=["boxes", "masks", "keypoints", "segmentation"].index)
+
+
+def test_sources_name_their_own_model() -> None:
+    """torchvision's metadata exchanges the recipes of two of them."""
+    for entry in zoo("segmentation"):
+        assert entry.source.endswith(f"#{entry.model}")
+
+
+def test_sizes_are_those_the_metric_holds_for() -> None:
+    sides = {entry.model: entry.side for entry in (*published("classification"), *zoo())}
+    assert (sides["resnet50"], sides["efficientnet_v2_s"]) == (224, 384)
+    assert (sides["maskrcnn_resnet50_fpn"], sides["ssd300_vgg16"]) == (800, 300)
+
+
+def test_every_entry_is_a_job() -> None:
+    for entry in zoo():
+        assert open_job(entry.job).name == entry.job
