@@ -38,17 +38,10 @@ class PythonJob:
         return self._job(settings).trace(settings, progress)
 
     def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
-        job = self._job(settings)
-        declared = {knob.name for knob in job.knobs}
+        found = self._job(settings).knobs(settings, facts)
+        names = {knob.name for knob in found}
         guessed = parameter_knobs(self.parameters, self.literals, settings)
-        own = (*job.knobs, *(knob for knob in guessed if knob.name not in declared))
-        if job.step is not None:  # whoever steps by themselves also decides about precision, batches and memory
-            return own
-        from oomproof.sources.torch_knobs import training_knobs
-
-        names = {knob.name for knob in own}
-        general = training_knobs(settings, facts, mean_over_images=False, matching=False)
-        return (*(knob for knob in general if knob.name not in names), *own)
+        return (*found, *(knob for knob in guessed if knob.name not in names))
 
     @property
     def place(self) -> Path:
@@ -57,13 +50,13 @@ class PythonJob:
     def write(self, settings: Settings, target: Path | None) -> str:
         function = self.name.rpartition(":")[2]
         changed = {p.name: settings[p.name] for p in self.parameters if settings[p.name] != p.default}
-        code = [
-            f"from {self.path.stem} import {function}",
-            "",
-            f"pieces = {function}({', '.join(f'{name}={value!r}' for name, value in self._values(changed).items())})",
-            "model, loss = pieces.model(), pieces.loss",
-        ]
-        return write_file(target or self.place, self.name, settings, code)
+        given = ", ".join(f"{name}={value!r}" for name, value in self._values(changed).items())
+        code = [f"from {self.path.stem} import {function}", "", f"pieces = {function}({given})"]
+        own_step = self._job(settings).step is not None
+        code.append(
+            "model, step = pieces.model(), pieces.step" if own_step else "model, loss = pieces.model(), pieces.loss"
+        )
+        return write_file(target or self.place, self.name, settings, code, own_step)
 
     def _values(self, settings: Settings) -> dict[str, Any]:
         """What the function is called with. A value of a Literal was read as text: the function gets its own back."""

@@ -10,18 +10,26 @@ from oomproof.sources.job import Settings
 SUFFIX = ".oomproof.json"
 
 
-def write_file(path: Path, job: str, settings: Settings, code: Sequence[str]) -> str:
-    """Writes the settings and says what to paste; ``code`` makes the model and the loss."""
+def write_file(path: Path, job: str, settings: Settings, code: Sequence[str], own_step: bool = False) -> str:
+    """Writes the settings and says what to paste; ``code`` makes the model and the loss, or a whole step."""
     from oomproof.run.settings_file import write_settings
 
     write_settings(path, job, "", settings, ())
-    images = settings.get("batch", "N")
-    whole = images * settings.get("accumulate", 1) if isinstance(images, int) else images
-    lines = [
-        *code,
-        "optimizer = ...  # as you make it today",
-        f"step = oomproof.Step(model, optimizer, loss, {str(path)!r})",
-        f"for batch in loader:  # batches of {whole} images, as before: the step splits them",
-        "    step(batch)",
-    ]
-    return "\n".join([f"wrote {path}. In your training:", "", "import oomproof", *lines, ""])
+    lines = [*code, "optimizer = ...  # as you make it today"]
+    if own_step:
+        loop = ["for batch in loader:", "    step(model, batch, optimizer)"]
+    else:
+        lines = ["import oomproof", *lines, f"step = oomproof.Step(model, optimizer, loss, {str(path)!r})"]
+        loop = [
+            f"for batch in loader:  # batches of {_images(settings)} images: the step splits them",
+            "    step(batch)",
+        ]
+    return "\n".join([f"wrote {path}. In your training:", "", *lines, *loop, ""])
+
+
+def _images(settings: Settings) -> int | str:
+    """The effective batch, which no plan changes."""
+    from oomproof.sources.torch_knobs import batch_name
+
+    size = settings.get(batch_name(settings), "as many")
+    return size * settings.get("accumulate", 1) if isinstance(size, int) else size
