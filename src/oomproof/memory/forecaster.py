@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from oomproof.memory.allocators.cuda import CudaRules, replay
 from oomproof.memory.devices import Device
 from oomproof.memory.forecast import Forecast, Range, Shortage
@@ -13,7 +15,7 @@ from oomproof.memory.host import host_memory
 from oomproof.memory.lasting import context, with_lasting
 from oomproof.memory.owners import stages
 from oomproof.memory.runtime import Runtime
-from oomproof.memory.scratch import cpu, cuda, priced
+from oomproof.memory.scratch import Price, cpu, cuda, priced
 from oomproof.memory.timeline import Timeline
 
 GRANULE = 512
@@ -32,21 +34,41 @@ NOT_COUNTED = (
 )
 
 
-def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, settings: Mapping[str, Any]) -> Forecast:
+@dataclass(frozen=True)
+class Terms:
+    """What a device's side of the forecast rests on: how scratch is priced, what is added, what surrounds it."""
+
+    prices: Price
+    granule: int
+    margin: float
+    around: Range
+    """outside of the allocator: the CUDA context"""
+    caching: bool
+    """blocks come from PyTorch's caching allocator, not straight from the system"""
+
+
+def terms(timeline: Timeline, device: Device, runtime: Runtime) -> Terms:
     dialect = str(timeline.about.get("dialect", "cuda"))
     margin = 1 + UNMODELLED[dialect]
     if dialect == "cpu":
-        prices = cpu.price(int(timeline.about.get("threads", 1)))
-        base, granule = timeline, 1
-    else:
-        prices = cuda.price(device, runtime.cudnn_benchmark)
-        recorded = "snapshot" in str(timeline.about.get("source", ""))  # holds the libraries' workspaces already
-        base, granule = timeline if recorded else with_lasting(timeline, device, runtime), GRANULE
-    expected, low, high = (base.with_scratch(scratch) for scratch in priced(base, prices))
-    rules = CudaRules(runtime.expandable_segments, runtime.max_split_size_mb)
-    around = context(device)
+        return Terms(cpu.price(int(timeline.about.get("threads", 1))), 1, margin, Range(0, 0, 0), caching=False)
+    return Terms(cuda.price(device, runtime.cudnn_benchmark), GRANULE, margin, context(device), caching=True)
+
+
+def room_at_worst(device: Device, held: Terms) -> int:
+    """What the allocator may reserve if everything is as large as it can be."""
+    return max(0, int((device.budget - held.around.high) / held.margin))
+
+
+def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, settings: Mapping[str, Any]) -> Forecast:
+    held = terms(timeline, device, runtime)
+    margin, granule, around = held.margin, held.granule, held.around
+    recorded = "snapshot" in str(timeline.about.get("source", ""))  # holds the libraries' workspaces already
+    base = timeline if recorded or not held.caching else with_lasting(timeline, device, runtime)
+    expected, low, high = (base.with_scratch(scratch) for scratch in priced(base, held.prices))
+    rules = CudaRules(runtime.expandable_segments, runtime.max_split_size_mb) if held.caching else None
     likely = _served(expected, low, rules, device.budget - around.expected)
-    worst = _served(high, low, rules, int((device.budget - around.high) / margin))
+    worst = _served(high, low, rules, room_at_worst(device, held))
     whole = likely.timeline.rounded(granule)
     peak = whole.peak()
 
@@ -93,13 +115,15 @@ class Served:
     shortage: Shortage | None = None
 
 
-def _served(timeline: Timeline, lean: Timeline, rules: CudaRules, room: int) -> Served:
-    """Serves a history within ``room`` bytes.
+def _served(timeline: Timeline, lean: Timeline, rules: CudaRules | None, room: int) -> Served:
+    """Serves a history within ``room`` bytes; without rules of a caching allocator, block by block from the system.
 
     A reserve larger than the room is no shortage yet: on a full device the allocator gives cached segments back and
     tries again, so the replay is repeated within the room. Nor is a workspace that does not fit: cuDNN then goes on
     with less, so what must fit is the ``lean`` history without workspaces.
     """
+    if rules is None:
+        return _from_system(timeline, room)
     free = replay(timeline, rules)
     if free.reserved <= room:
         return Served(timeline, free.reserved)
@@ -107,15 +131,27 @@ def _served(timeline: Timeline, lean: Timeline, rules: CudaRules, room: int) -> 
         held = replay(history, rules, max(0, room))
         if held.failed is None:
             return Served(history, held.reserved)
-    row = held.failed
-    assert row is not None
-    lacking = Shortage(
-        int(lean.bytes[row]),
-        lean.phase_at(int(lean.born[row])),
-        lean.owners[int(lean.owner[row])],
-        lean.ops[int(lean.op[row])],
+    assert held.failed is not None
+    return Served(timeline, free.reserved, _shortage(lean, held.failed))
+
+
+def _from_system(timeline: Timeline, room: int) -> Served:
+    curve = timeline.curve()
+    over = np.flatnonzero(curve > room)
+    peak = int(curve.max(initial=0))
+    if not len(over):
+        return Served(timeline, peak)
+    row = int(np.argmax(np.where(timeline.born <= over[0], timeline.born, -1)))
+    return Served(timeline, peak, _shortage(timeline, row))
+
+
+def _shortage(timeline: Timeline, row: int) -> Shortage:
+    return Shortage(
+        int(timeline.bytes[row]),
+        timeline.phase_at(int(timeline.born[row])),
+        timeline.owners[int(timeline.owner[row])],
+        timeline.ops[int(timeline.op[row])],
     )
-    return Served(timeline, free.reserved, lacking)
 
 
 def at_runtime(settings: Mapping[str, Any]) -> Runtime:

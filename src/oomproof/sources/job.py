@@ -19,6 +19,10 @@ PROMISES = ("identical", "equivalent", "different")
 expectation or up to rounding; another training."""
 
 
+BATCH_NAMES = ("batch", "batch_size", "images_per_gpu", "bs")
+"""what people call the number of images in a step"""
+
+
 @dataclass(frozen=True)
 class Setting:
     """One thing about a job that may be set: ``--set NAME=VALUE``."""
@@ -39,6 +43,8 @@ class Option:
     """orders options that make another training: 0 is none, 1 is as bad as it gets"""
     note: str = ""
     """what is known of its effect, such as a published AP"""
+    promise: str = ""
+    """where it is another than the knob's"""
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,11 @@ class Knob:
     promise: str
     why: str
     """what the promise rests on, or what the knob costs, in a phrase"""
+
+
+def batch_name(settings: Settings) -> str:
+    """The setting that says how many images a step takes; empty where the job has none."""
+    return next((name for name in BATCH_NAMES if isinstance(settings.get(name), int)), "")
 
 
 class Job(Protocol):

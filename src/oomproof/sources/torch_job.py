@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oomproof.errors import InputError
 from oomproof.memory.timeline import Timeline
-from oomproof.sources.job import Progress, Setting, Settings
+from oomproof.sources.job import Knob, Progress, Setting, Settings
+from oomproof.sources.settings_target import write_file
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +39,10 @@ class TorchJob:
     name: str = "job"
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """other defaults than usual for the training settings, e.g. {"zero_grad": "before_backward"}"""
+    mean_over_images: bool = False
+    """the loss is a plain mean over the images of a batch: micro-batches then give the same gradients"""
+    extra_knobs: tuple[Knob, ...] = ()
+    """more that may change to save memory; they win over what oomproof finds under the same name"""
 
     def __post_init__(self) -> None:
         for piece in ("model", "batch", "loss", "optimizer", "step"):
@@ -61,6 +67,23 @@ class TorchJob:
         pieces = Pieces(self.model, self.batch, self.loss, self.optimizer or OPTIMIZERS["sgd"], self.step)
         about = {"job": self.name, "settings": dict(settings)}
         return trace_step(pieces, training_from(settings), about=about, progress=progress)
+
+
+    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+        if self.step is not None:  # whoever steps by themselves also decides about precision, batches and memory
+            return self.extra_knobs
+        from oomproof.sources.torch_knobs import training_knobs
+
+        found = training_knobs(settings, facts, mean_over_images=self.mean_over_images, matching=False)
+        names = {knob.name for knob in self.extra_knobs}
+        return (*(knob for knob in found if knob.name not in names), *self.extra_knobs)
+
+    @property
+    def place(self) -> Path:
+        raise InputError("a TorchJob made in Python has no file of its own: say where its settings should go")
+
+    def write(self, settings: Settings, target: Path | None) -> str:
+        return write_file(target or self.place, self.name, settings, ["model, loss = ...  # as the job has them"])
 
 
 def training_settings(defaults: Mapping[str, Any], own_step: bool = False) -> tuple[Setting, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -76,9 +77,15 @@ def trace_step(
             "threads": torch.get_num_threads(),
             "values_asked": dict(tracer.demands),
             "batchnorms": trained_batchnorms(loop.model),
+            "model": type(loop.model).__name__,
+            "optimizer": type(loop.optimizer).__name__,
+            "matching": any(hasattr(module, "proposal_matcher") for module in loop.model.modules()),
             **(about or {}),
         }
         timeline = ledger.build(described)
+        whole = [call.separable for call in timeline.modules if call.path == described["model"]]
+        described["separable"] = bool(whole) and all(whole)
+        timeline = replace(timeline, about=described)
     return timeline if primed_at is None else with_first_step(timeline, primed_at)
 
 

@@ -159,7 +159,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
     def _note_work(self, facts: OpFacts, args: Any, tensors: Any, outs: Any, written: Any) -> None:
         self.ledger.did(*work_of(facts.name, args, tensors, outs))
         self.ledger.wrote(written)
-        if _mixes(facts, args):
+        if _mixes(facts, args, outs):
             self.ledger.mixed()
 
     def _between_operations(self) -> None:
@@ -337,11 +337,13 @@ def _empty_image(facts: OpFacts, args: Any) -> bool:
     return facts.name.startswith("upsample_nearest") and not facts.name.endswith("_backward") and not args[0].numel()
 
 
-def _mixes(facts: OpFacts, args: Any) -> bool:
+def _mixes(facts: OpFacts, args: Any, outs: Any) -> bool:
     """Whether what comes out for one image depends on the others, or on how many random numbers came before."""
     if "batch_norm" in facts.name and not facts.name.endswith("backward"):
         return "with_update" in facts.name or "no_stats" in facts.name or (len(args) > 5 and args[5] is True)
-    return facts.random and not facts.name.startswith("_scaled_dot_product")  # attention without dropout draws nothing
+    if not facts.random or facts.name.startswith("_scaled_dot_product"):  # attention without dropout draws nothing
+        return False
+    return any(tensor.numel() > 1 for tensor in outs)  # torchvision's detectors draw a size among one
 
 
 def _written(facts: OpFacts, args: Any, kwargs: Any) -> list[torch.Tensor]:

@@ -1,0 +1,38 @@
+"""What would have to be allowed, where nothing that is allowed fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from oomproof.plan import selection
+from oomproof.plan.search import Search, described
+from oomproof.plan.ways import Structure
+from oomproof.sources.job import PROMISES, Knob
+
+MOST_TRACES = 8
+
+
+def needs(search: Search, base: Sequence[Structure], every: Sequence[Knob], keep: str) -> tuple[str, ...]:
+    """Options of the command, each with what it would lead to; by estimate."""
+    found: list[str] = []
+    if keep == PROMISES[0]:
+        wider = search.allowing(selection.allowed(every, PROMISES[1], ()))
+        way = wider.promising(base)
+        if way is not None:
+            return (f"--keep equivalent: {described(way.turned, way)} would fit",)
+    else:
+        wider = search
+    traced = search.tracing.count
+    for knob in every:
+        if knob.promise != PROMISES[2] or knob.name in search.by_name or search.tracing.count - traced > MOST_TRACES:
+            continue
+        more = wider.allowing((*wider.knobs, knob))
+        for turned, structures in more.harms(base, [knob]):
+            ways = [way for structure in structures for way in more.ways(structure, structures)]
+            if ways:
+                found.append(f"--allow {knob.name}: {described(turned)} would fit")
+                break
+    if not found:
+        least = min(search.thriftiest(structure).peak for structure in base)
+        found.append(f"no knob of this job is enough: it needs about {search.on_device(least) / 2**30:.2f} GiB at least")
+    return tuple(found)

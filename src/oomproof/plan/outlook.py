@@ -1,0 +1,162 @@
+"""What is told beside the settings: each change with its share, what was turned down and why, memory against time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from oomproof.memory.forecast import Forecast
+from oomproof.plan import ways as estimates
+from oomproof.plan.plan import Alternative, Change, Point
+from oomproof.plan.search import Confirmed, Search, described
+from oomproof.plan.ways import Structure, Turned, Way, promise_of
+from oomproof.sources.job import PROMISES
+
+MOST_ALTERNATIVES = 6
+STEPS = 7
+"""budgets for which the frontier is worked out"""
+ALIKE = 0.01
+"""two times or two sizes this close are one point"""
+
+
+def changes(search: Search, base: Sequence[Structure], before: Forecast, chosen: Confirmed) -> tuple[Change, ...]:
+    """The turned knobs, cheapest harm first, each with its share of the bytes and of the time."""
+    order = sorted(
+        chosen.way.turned, key=lambda each: (PROMISES.index(promise_of(*each)), each[1].harm, search.rank(each[0]))
+    )
+    path: list[Way] = [search.estimate(base, ())]
+    for count in range(1, len(order) + 1):
+        path.append(search.estimate(base, tuple(order[:count])))
+    found = [
+        _change(each, now.peak - then.peak, then.seconds / now.seconds)
+        for each, now, then in zip(order, path[:-1], path[1:], strict=True)
+    ]
+    if chosen.way.choice.modules:
+        knob, again = search.by_name["checkpoint"], path[-1]
+        found.insert(
+            sum(change.promise == PROMISES[0] for change in found),
+            Change(
+                "checkpoint",
+                knob.options[0].value,
+                chosen.way.choice.setting,
+                knob.promise,
+                knob.why,
+                again.peak - chosen.peak,
+                chosen.way.seconds / again.seconds,
+                {"checkpoint": chosen.way.choice.setting},
+            ),
+        )
+    found += [_change(each, 0, 1.0) for each in chosen.run]
+    return _in_proportion(found, before.on_device.expected - chosen.forecast.on_device.expected)
+
+
+def _change(turned: Turned, frees: int, time: float) -> Change:
+    knob, option = turned
+    why = f"{knob.why}; {option.note}" if option.note else knob.why
+    before = knob.options[0].value
+    return Change(knob.name, before, option.value, promise_of(knob, option), why, frees, time, option.settings)
+
+
+def _in_proportion(found: list[Change], freed: int) -> tuple[Change, ...]:
+    """Estimated shares, brought to add up to what the two forecasts differ by."""
+    total = sum(max(0, change.frees) for change in found)
+    scale = max(0, freed) / total if total else 0.0
+    return tuple(
+        Change(
+            change.knob,
+            change.before,
+            change.after,
+            change.promise,
+            change.why,
+            round(max(0, change.frees) * scale),
+            change.time,
+            change.settings,
+        )
+        for change in found
+    )
+
+
+def alternatives(search: Search, base: Sequence[Structure], chosen: Way) -> tuple[Alternative, ...]:
+    """The ways people take by habit, and the best of each other kind that was looked at."""
+    found: dict[str, Alternative] = {}
+    for way in (*search.habits(base), *_best_of_kinds(search.looked_at)):
+        words = described(way.turned, way)
+        same = way.turned == chosen.turned and bool(way.choice.modules) == bool(chosen.choice.modules)
+        if words == "no change" or same or words in found:
+            continue
+        reason = _reason(search, way, chosen)
+        device = search.on_device(way.peak)
+        found[words] = Alternative(words, way.promise, device, way.seconds / search.seconds_before, reason)
+    return tuple(list(found.values())[:MOST_ALTERNATIVES])
+
+
+def _best_of_kinds(ways: Sequence[Way]) -> list[Way]:
+    """Of each set of knobs the quickest way."""
+    best: dict[tuple[str, ...], Way] = {}
+    for way in ways:
+        kind = (*sorted(knob.name for knob, _ in way.turned), "again" if way.choice.modules else "")
+        if kind not in best or way.price < best[kind].price:
+            best[kind] = way
+    return sorted(best.values(), key=lambda way: way.price)
+
+
+def _reason(search: Search, way: Way, chosen: Way) -> str:
+    room = search.room(way)
+    if way.peak > room:
+        return f"does not fit: about {(way.peak - room) / 2**30:.2f} GiB too much"
+    slower = way.seconds / chosen.seconds - 1
+    if slower > 0.005:
+        return f"fits, but takes {slower:.0%} more time an image"
+    if PROMISES.index(way.promise) > PROMISES.index(chosen.promise):
+        return f"fits, but is only {way.promise}, and no quicker to speak of"
+    if way.harm > chosen.harm:
+        return "fits, but does more harm"
+    return "fits as well, with more changes for the same time"
+
+
+def frontier(search: Search, structures: Sequence[Structure], chosen: Confirmed) -> tuple[Point, ...]:
+    """The least time for budgets from what the thriftiest way needs to what the job as it is needs."""
+    most = max(search.estimate(structures, ()).peak, chosen.peak)
+    least = min(search.thriftiest(structure).peak for structure in structures)
+    rooms = [int(least * (most / least) ** (step / (STEPS - 1))) for step in range(STEPS)] if least < most else []
+    found = []
+    for room in rooms:
+        ways = [
+            way
+            for structure in structures
+            for way in estimates.lean_enough(
+                structure, search.speed, int(room * 1.001), search.batches(structure, structures), search.knobs, math.inf
+            )
+        ]
+        if ways:
+            found.append(min(ways, key=lambda way: way.seconds))
+    points = [
+        Point(
+            search.on_device(way.peak), way.seconds / search.seconds_before, way.promise, described(way.turned, way)
+        )
+        for way in found
+    ]
+    here = Point(
+        chosen.forecast.on_device.high,
+        chosen.seconds / search.seconds_before,
+        chosen.way.promise,
+        described(chosen.turned, chosen.way),
+        chosen=True,
+    )
+    return _undominated([here, *points])
+
+
+def _undominated(points: list[Point]) -> tuple[Point, ...]:
+    """The chosen point, and those that no other beats in both."""
+    kept: list[Point] = []
+    for point in sorted(points, key=lambda each: (not each.chosen, each.device)):
+        beaten = any(
+            other.device <= point.device * (1 + ALIKE) and other.time <= point.time * (1 + ALIKE)
+            for other in points
+            if other is not point and (other.device, other.time) != (point.device, point.time)
+        )
+        twin = any(abs(other.device / point.device - 1) < ALIKE and abs(other.time / point.time - 1) < ALIKE for other in kept)
+        if point.chosen or (not beaten and not twin):
+            kept.append(point)
+    return tuple(sorted(kept, key=lambda each: each.device))
+

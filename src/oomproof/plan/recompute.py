@@ -1,0 +1,269 @@
+"""Which modules to compute again in backward: the least time for the bytes that are needed.
+
+Every module that can be computed again is a candidate, whole or a few images at a time. What choosing it would do to
+live memory at every tick follows from the traced step: what it saves for backward is gone in between, comes back for
+its own backward, and its inputs stay. A mixed-integer programme then takes the set that costs the least time and keeps
+every tick below the budget.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csc_matrix
+
+from oomproof.memory.activity import ModuleCall, Work
+from oomproof.memory.timeline import KINDS, PHASES, Ints, Timeline
+from oomproof.plan.cost import Speed
+from oomproof.plan.what_if import grows_with_images, step_start
+
+WORTH_IT = 0.003
+"""part of the peak that a module must save to be looked at"""
+MOST_CANDIDATES = 120
+MOST_ROUNDS = 12
+SECONDS = 2.0
+"""for one programme; its best answer so far is taken then"""
+_PER_BOX = "roi_heads."
+"""torchvision's heads that see boxes, not images, in dimension 0: these too are treated one by one"""
+_BACKWARD = PHASES.index("backward")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A module to compute again, ``chunk`` images at a time (0: all at once)."""
+
+    path: str
+    chunk: int
+    seconds: float
+    """more time for one step"""
+    effect: Ints
+    """bytes more (or less) at every tick of the step"""
+
+    @property
+    def name(self) -> str:
+        return f"{self.path}:{self.chunk}" if self.chunk else self.path
+
+
+@dataclass(frozen=True)
+class Choice:
+    """``modules`` as the setting ``checkpoint`` has them; ``peak`` is the live memory that is left."""
+
+    modules: tuple[str, ...]
+    seconds: float
+    peak: int
+
+    @property
+    def setting(self) -> str:
+        return ",".join(self.modules) or "none"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A step as the programme sees it: live bytes at every tick, and what each candidate would do to them."""
+
+    live: Ints
+    candidates: tuple[Candidate, ...]
+    least: int
+    """what is live at the end of the step, and before it: no recomputing goes below"""
+
+    @property
+    def peak(self) -> int:
+        return int(self.live.max(initial=0))
+
+    def after(self, chosen: NDArray[np.bool_]) -> Ints:
+        live = self.live.copy()
+        for place in np.flatnonzero(chosen):
+            live += self.candidates[place].effect
+        return live
+
+
+def ask(timeline: Timeline, speed: Speed, images: int, *, scale: float = 1.0, chunks: bool = True) -> Question:
+    """What could be computed again in a step that was traced with ``images`` images and is scaled to ``scale`` times as
+    many; ``chunks`` allows a few of them at a time."""
+    start = step_start(timeline)
+    live = timeline.curve()[start:]
+    view = _View(timeline, speed, start, live)
+    found: dict[str, list[ModuleCall]] = defaultdict(list)
+    for call in timeline.modules:
+        found[call.path].append(call)
+    found.pop(str(timeline.about.get("model", "")), None)  # all of it again would save nothing
+    whole = {path: view.candidate(path, calls, 0) for path, calls in found.items() if _may(calls)}
+    ranked = sorted((each for each in whole.values() if each is not None), key=lambda each: int(each.effect.min()))
+    candidates = ranked[:MOST_CANDIDATES]
+    if chunks:
+        for each in list(candidates):
+            calls = found[each.path]
+            if all(call.separable and (call.images == images or _PER_BOX in call.path) for call in calls):
+                rows = round(min(call.images for call in calls) * scale)
+                candidates += [part for size in _sizes(rows) if (part := view.candidate(each.path, calls, size, scale))]
+    return Question(live, tuple(candidates), int(min(live[0], live[-1])) if len(live) else 0)
+
+
+def cheapest(question: Question, budget: int) -> Choice | None:
+    """The set that costs the least time and stays within ``budget`` bytes; None where no set does."""
+    if question.peak <= budget:
+        return Choice((), 0.0, question.peak)
+    return _solved(question, budget)
+
+
+def smallest(question: Question) -> Choice:
+    """The set that needs the least memory, whatever it costs."""
+    return _solved(question, None) or Choice((), 0.0, question.peak)
+
+
+def _may(calls: list[ModuleCall]) -> bool:
+    return all(call.repeatable and call.leave > call.enter for call in calls) and "(" not in calls[0].path
+
+
+def _sizes(rows: int) -> list[int]:
+    """A half, a quarter ... of the rows, down to a single one where there are few."""
+    return list(dict.fromkeys(-(-rows // parts) for parts in (2, 4, 8, 16) if parts <= rows))
+
+
+class _View:
+    """The step's columns, cut out once."""
+
+    def __init__(self, timeline: Timeline, speed: Speed, start: int, live: Ints) -> None:
+        self.timeline, self.speed, self.start, self.live = timeline, speed, start, live
+        self.length = len(live)
+        marks = zip(timeline.mark_tick.tolist(), timeline.mark_phase.tolist(), strict=True)
+        self.backwards = [tick for tick, phase in marks if phase == _BACKWARD and tick >= start]
+        self.temporary = grows_with_images(timeline) & (timeline.kind == KINDS.index("temporary"))
+        self.worth = WORTH_IT * float(live.max(initial=0))
+
+    def candidate(self, path: str, calls: list[ModuleCall], chunk: int, scale: float = 1.0) -> Candidate | None:
+        effect, seconds = np.zeros(self.length + 1, dtype=np.int64), 0.0
+        owners = np.array([name == path or name.startswith(f"{path}.") for name in self.timeline.owners], dtype=bool)
+        own = owners[self.timeline.owner] & (self.timeline.phase == _BACKWARD)
+        for call in calls:
+            seconds += self._add(effect, call, chunk / (call.images * scale) if chunk else 1.0, own)
+        effect = np.cumsum(effect)[: self.length]
+        return Candidate(path, chunk, seconds, effect) if -effect.min(initial=0) >= self.worth else None
+
+    def _add(self, effect: Ints, call: ModuleCall, part: float, own: NDArray[np.bool_]) -> float:
+        """Writes one call's effect as differences; returns the seconds that it costs. ``part`` of the images are taken
+        at a time; ``own`` are the blocks that the module makes in backward."""
+        step, start = self.timeline, self.start
+        later = [tick for tick in self.backwards if tick >= call.leave]
+        if not later:
+            return 0.0
+        inside = (step.born >= call.enter) & (step.born < call.leave)
+        saved = inside & (step.died > later[0])
+        saved[list(call.outputs)] = False
+        work = step.work.where((step.work.tick >= call.enter) & (step.work.tick <= call.leave))
+        if not saved.any():
+            return self._seconds(work, part)
+        first, ends = int(step.died[saved].min()), int(step.died[saved].max())
+        # The module's backward begins with the first block it makes, before the first of what it saved is done with.
+        before = step.born[own & (step.born > later[0]) & (step.born < first)]
+        begins = int(before.min(initial=first)) if len(before) else first
+        at_start = int(self.live[max(0, call.enter - 1 - start)])
+        forward = int(self.live[call.enter - start : call.leave - start].max(initial=at_start)) - at_start
+        outputs = int(step.bytes[list(call.outputs)].sum())
+        total, largest = int(step.bytes[saved].sum()), int(step.bytes[saved].max())
+
+        def hold(first: int, last: int, size: int) -> None:
+            """``size`` bytes in ticks [first, last)."""
+            effect[max(0, first - start)] += size
+            effect[min(self.length, max(0, last - start))] -= size
+
+        # What is saved is gone from its birth until its module's backward; while the module runs, two of its
+        # blocks are at hand.
+        for row in np.flatnonzero(saved):
+            hold(int(step.born[row]), begins, -int(step.bytes[row]))
+        hold(call.enter, call.leave, min(total, int(2 * largest * part)))
+        for row in call.inputs:
+            if step.died[row] < ends:
+                hold(int(step.died[row]), ends, int(step.bytes[row]))
+        if part < 1:
+            hold(call.leave - 1, call.leave, outputs)  # parts are joined
+            for row in np.flatnonzero(saved):
+                hold(begins, int(step.died[row]), -int(step.bytes[row]))
+            hold(begins, ends, int(forward * part) + outputs)
+            spare = self.temporary & own & (step.born >= begins) & (step.born < ends)
+            for row in np.flatnonzero(spare):
+                hold(int(step.born[row]), int(step.died[row]), -int(step.bytes[row] * (1 - part)))
+        else:
+            hold(begins - 1, begins + 1, max(0, forward - total) + outputs)
+        return self._seconds(work, part)
+
+    def _seconds(self, work: Work, part: float) -> float:
+        """The forward once more; in chunks, every one of three passes has that many more launches."""
+        whole = self.speed.total(work)
+        chunked = self.speed.total(work.scaled(part)) / part
+        return chunked + 3 * max(0.0, chunked - whole)
+
+
+def _solved(question: Question, budget: int | None) -> Choice | None:
+    """Ticks become constraints when an answer breaks them: of thousands a few dozen matter."""
+    count = len(question.candidates)
+    if not count:
+        return None
+    effects = np.stack([each.effect for each in question.candidates])
+    seconds = np.array([each.seconds for each in question.candidates])
+    watched = list(_hills(question.live))
+    chosen = np.zeros(count, dtype=bool)
+    for _ in range(MOST_ROUNDS):
+        answer = _programme(question, effects[:, watched], question.live[watched], seconds, budget)
+        if answer is None:
+            return None
+        chosen = answer
+        live = question.after(chosen)
+        worst = int(live.argmax())
+        if (budget is not None and live[worst] <= budget) or worst in watched:
+            break
+        watched += [tick for tick in _hills(live, 24) if tick not in watched]
+    peak = int(question.after(chosen).max())
+    if budget is not None and peak > budget:
+        return None
+    names = tuple(question.candidates[place].name for place in np.flatnonzero(chosen))
+    return Choice(names, float(seconds[chosen].sum()), peak)
+
+
+def _hills(live: Ints, count: int = 48) -> list[int]:
+    """The highest tick of each of ``count`` stretches."""
+    edges = np.linspace(0, len(live), count + 1).astype(int)
+    return [int(a + live[a:b].argmax()) for a, b in zip(edges[:-1], edges[1:], strict=True) if b > a]
+
+
+def _programme(
+    question: Question, effects: Ints, live: Ints, seconds: NDArray[np.float64], budget: int | None
+) -> NDArray[np.bool_] | None:
+    """Least seconds within a budget; or, without one, the least peak (and of equal peaks the least seconds)."""
+    count = len(question.candidates)
+    scale = float(max(1, question.peak))
+    exclusive = _exclusive(question)
+    if budget is None:
+        costs = np.append(seconds / max(seconds.sum(), 1e-9) * 1e-3, 1.0)
+        ticks = np.column_stack([effects.T / scale, -np.ones(len(live))])
+        bound = -live / scale
+        exclusive = np.column_stack([exclusive, np.zeros(len(exclusive))])
+    else:
+        costs = seconds / max(seconds.sum(), 1e-9) + 1e-6
+        ticks, bound = effects.T / scale, (budget - live) / scale
+    limits = [LinearConstraint(csc_matrix(ticks), ub=bound)]
+    if len(exclusive):
+        limits.append(LinearConstraint(csc_matrix(exclusive), ub=np.ones(len(exclusive))))
+    variables = len(costs)
+    result = milp(
+        costs,
+        integrality=np.append(np.ones(count), np.zeros(variables - count)),
+        bounds=Bounds(np.zeros(variables), np.append(np.ones(count), np.full(variables - count, np.inf))),
+        constraints=limits,
+        options={"time_limit": SECONDS, "mip_rel_gap": 0.01},
+    )
+    return None if result.x is None else result.x[:count] > 0.5
+
+
+def _exclusive(question: Question) -> NDArray[np.float64]:
+    """A module is not computed again both by itself and inside another: one row for every innermost module."""
+    paths = [each.path for each in question.candidates]
+    rows = {
+        tuple(path == other or path.startswith(f"{other}.") for other in paths)
+        for path in dict.fromkeys(paths)
+    }
+    return np.array([row for row in rows if sum(row) > 1], dtype=np.float64).reshape(-1, len(paths))

@@ -1,0 +1,379 @@
+"""The search: from knobs and a budget to the way of training that costs the least.
+
+A few traces are enough. Everything that is a matter of arithmetic (micro-batches, what is computed again, where state
+lives) is estimated from them, all combinations of it; the best is then traced in full. Where the trace says that it
+does not fit after all, the estimate is corrected by what was found, and the next best is tried.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from oomproof.errors import InputError
+from oomproof.memory.devices import Device
+from oomproof.memory.forecast import Forecast
+from oomproof.memory.timeline import KINDS, Timeline
+from oomproof.plan import ways as estimates
+from oomproof.plan import what_if
+from oomproof.plan.cost import Speed, speed_of
+from oomproof.plan.tracing import Tracing
+from oomproof.plan.ways import FREE, Structure, Turned, Way
+from oomproof.sources.job import PROMISES, Knob, Option, batch_name
+
+SMALL = 2
+"""images in the trace from which larger batches are estimated"""
+PATIENCE = 12.0
+"""seconds that the trace of the job as it is may take; beyond, it is estimated from a small one"""
+PACKED = 0.97
+"""part of the room that blocks fill before fragments get in the way; corrected by what full traces show"""
+MOST_TRIES = 8
+MOST_COMBINATIONS = 240
+ESTIMATED = (*FREE, "optimizer_state", "checkpoint", "expandable_segments", "gradient_as_bucket_view")
+"""knobs that need no trace of their own"""
+UNASKED = ("precision",)
+"""of the others, those that are tried without being named; the rest when nothing else fits, or when named"""
+IMAGE_NAMES = ("image_size", "size", "side", "img_size", "imgsz", "resolution")
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """A way that was traced in full."""
+
+    way: Way
+    settings: Mapping[str, Any]
+    forecast: Forecast
+    seconds: float
+    """of one image"""
+    peak: int
+    """live bytes with the least scratch: what the estimate should have been"""
+    run: tuple[Turned, ...] = ()
+    """knobs of the run around the step that it needs"""
+
+    @property
+    def turned(self) -> tuple[Turned, ...]:
+        return (*self.run, *self.way.turned)
+
+
+@dataclass
+class Search:
+    tracing: Tracing
+    settings: Mapping[str, Any]
+    knobs: tuple[Knob, ...]
+    """those that may be turned"""
+    named: tuple[str, ...] = ()
+    """knobs the user asked for by name"""
+    looked_at: list[Way] = field(default_factory=list)
+    best: Confirmed | None = None
+    missed: Confirmed | None = None
+    """of what was traced and does not fit, the one that needs least"""
+
+    def __post_init__(self) -> None:
+        self.speed: Speed = speed_of(self.device)
+        self.by_name = {knob.name: knob for knob in self.knobs}
+        self.batch = next((knob for knob in self.knobs if "accumulate" in knob.options[0].settings), None)
+        self.state, self.seconds_before, self._whole_room = 0, 1.0, self.device.budget
+
+    @property
+    def device(self) -> Device:
+        return self.tracing.device
+
+    @property
+    def images(self) -> int:
+        """In one forward pass of the job as it is."""
+        if self.batch is None:
+            return 1
+        return int(self.batch.options[0].settings[self._batch_name()])
+
+    # -- the job as it is --------------------------------------------------------------------------------------
+
+    def before(self) -> tuple[Forecast, tuple[Structure, ...]]:
+        """Its forecast, and the structures that everything is estimated from."""
+        few = min(SMALL, self.images)
+        step, took = self.tracing.trace(self._at(few), f"tracing the step with {few} image{'s' * (few > 1)}")
+        found = [self.tracing.structure((), self.settings, step, few)]
+        whole = step
+        if self.images > few:
+            if took * self.images / few <= PATIENCE:
+                whole, _ = self.tracing.trace(self.settings, f"tracing the step as it is, with {self.images} images")
+                found.append(self.tracing.structure((), self.settings, whole, self.images))
+            else:
+                whole = what_if.scaled(step, self.images / few)
+        self._afford(whole)
+        self._whole_room = self.tracing.room(whole, self.settings)
+        self.state = what_if.state_bytes(whole)
+        self.seconds_before = self.seconds(whole, self.settings)
+        return self.tracing.forecast(whole, self.settings), tuple(found)
+
+    def _afford(self, step: Timeline) -> None:
+        weights = int(step.bytes[step.kind == KINDS.index("parameter")].sum())
+        room = self.tracing.room(step, self.settings)
+        if room < weights:
+            raise InputError(
+                f"{self.device.name} leaves {room / 2**30:.2f} GiB beside the CUDA context, less than the job's "
+                f"parameters alone ({weights / 2**30:.2f} GiB): no setting can help; take a larger device"
+            )
+
+    # -- ways --------------------------------------------------------------------------------------------------
+
+    def run(self, base: Sequence[Structure]) -> None:
+        """Looks for the best way; ``best`` is it, or stays None."""
+        self._settle(self._structures(base, UNASKED))
+        if self.best is None:
+            self._settle(self._structures(base, tuple(self.by_name)))
+        if self.best is None:
+            self._settle_for_another_training(base)
+
+    def _structures(self, base: Sequence[Structure], names: Sequence[str]) -> list[Structure]:
+        """The job as it is, and with every combination of the knobs that want a trace and make no other training."""
+        wanted = [
+            knob
+            for knob in self.knobs
+            if knob.name not in ESTIMATED and knob is not self.batch and knob.promise != PROMISES[2]
+            if knob.name in names or knob.name in self.named
+        ]
+        found = list(base)
+        for turned in _combinations(wanted):
+            if turned:
+                found.append(self.retraced(turned))
+        return found
+
+    def retraced(self, turned: tuple[Turned, ...]) -> Structure:
+        few = min(SMALL, self.images)
+        settings = self._with(turned)
+        step, _ = self.tracing.trace(self._at(few, settings), f"tracing with {described(turned)}")
+        return self.tracing.structure(turned, settings, step, few)
+
+    def _settle(self, structures: list[Structure]) -> None:
+        """Confirms the best of what the structures allow."""
+        for _ in range(MOST_TRIES):
+            found = [way for structure in structures for way in self.ways(structure, structures)]
+            self.looked_at += found
+            if not found:
+                return
+            way = min(found, key=lambda way: way.price)
+            confirmed = self.confirm(way)
+            if confirmed.forecast.fits:
+                self.best = confirmed
+                return
+            place = structures.index(way.structure)
+            structures[place] = self._corrected(way, confirmed)
+
+    def ways(self, structure: Structure, among: Sequence[Structure], best: float = math.inf) -> list[Way]:
+        """Those of the structure that should fit, for the batch sizes that it is the nearest trace to."""
+        room = int(self.tracing.room(structure.step, self.settings) * PACKED)
+        return estimates.lean_enough(structure, self.speed, room, self.batches(structure, among), self.knobs, best)
+
+    def batches(self, structure: Structure, among: Sequence[Structure]) -> list[Turned | None]:
+        rivals = [each.images for each in among if each.turned == structure.turned]
+        if self.batch is None:
+            return [None]
+        sizes = {option.settings[self._batch_name()]: option for option in self.batch.options}
+        return [
+            (self.batch, option)
+            for size, option in sizes.items()
+            if min(rivals, key=lambda images: abs(math.log(images / size))) == structure.images
+        ]
+
+    def _corrected(self, way: Way, confirmed: Confirmed) -> Structure:
+        """The structure with what the full trace has taught: larger blocks, or more fragments."""
+        factor = confirmed.peak / max(1, way.peak)
+        return estimates.corrected(way.structure, factor if factor > 1.005 else 1.03)
+
+    # -- what is told beside the best way ----------------------------------------------------------------------
+
+    def rank(self, knob: Knob) -> int:
+        return list(self.by_name).index(knob.name)
+
+    def room(self, way: Way) -> int:
+        return int(self.tracing.room(way.structure.step, self.settings) * PACKED)
+
+    def on_device(self, peak: int) -> int:
+        """About what nvidia-smi would show at worst, where ``peak`` bytes are live."""
+        return self.device.budget - self._whole_room + int(peak / PACKED)
+
+    def estimate(self, base: Sequence[Structure], turned: Sequence[Turned]) -> Way:
+        """What turning these knobs, and nothing else, should come to."""
+        given = [each for each in turned if each[0].name in ESTIMATED or each[0] is self.batch]
+        apart = tuple(each for each in turned if each not in given)
+        if self.batch is not None and not any(knob is self.batch for knob, _ in given):
+            given.append((self.batch, self.batch.options[0]))
+        start = self._harmed(base, apart) if apart else None
+        if start is None:
+            sizes = [option.settings[self._batch_name()] for knob, option in given if knob is self.batch]
+            size = sizes[0] if sizes else 1
+            start = min(base, key=lambda each: abs(math.log(each.images / size)))
+        return estimates.bare(start, self.speed, tuple(given))
+
+    def nearest(self, base: Sequence[Structure]) -> Confirmed:
+        """The way that comes nearest to fitting, traced in full."""
+        return self.confirm(min((self.thriftiest(each) for each in base), key=lambda way: way.peak))
+
+    def structures_for(self, base: Sequence[Structure], chosen: Confirmed) -> list[Structure]:
+        """Where the frontier is drawn: the job as it is, and with the knobs that the chosen way has traced for."""
+        others = {id(way.structure): way.structure for way in self.looked_at if way.structure.turned}
+        return [*base, *(each for each in others.values() if each.turned == chosen.way.structure.turned)][:3]
+
+    def promising(self, base: Sequence[Structure]) -> Way | None:
+        """The best way by estimate."""
+        structures = self._structures(base, UNASKED)
+        found = [way for structure in structures for way in self.ways(structure, structures)]
+        return min(found, key=lambda way: way.price, default=None)
+
+    def allowing(self, knobs: tuple[Knob, ...]) -> Search:
+        """The same search with other knobs."""
+        other = Search(self.tracing, self.settings, knobs, self.named)
+        other.state, other.seconds_before, other._whole_room = self.state, self.seconds_before, self._whole_room
+        return other
+
+    def thriftiest(self, structure: Structure) -> Way:
+        batch = None if self.batch is None else (self.batch, self.batch.options[-1])
+        return estimates.thriftiest(structure, self.speed, batch, self.knobs)
+
+    def habits(self, base: Sequence[Structure]) -> list[Way]:
+        """What people try first: a smaller batch, half precision, recomputing; each by itself."""
+        found = []
+        if self.batch is not None and len(self.batch.options) > 1:
+            smaller = [self.estimate(base, ((self.batch, option),)) for option in self.batch.options[1:]]
+            found.append(next((way for way in smaller if way.peak <= self.room(way)), smaller[-1]))
+        if "precision" in self.by_name:
+            knob = self.by_name["precision"]
+            found.append(self.estimate(base, ((knob, knob.options[-1]),)))
+        if "checkpoint" in self.by_name:
+            plain = self.estimate(base, ())
+            found.append(
+                estimates.within(plain, self.speed, self.room(plain)) or estimates.smallest(plain, self.speed)
+            )
+        return found
+
+    # -- another training --------------------------------------------------------------------------------------
+
+    def _settle_for_another_training(self, base: Sequence[Structure]) -> None:
+        """The least harm that fits, among combinations of the knobs that were allowed."""
+        tried = 0
+        for turned, structures in self.harms(base, [knob for knob in self.knobs if knob.promise == PROMISES[2]]):
+            found = [way for structure in structures for way in self.ways(structure, structures)]
+            if not found:
+                continue
+            self.looked_at += found
+            tried += 1
+            confirmed = self.confirm(min(found, key=lambda way: way.price))
+            if not confirmed.forecast.fits:  # the estimate was by proportion: a trace knows better
+                self._settle([self.retraced((*each.turned,)) for each in structures])
+                confirmed = self.best or confirmed
+            if confirmed.forecast.fits:
+                self.best = confirmed
+                return
+            if tried >= MOST_TRIES:
+                return
+
+    def harms(
+        self, base: Sequence[Structure], knobs: Sequence[Knob]
+    ) -> Iterator[tuple[tuple[Turned, ...], list[Structure]]]:
+        """Combinations of ``knobs`` by rising harm, each with structures estimated or traced for it."""
+        combinations = sorted(
+            (turned for turned in _combinations(knobs) if turned),
+            key=lambda turned: sum(option.harm for _, option in turned),
+        )
+        precision = self.by_name.get("precision")
+        starts: list[tuple[Turned, ...]] = [()]
+        if precision is not None:
+            starts.append(((precision, precision.options[-1]),))
+        for turned in combinations[:MOST_COMBINATIONS]:
+            yield turned, [self._harmed(base, (*start, *turned)) for start in starts]
+
+    def _harmed(self, base: Sequence[Structure], turned: tuple[Turned, ...]) -> Structure:
+        """By proportion where the effect is one of proportion, else by a trace of the small batch."""
+        by_size = [each for each in turned if each[0].name in IMAGE_NAMES]
+        traced = tuple(each for each in turned if each not in by_size)
+        start = self.retraced(traced) if traced else base[0]
+        step = start.step
+        for knob, option in by_size:
+            step = what_if.with_larger_images(step, _pixels(option.value) / _pixels(knob.options[0].value))
+        return replace(start, turned=turned, settings=self._with(turned), step=step)
+
+    # -- full traces -------------------------------------------------------------------------------------------
+
+    def confirm(self, way: Way) -> Confirmed:
+        """Traces a way in full; the run around it is changed too where only that makes it fit."""
+        settings = {**self.settings, **way.changed}
+        self.tracing.done = min(0.95, self.tracing.done + 0.15)
+        step, _ = self.tracing.trace(settings, f"confirming {described(way.turned, way)}")
+        run: tuple[Turned, ...] = ()
+        forecast = self.tracing.forecast(step, settings)
+        for name in ("gradient_as_bucket_view", "cudnn_benchmark", "expandable_segments"):
+            if not forecast.fits and name in self.by_name:
+                knob = self.by_name[name]
+                run = (*run, (knob, knob.options[-1]))
+                settings |= knob.options[-1].settings
+                forecast = self.tracing.forecast(step, settings)
+        lean, besides = self.tracing.lean(step, settings)
+        confirmed = Confirmed(way, settings, forecast, self.seconds(step, settings), lean.peak().bytes + besides, run)
+        if not forecast.fits and (self.missed is None or confirmed.peak < self.missed.peak):
+            self.missed = confirmed
+        return confirmed
+
+    def seconds(self, step: Timeline, settings: Mapping[str, Any]) -> float:
+        """Of one image, in a full trace (which shows at most two of the micro-batches of an accumulated step)."""
+        shown = min(2, int(step.about.get("settings", {}).get("accumulate", 1)))
+        images = int(settings[self._batch_name()]) if self.batch else 1
+        state = self.state if settings.get("optimizer_state") == "host" else 0
+        return estimates.seconds_of(step, self.speed, images, int(settings.get("accumulate", 1)), state, shown)
+
+    # -- settings ----------------------------------------------------------------------------------------------
+
+    def _batch_name(self) -> str:
+        assert self.batch is not None
+        return next(name for name in self.batch.options[0].settings if name != "accumulate")
+
+    def _at(self, images: int, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Settings for a trace of a few images, one micro-batch of them."""
+        given = dict(self.settings if settings is None else settings)
+        return given if self.batch is None else at_images(given, self._batch_name(), images)
+
+    def _with(self, turned: Sequence[Turned]) -> dict[str, Any]:
+        settings = dict(self.settings)
+        for _, option in turned:
+            settings |= option.settings
+        return settings
+
+
+def at_images(settings: Mapping[str, Any], name: str, images: int) -> dict[str, Any]:
+    return {**settings, name: images, "accumulate": 1}
+
+
+def small_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """For the first trace, from which the job's knobs are known."""
+    name = batch_name(settings)
+    if not name or "accumulate" not in settings:
+        return dict(settings)
+    return at_images(settings, name, min(SMALL, settings[name]))
+
+
+def described(turned: Sequence[Turned], way: Way | None = None) -> str:
+    """«batch 4 x 4, precision bf16, 5 modules computed again»"""
+    words = [f"{knob.name} {_plain(option)}" for knob, option in turned]
+    if way is not None and way.choice.modules:
+        count = len(way.choice.modules)
+        words.append(f"{count} module{'s' * (count > 1)} computed again")
+    return ", ".join(words) or "no change"
+
+
+def _plain(option: Option) -> str:
+    return "x".join(map(str, option.value)) if isinstance(option.value, tuple) else str(option.value)
+
+
+def _combinations(knobs: Sequence[Knob]) -> list[tuple[Turned, ...]]:
+    """Every choice of one option a knob; present ones are left out."""
+    return [
+        tuple((knob, option) for knob, option in zip(knobs, chosen, strict=True) if option is not knob.options[0])
+        for chosen in itertools.product(*(knob.options for knob in knobs))
+    ]
+
+
+def _pixels(size: Any) -> float:
+    sides = size if isinstance(size, (tuple, list)) else (size, size)
+    return float(math.prod(sides))

@@ -1,0 +1,85 @@
+"""Which knobs a search may turn: those the user's promise covers, and those the user named."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from oomproof.errors import InputError
+from oomproof.memory.devices import Device
+from oomproof.sources.job import PROMISES, Knob, Option
+from oomproof.plan.ways import promise_of
+
+KEEP = PROMISES[:2]
+BF16 = (8, 0)
+"""compute capability from which on bf16 has units of its own"""
+
+
+def run_knobs(settings: Mapping[str, Any]) -> tuple[Knob, ...]:
+    """What may change about the run around any PyTorch step."""
+    found = []
+    if settings.get("ddp") and not settings.get("gradient_as_bucket_view"):
+        why = "DDP's gradients live in its buckets: no second copy"
+        found.append(_on("gradient_as_bucket_view", True, why))
+    if settings.get("cudnn_benchmark"):
+        found.append(_on("cudnn_benchmark", False, "no trial runs with large workspaces; convolutions may be slower"))
+    if not settings.get("expandable_segments"):
+        found.append(_on("expandable_segments", True, "segments grow instead of leaving gaps"))
+    return tuple(found)
+
+
+def _on(name: str, value: bool, why: str) -> Knob:
+    return Knob(name, (Option(not value, {name: not value}), Option(value, {name: value})), "identical", why)
+
+
+def suited(knobs: Sequence[Knob], device: Device) -> tuple[Knob, ...]:
+    """Without options that this device does not have: of the half precisions the one that suits it."""
+    old = device.capability != (0, 0) and device.capability < BF16
+    unsuited = "bf16" if old else "fp16"
+    return tuple(
+        replace(knob, options=tuple(option for option in knob.options if option.value != unsuited))
+        if knob.name == "precision"
+        else knob
+        for knob in knobs
+    )
+
+
+def check_words(keep: str, allow: Sequence[str]) -> None:
+    """What can be told before anything is traced."""
+    if keep not in KEEP:
+        raise InputError(f"keep must be one of {', '.join(KEEP)}; got '{keep}'")
+    if keep == PROMISES[0] and allow:
+        raise InputError(
+            f"keep identical and allow {', '.join(allow)} contradict each other: leave one of them out "
+            "(keep equivalent, the default, lets allowed knobs be turned)"
+        )
+
+
+def known(job: str, knobs: Sequence[Knob], allow: Sequence[str]) -> None:
+    """Every knob that was named is one of the job's."""
+    names = [knob.name for knob in knobs]
+    for name in allow:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 3, 0.5)
+            raise InputError(
+                f"{job} has no knob '{name}'"
+                + (f"; did you mean {' or '.join(near)}?" if near else "")
+                + f" It has {', '.join(names)}"
+            )
+
+
+def allowed(knobs: Sequence[Knob], keep: str, allow: Sequence[str]) -> tuple[Knob, ...]:
+    """The knobs that may be turned, each with the options that may be taken (the present one first)."""
+    limit = PROMISES.index(keep)
+    chosen = []
+    for knob in knobs:
+        options = tuple(
+            option
+            for place, option in enumerate(knob.options)
+            if place == 0 or PROMISES.index(promise_of(knob, option)) <= limit or knob.name in allow
+        )
+        if len(options) > 1 or (knob.name == "checkpoint" and PROMISES.index(knob.promise) <= limit):
+            chosen.append(replace(knob, options=options))
+    return tuple(chosen)

@@ -1,0 +1,68 @@
+"""Traces for the search: each once, with what is needed to estimate from it. Counts them and their time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from oomproof.memory import forecaster
+from oomproof.memory.devices import Device
+from oomproof.memory.forecast import Forecast
+from oomproof.memory.lasting import with_lasting
+from oomproof.memory.scratch import priced
+from oomproof.memory.timeline import Timeline
+from oomproof.plan.ways import Structure, Turned
+from oomproof.sources.job import Job
+
+Say = Callable[[str, float], None]
+"""what is being done, and how much of the work is done, from 0 to 1"""
+
+
+@dataclass
+class Tracing:
+    """A job on a device, traced under one settings after another."""
+
+    job: Job
+    device: Device
+    say: Say
+    count: int = 0
+    done: float = 0.0
+    """how much of the search is done, as far as can be told"""
+    _kept: dict[str, tuple[Timeline, float]] = field(default_factory=dict)
+
+    def trace(self, settings: Mapping[str, Any], doing: str) -> tuple[Timeline, float]:
+        """The Timeline, and the seconds it took to trace."""
+        key = repr(sorted((name, repr(value)) for name, value in settings.items()))
+        if key not in self._kept:
+            began = time.perf_counter()
+            self.say(doing, self.done)
+            step = self.job.trace(settings, lambda text: None)
+            self.count += 1
+            self._kept[key] = step, time.perf_counter() - began
+        return self._kept[key]
+
+    def forecast(self, step: Timeline, settings: Mapping[str, Any]) -> Forecast:
+        return forecaster.forecast(step, self.device, forecaster.at_runtime(settings), self.job.name, dict(settings))
+
+    def room(self, step: Timeline, settings: Mapping[str, Any]) -> int:
+        """Bytes that live blocks may take together if everything is as large as it can be."""
+        return forecaster.room_at_worst(
+            self.device, forecaster.terms(step, self.device, forecaster.at_runtime(settings))
+        )
+
+    def lean(self, step: Timeline, settings: Mapping[str, Any]) -> tuple[Timeline, int]:
+        """The step with the least scratch that its kernels can do with; and what is held all the time besides."""
+        runtime = forecaster.at_runtime(settings)
+        held = forecaster.terms(step, self.device, runtime)
+        expected, low, _ = priced(step, held.prices)
+        besides = with_lasting(step, self.device, runtime).bytes.sum() - step.bytes.sum() if held.caching else 0
+        return step.with_scratch(low if held.caching else expected), int(besides)
+
+    def structure(
+        self, turned: tuple[Turned, ...], settings: Mapping[str, Any], step: Timeline, images: int
+    ) -> Structure:
+        lean, besides = self.lean(step, settings)
+        return Structure(turned, settings, lean, images, besides)
+

@@ -1,0 +1,129 @@
+"""What every PyTorch job may change to save memory, and what each change promises for this job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from oomproof.sources.job import Knob, Option, Settings, batch_name
+
+_ADAPTIVE = ("Adam", "AdamW", "NAdam", "RAdam")
+_SECOND_BEST, _RISKY = 0.05, 0.3
+"""harm of what should be taken only where it saves time, and of what should hardly ever be taken unasked"""
+
+
+def training_knobs(
+    settings: Settings, facts: Mapping[str, Any], *, mean_over_images: bool, matching: bool
+) -> tuple[Knob, ...]:
+    """``facts`` is the ``about`` of a trace of the job. ``mean_over_images``: its loss is a plain mean over the images
+    of a batch; ``matching``: it matches anchors with boxes as torchvision does."""
+    every = (
+        _zero_grad(settings),
+        _update(settings),
+        _matching(settings, matching or bool(facts.get("matching"))),
+        _checkpoint(settings),
+        _optimizer_state(settings, facts),
+        _micro_batch(settings, facts, mean_over_images),
+        _precision(settings),
+        _optimizer(settings, facts),
+        _channels_last(settings),
+        _freeze_batchnorm(settings, facts),
+    )
+    return tuple(knob for knob in every if knob is not None)
+
+
+def _zero_grad(settings: Settings) -> Knob | None:
+    why = "old gradients are dropped before forward, not kept through it"
+    return _switch(settings, "zero_grad", ("before_forward",), "identical", why)
+
+
+def _update(settings: Settings) -> Knob | None:
+    if settings.get("update") not in ("auto", "foreach"):
+        return None
+    return _switch(settings, "update", ("plain",), "identical", "parameters are updated one by one: no lists of copies")
+
+
+def _matching(settings: Settings, matches: bool) -> Knob | None:
+    if not matches:
+        return None
+    why = "anchors are matched with boxes a part at a time: the same matches"
+    return _switch(settings, "matching", ("chunked",), "identical", why)
+
+
+def _checkpoint(settings: Settings) -> Knob | None:
+    """Its further options are found by the search: which modules, and how many images at a time."""
+    if settings.get("checkpoint") != "none":
+        return None
+    why = "activations of these modules are computed again in backward"
+    return Knob("checkpoint", (Option("none", {"checkpoint": "none"}),), "identical", why)
+
+
+def _optimizer_state(settings: Settings, facts: Mapping[str, Any]) -> Knob | None:
+    if settings.get("optimizer_state") != "device":
+        return None
+    options = [
+        Option("device", {"optimizer_state": "device"}),
+        Option("host", {"optimizer_state": "host"}, note="travels over PCIe at every update"),
+        Option("8bit", {"optimizer_state": "8bit"}, _SECOND_BEST, "rounded to 8 bits between updates", "equivalent"),
+    ]
+    return Knob("optimizer_state", tuple(options), "identical", "the optimizer's state waits in host RAM")
+
+
+def _micro_batch(settings: Settings, facts: Mapping[str, Any], mean_over_images: bool) -> Knob | None:
+    name = batch_name(settings)
+    if not name or "accumulate" not in settings or settings[name] < 2:
+        return None
+    whole, already = settings[name], settings["accumulate"]
+    options = [
+        Option(_said(size, already * whole // size), {name: size, "accumulate": already * whole // size})
+        for size in range(whole, 0, -1)
+        if whole % size == 0
+    ]
+    if facts.get("batchnorms"):
+        promise, why = "equivalent", "same effective batch; BatchNorm takes its statistics from fewer images"
+    elif not mean_over_images:
+        promise, why = "equivalent", "same effective batch; the loss may be divided by counts of the whole batch"
+    elif not facts.get("separable"):
+        promise, why = "equivalent", "same effective batch; random draws fall on other images"
+    else:
+        promise, why = "identical", "same effective batch: the loss is a mean over images"
+    return Knob(name, tuple(options), promise, why)
+
+
+def _said(size: int, count: int) -> str | int:
+    return f"{size} x {count}" if count > 1 else size
+
+
+def _precision(settings: Settings) -> Knob | None:
+    if settings.get("precision") != "fp32":
+        return None
+    why = "autocast: weights stay fp32, most arithmetic is rounded to 16 bits"
+    return _switch(settings, "precision", ("bf16", "fp16"), "equivalent", why)
+
+
+def _optimizer(settings: Settings, facts: Mapping[str, Any]) -> Knob | None:
+    if facts.get("optimizer") not in _ADAPTIVE or settings.get("optimizer") == "adafactor":
+        return None
+    why = "second moments as row and column sums; needs a learning rate of its own"
+    return _switch(settings, "optimizer", ("adafactor",), "equivalent", why, _RISKY)
+
+
+def _channels_last(settings: Settings) -> Knob | None:
+    why = "another order in memory: cuDNN's half-precision kernels need no copies"
+    return _switch(settings, "channels_last", (True,), "equivalent", why, _SECOND_BEST)
+
+
+def _freeze_batchnorm(settings: Settings, facts: Mapping[str, Any]) -> Knob | None:
+    if not facts.get("batchnorms"):
+        return None
+    why = "only for pretrained weights: statistics, scale and shift stay as they are"
+    return _switch(settings, "freeze_batchnorm", (True,), "equivalent", why, _RISKY)
+
+
+def _switch(
+    settings: Settings, name: str, values: tuple[Any, ...], promise: str, why: str, harm: float = 0.0
+) -> Knob | None:
+    if name not in settings or settings[name] in values:
+        return None
+    present = Option(settings[name], {name: settings[name]})
+    return Knob(name, (present, *(Option(value, {name: value}, harm) for value in values)), promise, why)
