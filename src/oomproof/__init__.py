@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from oomproof.forecasting import check
     from oomproof.memory.forecast import Forecast
     from oomproof.memory.timeline import Timeline
+    from oomproof.run.settings_file import read_settings
+    from oomproof.run.torch.step import Step
     from oomproof.sources.torch_job import TorchJob
 
 __version__ = "0.1.0"
@@ -28,11 +30,13 @@ __all__ = [
     "InputError",
     "JobError",
     "OomproofError",
+    "Step",
     "Timeline",
     "TorchJob",
     "Unanswerable",
     "__version__",
     "check",
+    "read_settings",
 ]
 
 _HOME = {
@@ -41,10 +45,12 @@ _HOME = {
     "InputError": "oomproof.errors",
     "JobError": "oomproof.errors",
     "OomproofError": "oomproof.errors",
+    "Step": "oomproof.run.torch.step",
     "Timeline": "oomproof.memory.timeline",
     "TorchJob": "oomproof.sources.torch_job",
     "Unanswerable": "oomproof.errors",
     "check": "oomproof.forecasting",
+    "read_settings": "oomproof.run.settings_file",
 }
 
 

@@ -17,11 +17,13 @@ def test_public_names() -> None:
         "InputError",
         "JobError",
         "OomproofError",
+        "Step",
         "Timeline",
         "TorchJob",
         "Unanswerable",
         "__version__",
         "check",
+        "read_settings",
     ]
     for name in oomproof.__all__:
         assert getattr(oomproof, name) is not None

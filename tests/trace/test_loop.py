@@ -12,8 +12,9 @@ from small_nets import at_the_end, deep, mlp, most, pieces, traced
 from torch import nn, optim
 
 from oomproof.errors import InputError, JobError, OomproofError
+from oomproof.run.torch.losses import total
 from oomproof.run.torch.recompute import repeated_blocks
-from oomproof.trace.torch.loop import Pieces, total
+from oomproof.trace.torch.loop import Pieces
 
 TWO, THREE = torch.tensor(2.0), torch.tensor([1.0, 2.0])
 

@@ -1,0 +1,100 @@
+"""Settings in a JSON file: what ``oomproof fit --write`` writes and a training reads.
+
+    {"oomproof": 1, "job": "train_job.py:job", "device": "RTX 3060 12GB",
+     "settings": {"batch": 4, "accumulate": 4, "checkpoint": "backbone:1"},
+     "changes": ["batch 16 -> 4 x 4", "checkpoint none -> backbone:1"]}
+
+Only ``settings`` is read back; the rest is for people.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from oomproof.errors import DamagedFile, InputError
+
+FORMAT = 1
+_KEPT = ".orig"
+
+
+def read_settings(path: str | Path) -> dict[str, Any]:
+    """The settings in a file; lists are tuples again, as sizes are in settings."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the settings file {path} cannot be read: {_reason(error)}") from error
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DamagedFile(f"{path} should be a settings file in JSON; line {error.lineno}: {error.msg}") from error
+    if not isinstance(content, dict) or "oomproof" not in content:
+        raise DamagedFile(
+            f'{path} should be a settings file, {{"oomproof": {FORMAT}, "settings": {{...}}}}; it has no "oomproof". '
+            "Make one with: oomproof fit JOB --write"
+        )
+    if content["oomproof"] != FORMAT:
+        raise InputError(
+            f"{path} is of format {content['oomproof']!r}, and this oomproof reads format {FORMAT}: write the file "
+            "anew with this version"
+        )
+    settings = content.get("settings")
+    if not isinstance(settings, dict):
+        raise DamagedFile(f'{path} should hold "settings", an object; it holds {_kind(settings)}')
+    return {name: _tupled(value) for name, value in settings.items()}
+
+
+def write_settings(
+    path: str | Path, job: str, device: str, settings: Mapping[str, Any], changes: Sequence[Any] = ()
+) -> Path:
+    """Writes the file as a whole or not at all. The file that was there at first is kept beside it, as ``.orig``."""
+    target = Path(path)
+    content = {"oomproof": FORMAT, "job": job, "device": device, "settings": dict(settings), "changes": list(changes)}
+    try:
+        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    except (TypeError, ValueError) as error:
+        raise InputError(f"settings must be numbers, texts, lists or true and false to be written: {error}") from error
+    try:
+        _replace(target, text)
+    except OSError as error:
+        raise InputError(f"the settings file {target} cannot be written: {_reason(error)}") from error
+    return target
+
+
+def _replace(target: Path, text: str) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        kept = target.with_name(target.name + _KEPT)
+        if target.is_file():
+            Path(temporary).chmod(target.stat().st_mode & 0o777)
+            if not kept.exists():
+                kept.write_bytes(target.read_bytes())
+        else:
+            Path(temporary).chmod(0o644)
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _tupled(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_tupled(part) for part in value)
+    return {key: _tupled(part) for key, part in value.items()} if isinstance(value, dict) else value
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else "it is not a text in UTF-8"
+
+
+def _kind(value: Any) -> str:
+    return "none" if value is None else f"a {type(value).__name__}"
