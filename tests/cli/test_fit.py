@@ -239,6 +239,9 @@ class TestRefused:
     def test_names(self, refused: Callable[..., str], step: str, names: str) -> None:
         assert "--allow wants names" in refused(step, "--on", "8GiB", "--allow", names)
 
+    def test_settings_named_like_an_argument(self, refused: Callable[..., str], step: str) -> None:
+        assert "--set keep=...: oomproof.fit has an argument of that name" in refused(step, "--set", "keep=3")
+
     def test_devices_and_jobs(self, refused: Callable[..., str], step: str) -> None:
         assert "RTX 3061" in refused(step, "--on", "RTX 3061")
         assert "no-such.timeline" in refused("no-such.timeline", "--on", "8GiB")
@@ -287,3 +290,72 @@ def test_a_bare_option_before_another() -> None:
     assert with_value(["j", "--write"], "--write") == ["j", "--write="]
     assert with_value(["j", "--write=x"], "--write") == ["j", "--write=x"]
     assert with_value([], "--write") == []
+
+
+JOB = """
+import torch
+from torch import nn
+from oomproof import TorchJob
+
+def job(batch: int = 96, image_size: int = 128):
+    def model():
+        layers = [layer for _ in range(6) for layer in (nn.Conv2d(16, 16, 3, padding=1), nn.ReLU())]
+        ends = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
+        return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), *layers, *ends)
+
+    return TorchJob(
+        model=model,
+        batch=lambda: (torch.rand(batch, 3, image_size, image_size), torch.zeros(batch, dtype=torch.long)),
+        loss=lambda model, batch: nn.functional.cross_entropy(model(batch[0]), batch[1]),
+    )
+"""
+
+
+@pytest.mark.slow
+class TestForReal:
+    """With the planner and a job of one's own."""
+
+    @pytest.fixture
+    def train(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "train.py").write_text(JOB)
+
+    def test_what_is_written_fits_when_checked_again(self, run: Run, train: None, tmp_path: Path) -> None:
+        code, out, _ = run("fit", "train.py:job", "--on", "1.2GiB", "--write", "--json")
+        plan = json.loads(out)
+        assert (code, plan["fits"], plan["before"]["fits"]) == (0, True, False)
+        assert plan["settings"]["batch"] * plan["settings"]["accumulate"] == 96
+        assert Path(plan["written"]).resolve() == (tmp_path / "train.oomproof.json").resolve()
+        code, out, _ = run("check", "train.py:job", "--on", "1.2GiB", "--from", plan["written"], "--json")
+        assert code == 0
+        assert json.loads(out)["device"] == plan["after"]["device"]
+
+    def test_identical_changes_only(self, run: Run, train: None) -> None:
+        code, out, _ = run("fit", "train.py:job", "--on", "1.2GiB", "--keep", "identical", "--json")
+        plan = json.loads(out)
+        assert code in (0, 2)
+        assert plan["promise"] == "identical"
+        assert plan["settings"]["precision"] == "fp32"
+
+    def test_nothing_fits(self, run: Run, train: None) -> None:
+        code, out, _ = run("fit", "train.py:job", "--on", "920MiB", "--keep", "identical", "-q")
+        assert code == 2
+        assert out.startswith("Verdict  does not fit 0.90 GiB")
+        assert "--keep equivalent" in out.partition("it would take")[2]
+
+    def test_a_budget_below_what_any_setting_needs(self, run: Run, train: None) -> None:
+        code, out, err = run("fit", "train.py:job", "--on", "100MiB", "-q")
+        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert "0.10 GiB" in err
+
+    def test_words_that_contradict_or_are_unknown(self, run: Run, train: None) -> None:
+        on = ("fit", "train.py:job", "--on", "1.2GiB", "-q")
+        for words in (("--keep", "identical", "--allow", "image_size"), ("--allow", "no_such_knob")):
+            code, out, err = run(*on, *words)
+            assert (code, out, err.count("\n")) == (1, "", 1)
+            assert words[-1] in err
+
+    def test_knobs(self, run: Run, train: None) -> None:
+        out = run("fit", "train.py:job", "--on", "1.2GiB", "--knobs", "-q").out
+        assert "96 -> 48 x 2" in out
+        assert "image_size" in out

@@ -40,7 +40,7 @@ def test_opens_with_verdict_why_next() -> None:
         "Why      as it is it needs 24.30 GiB (at worst 26.10); "
         "batch 4 x 4 frees 13.10 GiB and checkpoint 12 modules frees 2.40 GiB"
     )
-    assert lines[2].startswith("Next     add --write ")
+    assert lines[2].startswith("Next     0.86 GiB stay free even at worst; add --write ")
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -182,7 +182,9 @@ def test_many_alternatives_are_cut_and_said() -> None:
 
 def test_knobs_are_listed_with_values_promise_and_why() -> None:
     knob = Knob("image_size", (Option((800, 1333), {}), Option((640, 1088), {})), "different", "smaller objects vanish")
-    text = drawn(changes.knobs([knob]))
+    open_ended = Knob("checkpoint", (Option("none", {}),), "identical", "computed again in backward")
+    text = drawn(changes.knobs([knob, open_ended]))
+    assert "checkpoint  none -> worked out by the search" in text
     assert "image_size  800x1333 -> 640x1088" in text
     assert "different" in text and "smaller objects vanish" in text
 
@@ -197,7 +199,12 @@ def test_a_forecast_that_gives_cache_back_keeps_its_words() -> None:
     """The verdict of a plan is built on that of its forecast, in all its forms."""
     small = replace(DEVICE, name="5GiB", total=5 * GIB)
     tight = replace(mask_rcnn(12042 << 20), device=small)
-    assert verdict(replace(brought_to_fit(), device=small, after=tight)) == (
+    plan = replace(brought_to_fit(), device=small, after=tight)
+    assert next_step(plan, writing=False)[0].startswith(
+        "it is tight, so keep other programs off the device; add --write"
+    )
+    assert next_step(replace(plan, changes=()), writing=False)[0].endswith("so keep other programs off the device")
+    assert verdict(plan) == (
         "fits 5GiB with 2 changes: would take 5.84 GiB (at worst 6.10), has 5.00 and gives cached blocks back; "
         "1.04 times the time per image"
     )

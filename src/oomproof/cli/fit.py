@@ -26,6 +26,7 @@ from oomproof.cli.arguments import (
     writable,
 )
 from oomproof.cli.screen import at_long_work, complain, show, write
+from oomproof.errors import InputError
 
 if TYPE_CHECKING:
     from oomproof.memory.devices import Device
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from oomproof.sources.job import Job
 
 FITS, NOTHING_FITS, INTERRUPTED = 0, 2, 130
+TAKEN = {"job", "on", "keep", "allow", "progress"}
+"""arguments of oomproof.fit, which no setting can be named after"""
 
 
 def fit(
@@ -94,6 +97,10 @@ def fit(
       oomproof check train_job.py:job --on 8GiB --from train_job.oomproof.json
     """
     given = given_settings(pairs or (), batch, image_size, base)
+    if taken := given.keys() & TAKEN:
+        raise InputError(
+            f"--set {min(taken)}=...: oomproof.fit has an argument of that name; rename the job's parameter"
+        )
     asked = {"keep": promised(keep), "allow": names(allow or (), "--allow", "image_size,backbone")}
     file = Path(target) if target else None
     if file is not None:

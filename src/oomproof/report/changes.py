@@ -67,6 +67,8 @@ def knobs(of: Sequence[Knob]) -> RenderableType:
     table.add_column("promise", no_wrap=True)
     for knob in of:
         values = " -> ".join(brief(option.value) for option in knob.options)
+        if len(knob.options) == 1:  # what to recompute is worked out for each budget, not picked from a list
+            values += " -> worked out by the search"
         table.add_row(knob.name, _with(Text(values, style="cyan"), knob.why), _promise(knob.promise))
     return table
 

@@ -44,12 +44,13 @@ def next_step(plan: Plan, writing: bool) -> tuple[str, tuple[str, ...]]:
         if plan.needs:
             return "nothing that is allowed fits; it would take one of these:", plan.needs
         return "nothing that is allowed fits, and no knob is left: a larger GPU or a smaller model", ()
+    room = f"{gib(max(0, plan.device.budget - plan.after.on_device.high))} stay free even at worst"
+    if of_forecast.tight(plan.after):
+        room = "it is tight, so keep other programs off the device"
     if not plan.changes:
-        room = max(0, plan.device.budget - plan.after.on_device.high)
-        return f"train it as it is; {gib(room)} stay free even at worst", ()
-    if writing:
-        return "use what was written: the end of this report says how", ()
-    return "add --write to keep these settings in a file and see the code that uses it; they are listed below", ()
+        return f"train it as it is; {room}", ()
+    use = "use what was written: the end of this report says how"
+    return f"{room}; {use if writing else 'add --write to keep these settings in a file and see how to use it'}", ()
 
 
 def _how(plan: Plan) -> str:
