@@ -80,5 +80,9 @@ def test_the_page_explains_every_key() -> None:
     explained = set(re.findall(r"`(\w+)`", section))
     assert not set(KEYS) - explained
     document = plan_json.plan(brought_to_fit())
+    shown = json.loads(section.split("```json\n")[1].split("```")[0])
+    assert list(shown) == KEYS
+    for part in ("changes", "alternatives", "frontier"):
+        assert {tuple(row) for row in shown[part]} == {tuple(document[part][0])}, part
     inner = {key for part in ("changes", "alternatives", "frontier") for key in document[part][0]}
     assert not inner - explained

@@ -28,13 +28,13 @@ def plan(of: Plan, written: Path | None = None) -> dict[str, Any]:
                 "to": plain(change.after),
                 "promise": change.promise,
                 "frees": int(change.frees),
-                "time": float(change.time),
+                "time": _factor(change.time),
                 "why": change.why,
                 "settings": plain(change.settings),
             }
             for change in of.changes
         ],
-        "time": float(of.time),
+        "time": _factor(of.time),
         "promise": of.promise,
         "before": forecast(of.before),
         "after": forecast(of.after),
@@ -43,7 +43,7 @@ def plan(of: Plan, written: Path | None = None) -> dict[str, Any]:
                 "changes": one.changes,
                 "promise": one.promise,
                 "device": int(one.device),
-                "time": float(one.time),
+                "time": _factor(one.time),
                 "reason": one.reason,
             }
             for one in of.alternatives
@@ -51,7 +51,7 @@ def plan(of: Plan, written: Path | None = None) -> dict[str, Any]:
         "frontier": [
             {
                 "device": int(point.device),
-                "time": float(point.time),
+                "time": _factor(point.time),
                 "promise": point.promise,
                 "changes": point.changes,
                 "chosen": point.chosen,
@@ -84,3 +84,8 @@ def knobs(of: Sequence[Knob]) -> list[dict[str, Any]]:
         }
         for knob in of
     ]
+
+
+def _factor(time: float) -> float:
+    """An estimate has no more digits than these."""
+    return round(float(time), 4)
