@@ -118,15 +118,21 @@ def test_a_default_outside_its_literal(opened: Open) -> None:
 
 
 def test_what_the_job_says_itself_wins(opened: Open) -> None:
-    own = (
-        "\n        knobs=(Knob('side', (Option(64, {'side': 64}), Option(8, {'side': 8}, 0.5)), 'different', 'mine'),),"
-    )
+    options = "(Option(64, {'side': 64}), Option(8, {'side': 8}, 0.5))"
+    own = f"\n        extra_knobs=(Knob('side', {options}, 'different', 'mine'),),"
     job = opened("side=64, imgsz=64", more=own, head="from oomproof.sources.job import Knob, Option\n")
     found = {knob.name: knob for knob in job.knobs(resolve(job, {}), {})}
     assert values(found["side"]) == [64, 8] and found["side"].why == "mine"
     assert values(found["imgsz"])[0] == 64
     assert {"precision", "checkpoint"} <= set(found)  # those of every PyTorch job
     assert len(found) == len(job.knobs(resolve(job, {}), {}))
+
+
+def test_a_parameter_hides_the_knob_of_every_job(opened: Open) -> None:
+    """Here half precision is the job's own affair, and fp16 is not among its choices."""
+    job = opened("precision: Literal['fp32', 'bf16'] = 'fp32'")
+    found = [knob for knob in job.knobs(resolve(job, {}), {}) if knob.name == "precision"]
+    assert [values(knob) for knob in found] == [["fp32", "bf16"]]
 
 
 def test_writing_says_what_to_paste(opened: Open, tmp_path: Path) -> None:
@@ -152,4 +158,4 @@ def test_a_step_of_ones_own_stays_so(opened: Open) -> None:
     text = job.write(resolve(job, {"side": 32}), None)
     assert "pieces = job(side=32)" in text
     assert "step(model, batch, optimizer)" in text and "oomproof.Step" not in text
-    assert {knob.name for knob in job.knobs(resolve(job, {}), {})} == {"side", "channels_last"}
+    assert {knob.name for knob in job.knobs(resolve(job, {}), {})} == {"side"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torchvision.ops import FrozenBatchNorm2d
 
 from oomproof.errors import InputError
 from oomproof.forecasting import resolve
+from oomproof.run.settings_file import read_settings
 from oomproof.sources.torchvision import model_names, open_torchvision
 from oomproof.sources.torchvision_code import model_code
 from oomproof.sources.torchvision_models import _without_loading
@@ -190,6 +192,7 @@ def test_lighter_settings_trace_and_hold_less(name: str, given: dict[str, Any]) 
         ("fasterrcnn_resnet50_fpn", {"backbone": "resnet18", "weights": "none", "classes": 5}),
         ("retinanet_resnet50_fpn", {"backbone": "resnet34", "trainable_layers": 2, "anchor_scale": 0.75}),
         ("fcos_resnet50_fpn", {"backbone": "resnet34"}),
+        ("fasterrcnn_resnet50_fpn", {"weights": "none"}),
         ("fasterrcnn_resnet50_fpn", {"model": "ssd300_vgg16"}),
         ("mobilenet_v3_large", {"width_mult": 0.5}),
         ("deeplabv3_resnet50", {}),
@@ -214,3 +217,31 @@ def test_the_code_to_paste_builds_the_same_model(name: str, given: dict[str, Any
     if "anchor_scale" in given:
         generator = model.rpn.anchor_generator if "rcnn" in name else model.anchor_generator
         assert generator.sizes[0][0] == 32 * given["anchor_scale"]
+
+
+@pytest.mark.slow
+def test_what_is_written_trains(tmp_path: Path) -> None:
+    """The text that fit --write prints, pasted and run for a step."""
+    job = open_torchvision("fasterrcnn_resnet50_fpn")
+    light = {"weights": "none", "backbone": "resnet18", "roi_samples": 16, "anchor_scale": 0.25, "classes": 3}
+    fitted = {"batch": 1, "accumulate": 2, "checkpoint": "backbone", "image_size": (64, 96)}
+    settings = resolve(job, light | fitted)
+    assert job.place == Path("fasterrcnn_resnet50_fpn.oomproof.json")
+    file = tmp_path / "mine.json"
+    text = job.write(settings, file)
+    assert read_settings(file)["image_size"] == (64, 96)
+    said, _, code = text.partition("\n")
+    assert said == f"wrote {file}. In your training:"
+    assert "batches of 2 images" in code
+    code = code.replace("optimizer = ...", "optimizer = torch.optim.SGD(model.parameters(), lr=0.01)")
+    target = {"boxes": torch.tensor([[8.0, 8.0, 40.0, 40.0]]), "labels": torch.tensor([1])}
+    batch = ([torch.rand(3, 64, 96) for _ in range(2)], [target, target])
+    pasted: dict[str, Any] = {"loader": [batch]}
+    exec(code, pasted)
+    assert all(value.grad is not None for value in pasted["model"].backbone.body.parameters())
+
+
+def test_written_where_it_cannot_be(tmp_path: Path) -> None:
+    job = open_torchvision("resnet18")
+    with pytest.raises(InputError, match="cannot be written"):
+        job.write(resolve(job, {}), tmp_path)

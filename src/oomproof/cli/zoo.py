@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -105,7 +105,7 @@ def _entries(text: str, task: str) -> Sequence[Published]:
 
 
 def _survey(
-    entries: Sequence[Published], device: Device, given: Mapping[str, str], keep: str, say: Say
+    entries: Sequence[Published], device: Device, given: Mapping[str, Any], keep: str, say: Say
 ) -> Iterator[Row]:
     from oomproof.report.zoo import Row
 
@@ -119,7 +119,7 @@ def _survey(
         gc.collect()  # one model at a time: a traced step leaves cycles behind
 
 
-def _row(entry: Published, device: Device, given: Mapping[str, str], keep: str, say: Say) -> Row:
+def _row(entry: Published, device: Device, given: Mapping[str, Any], keep: str, say: Say) -> Row:
     from oomproof import forecasting, sources
     from oomproof.report.zoo import Row
 

@@ -38,10 +38,13 @@ class PythonJob:
         return self._job(settings).trace(settings, progress)
 
     def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
-        found = self._job(settings).knobs(settings, facts)
-        names = {knob.name for knob in found}
+        """The job's own knobs win over those that its parameters suggest, and these over the ones of every job."""
+        job = self._job(settings)
+        declared = {knob.name for knob in job.extra_knobs}
         guessed = parameter_knobs(self.parameters, self.literals, settings)
-        return (*found, *(knob for knob in guessed if knob.name not in names))
+        guessed = tuple(knob for knob in guessed if knob.name not in declared)
+        names = {knob.name for knob in guessed}
+        return (*(knob for knob in job.knobs(settings, facts) if knob.name not in names), *guessed)
 
     @property
     def place(self) -> Path:

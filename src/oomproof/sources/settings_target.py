@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from oomproof.sources.job import Settings
+from oomproof.sources.job import Settings, batch_name
 
 SUFFIX = ".oomproof.json"
 
@@ -29,7 +29,5 @@ def write_file(path: Path, job: str, settings: Settings, code: Sequence[str], ow
 
 def _images(settings: Settings) -> int | str:
     """The effective batch, which no plan changes."""
-    from oomproof.sources.torch_knobs import batch_name
-
-    size = settings.get(batch_name(settings), "as many")
-    return size * settings.get("accumulate", 1) if isinstance(size, int) else size
+    size, parts = settings.get(batch_name(settings)), settings.get("accumulate", 1)
+    return size * parts if isinstance(size, int) and isinstance(parts, int) else "as many"

@@ -20,8 +20,8 @@ _LOSSES = {
 def model_code(name: str, task: str, settings: Settings) -> list[str]:
     """From the imports to the loss; every line runs as it stands, where torchvision may download its weights."""
     imports = ["import torch", "import torchvision"]
-    given = {key: value for key, value in builder_arguments(name, task, settings).items() if value is not None}
-    lines = [f"model = torchvision.models.get_model({name!r}, {_arguments(given)})"]
+    # Every argument is said, None too: without a word, detectors and segmenters load a pretrained backbone.
+    lines = [f"model = torchvision.models.get_model({name!r}, {_arguments(builder_arguments(name, task, settings))})"]
     if task == "detection":
         _backbone(name, settings, imports, lines)
         _anchors(name, settings, imports, lines)
