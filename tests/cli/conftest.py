@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from planned import Asked, Jotter
 
 from oomproof.cli import main
 from oomproof.memory.timeline import Builder
@@ -51,3 +52,20 @@ def step(tmp_path: Path) -> str:
     path = tmp_path / "step.timeline"
     timeline_file.save(builder.build({"job": "hand-made", "settings": {}}), path)
     return str(path)
+
+
+@pytest.fixture
+def asked(step: str, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    asked = Asked(step)
+    monkeypatch.setattr("oomproof.planning.fit", asked.fit)
+    return asked
+
+
+@pytest.fixture
+def jotter(asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jotter:
+    """The job ``jot`` beside the real ones."""
+    from oomproof import sources
+
+    jotter, real = Jotter(tmp_path), sources.open_job
+    monkeypatch.setattr("oomproof.sources.open_job", lambda text: jotter if text == "jot" else real(text))
+    return jotter

@@ -101,7 +101,7 @@ def fit(
         raise InputError(
             f"--set {min(taken)}=...: oomproof.fit has an argument of that name; rename the job's parameter"
         )
-    asked = {"keep": promised(keep), "allow": names(allow or (), "--allow", "image_size,backbone")}
+    kept, allowed = promised(keep), names(allow or (), "--allow", "image_size,backbone")
     file = Path(target) if target else None
     if file is not None:
         writable(file, "--write")
@@ -118,7 +118,7 @@ def fit(
             own = opened.place  # asked even with a FILE: some jobs cannot be written anywhere
             file = file or own
             writable(file, "--write")
-        plan = planning.fit(opened, device, progress=say, **asked, **given)
+        plan = planning.fit(opened, device, keep=kept, allow=allowed, progress=say, **given)
     _print(plan, opened, file, as_json)
     raise typer.Exit(INTERRUPTED if plan.interrupted else FITS if plan.fits else NOTHING_FITS)
 
