@@ -10,6 +10,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -131,6 +132,7 @@ def _on_cpu(init: Callable[..., None]) -> Callable[..., None]:
     accepted = inspect.signature(init).parameters
     name = next(name for name in ("device_type", "device") if name in accepted)
 
+    @wraps(init)  # whose signature is asked for again where one trace runs inside another
     def on_cpu(self: Any, *args: Any, **kwargs: Any) -> None:
         device = kwargs.pop(name, args[0] if args else "cuda")
         if "dtype" in accepted and len(args) < 2 and kwargs.get("dtype") is None:
