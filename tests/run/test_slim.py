@@ -84,10 +84,10 @@ def test_without_its_dead_channels_a_net_computes_the_same(norm: Callable[[int],
 
 
 def test_sections_of_channels_stay_equal() -> None:
-    net = nn.Sequential(nn.Conv2d(3, 32, 1), nn.GroupNorm(4, 32), nn.Conv2d(32, 32, 1, groups=8), nn.Conv2d(32, 4, 1))
-    narrow(net)
-    assert net[1].weight.shape == (16,)
-    assert net[2].weight.shape == (16, 2, 1, 1)
+    net = nn.Sequential(nn.Conv2d(3, 24, 1), nn.GroupNorm(4, 24), nn.Conv2d(24, 24, 1, groups=8), nn.Conv2d(24, 4, 1))
+    narrow(net, 0.4)
+    assert net[1].weight.shape == (8,)  # not 10 of 24: one of three in each of eight sections
+    assert net[2].weight.shape == (8, 1, 1, 1)
     assert net(images()).shape == (2, 4, 8, 8)
 
 
