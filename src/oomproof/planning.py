@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from oomproof.memory.devices import Device, find
@@ -16,7 +17,7 @@ from oomproof.memory.forecast import Forecast
 from oomproof.plan import outlook, selection
 from oomproof.plan.needs import needs
 from oomproof.plan.plan import Plan
-from oomproof.plan.search import Confirmed, Search
+from oomproof.plan.search import Confirmed, Search, small_settings
 from oomproof.plan.tracing import Say, Tracing
 from oomproof.plan.ways import Structure
 from oomproof.sources import open_job
@@ -32,29 +33,26 @@ def fit(
     *,
     keep: str = "equivalent",
     allow: Sequence[str] = (),
+    leave: Sequence[str] = (),
     progress: Say | None = None,
     **settings: Any,
 ) -> Plan:
     """The settings with which ``job`` fits a device at the least cost, and the effective batch it has now.
 
     ``keep`` is the weakest promise that a change may have: ``identical`` or ``equivalent``. ``allow`` names knobs that
-    make another training and may be turned all the same, where nothing else fits. Ctrl-C gives the best so far.
+    make another training and may be turned all the same, where nothing else fits; ``leave`` names knobs that stay as
+    they are. Ctrl-C gives the best so far.
     """
     began = time.monotonic()
-    selection.check_words(keep, allow)
+    selection.check_words(keep, allow, leave)
     planner = _opened(job, on, settings, progress)
-    search = Search(planner.tracing, planner.settings, planner.turnable(keep, allow), tuple(allow))
+    search = Search(planner.tracing, planner.settings, planner.turnable(keep, allow, leave), tuple(allow))
     before, base = search.before()
-    interrupted = False
-    if not before.fits:
-        try:
-            search.run(base)
-        except KeyboardInterrupt:
-            if search.best is None and search.missed is None:
-                raise
-            interrupted = True
-    plan = _plan(planner, search, base, before, keep, interrupted)
-    return _timed(plan, time.monotonic() - began, planner.tracing.count)
+    if before.fits:
+        plan = Plan(before.job, before.device, dict(search.settings), (), before, before, 1.0)
+    else:
+        plan = _found(planner, search, base, before, keep)
+    return replace(plan, seconds=time.monotonic() - began, traces=planner.tracing.count)
 
 
 def knobs(job: str | Job, on: str | Device, **settings: Any) -> tuple[Knob, ...]:
@@ -68,21 +66,25 @@ class _Planner:
 
     def __init__(self, job: Job, device: Device, settings: Mapping[str, Any], say: Say) -> None:
         self.settings = settings
+        self.left: Sequence[str] = ()
         self.tracing = Tracing(job, device, say)
-        say("opening the job", 0.0)
         facts = self._facts()
         every = (*job.knobs(settings, facts), *selection.run_knobs(settings))
         self.every = selection.suited(every, device)
 
-    def _facts(self) -> Mapping[str, Any]:
-        from oomproof.plan.search import small_settings
+    @property
+    def others(self) -> tuple[Knob, ...]:
+        """What the user might still allow."""
+        return tuple(knob for knob in self.every if knob.name not in self.left)
 
+    def _facts(self) -> Mapping[str, Any]:
         step, _ = self.tracing.trace(small_settings(self.settings), "tracing a small step")
         return step.about
 
-    def turnable(self, keep: str, allow: Sequence[str]) -> tuple[Knob, ...]:
-        selection.known(self.tracing.job.name, self.every, allow)
-        return selection.allowed(self.every, keep, allow)
+    def turnable(self, keep: str, allow: Sequence[str], leave: Sequence[str]) -> tuple[Knob, ...]:
+        selection.known(self.tracing.job.name, self.every, (*allow, *leave))
+        self.left = leave
+        return selection.allowed(self.every, keep, allow, leave)
 
 
 def _opened(job: str | Job, on: str | Device, settings: Mapping[str, Any], progress: Say | None) -> _Planner:
@@ -91,32 +93,34 @@ def _opened(job: str | Job, on: str | Device, settings: Mapping[str, Any], progr
     return _Planner(opened, device, resolve(opened, settings), progress or (lambda text, done: None))
 
 
-def _plan(
-    planner: _Planner, search: Search, base: Sequence[Structure], before: Forecast, keep: str, interrupted: bool
-) -> Plan:
-    tracing = planner.tracing
-    if before.fits:
-        return Plan(before.job, tracing.device, dict(search.settings), (), before, before, 1.0)
-    chosen: Confirmed = search.best or search.missed or search.nearest(base)
-    tracing.say("comparing with other ways", 0.97)
-    wanted = () if search.best or interrupted else needs(search, base, planner.every, keep)
-    structures = search.structures_for(base, chosen)
+def _found(planner: _Planner, search: Search, base: Sequence[Structure], before: Forecast, keep: str) -> Plan:
+    """The plan; after Ctrl-C the best so far, without what would have been told beside it."""
+    plan: Plan | None = None
+    try:
+        search.run(base)
+        chosen = search.best or search.missed or search.nearest(base)
+        plan = _plan(search, base, before, chosen)
+        planner.tracing.say("comparing with other ways", 0.92)
+        return replace(
+            plan,
+            alternatives=outlook.alternatives(search, base, chosen.way),
+            frontier=outlook.frontier(search, search.structures_for(base, chosen), chosen),
+            needs=() if search.best else needs(search, base, planner.others, keep),
+        )
+    except KeyboardInterrupt:
+        so_far = search.best or search.missed
+        if so_far is None:
+            raise
+        return replace(plan or _plan(search, base, before, so_far), interrupted=True)
+
+
+def _plan(search: Search, base: Sequence[Structure], before: Forecast, chosen: Confirmed) -> Plan:
     return Plan(
-        before.job,
-        tracing.device,
-        dict(chosen.settings),
-        outlook.changes(search, base, before, chosen),
-        before,
-        chosen.forecast,
-        chosen.seconds / search.seconds_before,
-        outlook.alternatives(search, base, chosen.way),
-        outlook.frontier(search, structures, chosen),
-        wanted,
-        interrupted,
+        job=before.job,
+        device=before.device,
+        settings=dict(chosen.settings),
+        changes=outlook.changes(search, base, before, chosen),
+        before=before,
+        after=chosen.forecast,
+        time=chosen.seconds / search.seconds_before,
     )
-
-
-def _timed(plan: Plan, seconds: float, traces: int) -> Plan:
-    from dataclasses import replace
-
-    return replace(plan, seconds=seconds, traces=traces)

@@ -19,7 +19,7 @@ TENSOR_CORES, TF32 = (7, 0), (8, 0)
 """compute capabilities from which on half precision has units of its own, and fp32 convolutions use them"""
 REACHED = {"arithmetic": 0.6, "tensor cores": 0.4, "bandwidth": 0.75}
 """shares of the peak figures"""
-LAUNCH = 6e-6
+LAUNCH = 8e-6
 """seconds for which one operation keeps the GPU at least: Python, dispatcher and launch are seldom quicker"""
 HOST_LINK = 12e9
 """bytes a second between host and device, as PCIe 3.0 x16 gives them"""
@@ -45,7 +45,8 @@ class Speed:
         rate = np.full(len(work), self.plain)
         rate[work.form == HALF] = self.half
         rate[work.form == CONVOLUTION] = self.convolution
-        return np.maximum(np.maximum(work.flops / rate, work.bytes / self.bandwidth), self.launch)
+        longest: NDArray[np.float64] = np.maximum(work.flops / rate, work.bytes / self.bandwidth)
+        return np.maximum(longest, self.launch)
 
     def total(self, work: Work) -> float:
         return float(self.seconds(work).sum())

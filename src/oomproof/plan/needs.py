@@ -33,6 +33,6 @@ def needs(search: Search, base: Sequence[Structure], every: Sequence[Knob], keep
                 found.append(f"--allow {knob.name}: {described(turned)} would fit")
                 break
     if not found:
-        least = min(search.thriftiest(structure).peak for structure in base)
-        found.append(f"no knob of this job is enough: it needs about {search.on_device(least) / 2**30:.2f} GiB at least")
+        least = search.on_device(min(search.thriftiest(structure).peak for structure in base)) / 2**30
+        found.append(f"no knob of this job is enough: it needs about {least:.2f} GiB at least")
     return tuple(found)

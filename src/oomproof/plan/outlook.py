@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 from oomproof.memory.forecast import Forecast
-from oomproof.plan import ways as estimates
 from oomproof.plan.plan import Alternative, Change, Point
 from oomproof.plan.search import Confirmed, Search, described
 from oomproof.plan.ways import Structure, Turned, Way, promise_of
@@ -46,7 +45,7 @@ def changes(search: Search, base: Sequence[Structure], before: Forecast, chosen:
                 {"checkpoint": chosen.way.choice.setting},
             ),
         )
-    found += [_change(each, 0, 1.0) for each in chosen.run]
+    found = [*(_change(each, 0, 1.0) for each in chosen.run), *found]
     return _in_proportion(found, before.on_device.expected - chosen.forecast.on_device.expected)
 
 
@@ -119,21 +118,9 @@ def frontier(search: Search, structures: Sequence[Structure], chosen: Confirmed)
     most = max(search.estimate(structures, ()).peak, chosen.peak)
     least = min(search.thriftiest(structure).peak for structure in structures)
     rooms = [int(least * (most / least) ** (step / (STEPS - 1))) for step in range(STEPS)] if least < most else []
-    found = []
-    for room in rooms:
-        ways = [
-            way
-            for structure in structures
-            for way in estimates.lean_enough(
-                structure, search.speed, int(room * 1.001), search.batches(structure, structures), search.knobs, math.inf
-            )
-        ]
-        if ways:
-            found.append(min(ways, key=lambda way: way.seconds))
+    found = [way for room in rooms if (way := _best_within(search, structures, int(room * 1.001))) is not None]
     points = [
-        Point(
-            search.on_device(way.peak), way.seconds / search.seconds_before, way.promise, described(way.turned, way)
-        )
+        Point(search.on_device(way.peak), way.seconds / search.seconds_before, way.promise, described(way.turned, way))
         for way in found
     ]
     here = Point(
@@ -146,6 +133,15 @@ def frontier(search: Search, structures: Sequence[Structure], chosen: Confirmed)
     return _undominated([here, *points])
 
 
+def _best_within(search: Search, structures: Sequence[Structure], room: int) -> Way | None:
+    best: Way | None = None
+    for structure in structures:
+        limit = best.price if best else math.inf
+        ways = search.estimator.fitting(structure, room, search.batches(structure, structures), limit)
+        best = min((*ways, *([best] if best else [])), key=lambda way: way.price, default=None)
+    return best
+
+
 def _undominated(points: list[Point]) -> tuple[Point, ...]:
     """The chosen point, and those that no other beats in both."""
     kept: list[Point] = []
@@ -155,8 +151,11 @@ def _undominated(points: list[Point]) -> tuple[Point, ...]:
             for other in points
             if other is not point and (other.device, other.time) != (point.device, point.time)
         )
-        twin = any(abs(other.device / point.device - 1) < ALIKE and abs(other.time / point.time - 1) < ALIKE for other in kept)
+        twin = any(_alike(other.device, point.device) and _alike(other.time, point.time) for other in kept)
         if point.chosen or (not beaten and not twin):
             kept.append(point)
     return tuple(sorted(kept, key=lambda each: each.device))
 
+
+def _alike(one: float, other: float) -> bool:
+    return abs(one / other - 1) < ALIKE

@@ -8,8 +8,14 @@ every tick below the budget.
 
 from __future__ import annotations
 
+import ctypes
+import os
+import sys
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +29,8 @@ from oomproof.plan.what_if import grows_with_images, step_start
 
 WORTH_IT = 0.003
 """part of the peak that a module must save to be looked at"""
-MOST_CANDIDATES = 120
+MOST_CANDIDATES, MOST_CHUNKED = 64, 12
+"""modules that are looked at, and those of them also a few images at a time: the ones that save the most"""
 MOST_ROUNDS = 12
 SECONDS = 2.0
 """for one programme; its best answer so far is taken then"""
@@ -95,7 +102,7 @@ def ask(timeline: Timeline, speed: Speed, images: int, *, scale: float = 1.0, ch
     ranked = sorted((each for each in whole.values() if each is not None), key=lambda each: int(each.effect.min()))
     candidates = ranked[:MOST_CANDIDATES]
     if chunks:
-        for each in list(candidates):
+        for each in candidates[:MOST_CHUNKED]:
             calls = found[each.path]
             if all(call.separable and (call.images == images or _PER_BOX in call.path) for call in calls):
                 rows = round(min(call.images for call in calls) * scale)
@@ -133,9 +140,13 @@ class _View:
         marks = zip(timeline.mark_tick.tolist(), timeline.mark_phase.tolist(), strict=True)
         self.backwards = [tick for tick, phase in marks if phase == _BACKWARD and tick >= start]
         self.temporary = grows_with_images(timeline) & (timeline.kind == KINDS.index("temporary"))
+        self.by_birth = np.argsort(timeline.born, kind="stable")
+        self.births = timeline.born[self.by_birth]
         self.worth = WORTH_IT * float(live.max(initial=0))
 
     def candidate(self, path: str, calls: list[ModuleCall], chunk: int, scale: float = 1.0) -> Candidate | None:
+        if sum(self._saved(call) for call in calls) < self.worth:
+            return None
         effect, seconds = np.zeros(self.length + 1, dtype=np.int64), 0.0
         owners = np.array([name == path or name.startswith(f"{path}.") for name in self.timeline.owners], dtype=bool)
         own = owners[self.timeline.owner] & (self.timeline.phase == _BACKWARD)
@@ -143,6 +154,15 @@ class _View:
             seconds += self._add(effect, call, chunk / (call.images * scale) if chunk else 1.0, own)
         effect = np.cumsum(effect)[: self.length]
         return Candidate(path, chunk, seconds, effect) if -effect.min(initial=0) >= self.worth else None
+
+    def _saved(self, call: ModuleCall) -> int:
+        """Bytes that live from the call into backward, its results among them."""
+        first, last = np.searchsorted(self.births, [call.enter, call.leave])
+        later = [tick for tick in self.backwards if tick >= call.leave]
+        if not later:
+            return 0
+        rows = self.by_birth[first:last]
+        return int(self.timeline.bytes[rows[self.timeline.died[rows] > later[0]]].sum())
 
     def _add(self, effect: Ints, call: ModuleCall, part: float, own: NDArray[np.bool_]) -> float:
         """Writes one call's effect as differences; returns the seconds that it costs. ``part`` of the images are taken
@@ -166,27 +186,23 @@ class _View:
         outputs = int(step.bytes[list(call.outputs)].sum())
         total, largest = int(step.bytes[saved].sum()), int(step.bytes[saved].max())
 
-        def hold(first: int, last: int, size: int) -> None:
+        def hold(first: Ints | int, last: Ints | int, size: Ints | int) -> None:
             """``size`` bytes in ticks [first, last)."""
-            effect[max(0, first - start)] += size
-            effect[min(self.length, max(0, last - start))] -= size
+            np.add.at(effect, np.clip(np.asarray(first) - start, 0, self.length), size)
+            np.add.at(effect, np.clip(np.asarray(last) - start, 0, self.length), -np.asarray(size))
 
         # What is saved is gone from its birth until its module's backward; while the module runs, two of its
         # blocks are at hand.
-        for row in np.flatnonzero(saved):
-            hold(int(step.born[row]), begins, -int(step.bytes[row]))
+        hold(step.born[saved], np.full(saved.sum(), begins), -step.bytes[saved])
         hold(call.enter, call.leave, min(total, int(2 * largest * part)))
-        for row in call.inputs:
-            if step.died[row] < ends:
-                hold(int(step.died[row]), ends, int(step.bytes[row]))
+        inputs = [row for row in call.inputs if step.died[row] < ends]
+        hold(step.died[inputs], np.full(len(inputs), ends), step.bytes[inputs])
         if part < 1:
             hold(call.leave - 1, call.leave, outputs)  # parts are joined
-            for row in np.flatnonzero(saved):
-                hold(begins, int(step.died[row]), -int(step.bytes[row]))
+            hold(np.full(saved.sum(), begins), step.died[saved], -step.bytes[saved])
             hold(begins, ends, int(forward * part) + outputs)
             spare = self.temporary & own & (step.born >= begins) & (step.born < ends)
-            for row in np.flatnonzero(spare):
-                hold(int(step.born[row]), int(step.died[row]), -int(step.bytes[row] * (1 - part)))
+            hold(step.born[spare], step.died[spare], -np.rint(step.bytes[spare] * (1 - part)).astype(np.int64))
         else:
             hold(begins - 1, begins + 1, max(0, forward - total) + outputs)
         return self._seconds(work, part)
@@ -227,7 +243,7 @@ def _solved(question: Question, budget: int | None) -> Choice | None:
 def _hills(live: Ints, count: int = 48) -> list[int]:
     """The highest tick of each of ``count`` stretches."""
     edges = np.linspace(0, len(live), count + 1).astype(int)
-    return [int(a + live[a:b].argmax()) for a, b in zip(edges[:-1], edges[1:], strict=True) if b > a]
+    return [int(a + live[a:b].argmax()) for a, b in pairwise(edges) if b > a]
 
 
 def _programme(
@@ -243,27 +259,42 @@ def _programme(
         bound = -live / scale
         exclusive = np.column_stack([exclusive, np.zeros(len(exclusive))])
     else:
-        costs = seconds / max(seconds.sum(), 1e-9) + 1e-6
+        # Of equal times the fewer modules, and the larger chunks.
+        chunked = np.array([1 / each.chunk if each.chunk else 0.0 for each in question.candidates])
+        costs = seconds / max(seconds.sum(), 1e-9) + 1e-5 * (1 + chunked)
         ticks, bound = effects.T / scale, (budget - live) / scale
     limits = [LinearConstraint(csc_matrix(ticks), ub=bound)]
     if len(exclusive):
         limits.append(LinearConstraint(csc_matrix(exclusive), ub=np.ones(len(exclusive))))
     variables = len(costs)
-    result = milp(
-        costs,
-        integrality=np.append(np.ones(count), np.zeros(variables - count)),
-        bounds=Bounds(np.zeros(variables), np.append(np.ones(count), np.full(variables - count, np.inf))),
-        constraints=limits,
-        options={"time_limit": SECONDS, "mip_rel_gap": 0.01},
-    )
+    with _unheard():
+        result = milp(
+            costs,
+            integrality=np.append(np.ones(count), np.zeros(variables - count)),
+            bounds=Bounds(np.zeros(variables), np.append(np.ones(count), np.full(variables - count, np.inf))),
+            constraints=limits,
+            options={"time_limit": SECONDS, "mip_rel_gap": 0.01},
+        )
     return None if result.x is None else result.x[:count] > 0.5
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """HiGHS prints a line of its own to the process's stdout now and then (scipy 1.17), which is not ours to fill."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)  # what C still holds back would come out later
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _exclusive(question: Question) -> NDArray[np.float64]:
     """A module is not computed again both by itself and inside another: one row for every innermost module."""
     paths = [each.path for each in question.candidates]
-    rows = {
-        tuple(path == other or path.startswith(f"{other}.") for other in paths)
-        for path in dict.fromkeys(paths)
-    }
+    rows = {tuple(path == other or path.startswith(f"{other}.") for other in paths) for path in dict.fromkeys(paths)}
     return np.array([row for row in rows if sum(row) > 1], dtype=np.float64).reshape(-1, len(paths))

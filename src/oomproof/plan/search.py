@@ -17,11 +17,10 @@ from oomproof.errors import InputError
 from oomproof.memory.devices import Device
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.timeline import KINDS, Timeline
-from oomproof.plan import ways as estimates
 from oomproof.plan import what_if
 from oomproof.plan.cost import Speed, speed_of
 from oomproof.plan.tracing import Tracing
-from oomproof.plan.ways import FREE, Structure, Turned, Way
+from oomproof.plan.ways import FREE, Estimator, Structure, Turned, Way, corrected, seconds_of
 from oomproof.sources.job import PROMISES, Knob, Option, batch_name
 
 SMALL = 2
@@ -30,7 +29,9 @@ PATIENCE = 12.0
 """seconds that the trace of the job as it is may take; beyond, it is estimated from a small one"""
 PACKED = 0.97
 """part of the room that blocks fill before fragments get in the way; corrected by what full traces show"""
-MOST_TRIES = 8
+MOST_TRIES = 6
+TIGHT = 0.1
+"""time that emptying the cache again and again is taken to cost, as a part of the step"""
 MOST_COMBINATIONS = 240
 ESTIMATED = (*FREE, "optimizer_state", "checkpoint", "expandable_segments", "gradient_as_bucket_view")
 """knobs that need no trace of their own"""
@@ -57,6 +58,16 @@ class Confirmed:
     def turned(self) -> tuple[Turned, ...]:
         return (*self.run, *self.way.turned)
 
+    @property
+    def at_ease(self) -> bool:
+        """Fits without the allocator ever having to give cached blocks back."""
+        return self.forecast.fits and self.forecast.on_device.high <= self.forecast.budget
+
+    @property
+    def price(self) -> float:
+        """As ways are compared; living from hand to mouth has a price too."""
+        return self.seconds * self.way.price / self.way.seconds * (1.0 if self.at_ease else 1 + TIGHT)
+
 
 @dataclass
 class Search:
@@ -73,6 +84,7 @@ class Search:
 
     def __post_init__(self) -> None:
         self.speed: Speed = speed_of(self.device)
+        self.estimator = Estimator(self.speed, self.knobs)
         self.by_name = {knob.name: knob for knob in self.knobs}
         self.batch = next((knob for knob in self.knobs if "accumulate" in knob.options[0].settings), None)
         self.state, self.seconds_before, self._whole_room = 0, 1.0, self.device.budget
@@ -144,6 +156,7 @@ class Search:
     def retraced(self, turned: tuple[Turned, ...]) -> Structure:
         few = min(SMALL, self.images)
         settings = self._with(turned)
+        self.tracing.done = max(0.2, self.tracing.done)
         step, _ = self.tracing.trace(self._at(few, settings), f"tracing with {described(turned)}")
         return self.tracing.structure(turned, settings, step, few)
 
@@ -156,8 +169,9 @@ class Search:
                 return
             way = min(found, key=lambda way: way.price)
             confirmed = self.confirm(way)
-            if confirmed.forecast.fits:
+            if confirmed.forecast.fits and (self.best is None or confirmed.price < self.best.price):
                 self.best = confirmed
+            if confirmed.at_ease:
                 return
             place = structures.index(way.structure)
             structures[place] = self._corrected(way, confirmed)
@@ -165,7 +179,7 @@ class Search:
     def ways(self, structure: Structure, among: Sequence[Structure], best: float = math.inf) -> list[Way]:
         """Those of the structure that should fit, for the batch sizes that it is the nearest trace to."""
         room = int(self.tracing.room(structure.step, self.settings) * PACKED)
-        return estimates.lean_enough(structure, self.speed, room, self.batches(structure, among), self.knobs, best)
+        return self.estimator.fitting(structure, room, self.batches(structure, among), best)
 
     def batches(self, structure: Structure, among: Sequence[Structure]) -> list[Turned | None]:
         rivals = [each.images for each in among if each.turned == structure.turned]
@@ -179,9 +193,10 @@ class Search:
         ]
 
     def _corrected(self, way: Way, confirmed: Confirmed) -> Structure:
-        """The structure with what the full trace has taught: larger blocks, or more fragments."""
-        factor = confirmed.peak / max(1, way.peak)
-        return estimates.corrected(way.structure, factor if factor > 1.005 else 1.03)
+        """The structure with what the full trace has taught: larger blocks, more fragments, larger workspaces."""
+        blocks = confirmed.peak / max(1, way.peak)
+        whole = confirmed.forecast.on_device.high / self.device.budget
+        return corrected(way.structure, max(blocks, min(whole, 1.1), 1.02))
 
     # -- what is told beside the best way ----------------------------------------------------------------------
 
@@ -206,11 +221,12 @@ class Search:
             sizes = [option.settings[self._batch_name()] for knob, option in given if knob is self.batch]
             size = sizes[0] if sizes else 1
             start = min(base, key=lambda each: abs(math.log(each.images / size)))
-        return estimates.bare(start, self.speed, tuple(given))
+        return self.estimator.bare(start, tuple(given))
 
     def nearest(self, base: Sequence[Structure]) -> Confirmed:
         """The way that comes nearest to fitting, traced in full."""
-        return self.confirm(min((self.thriftiest(each) for each in base), key=lambda way: way.peak))
+        ways = [self.estimate(base, ()), *(self.thriftiest(each) for each in base)]
+        return self.confirm(min(ways, key=lambda way: way.peak))
 
     def structures_for(self, base: Sequence[Structure], chosen: Confirmed) -> list[Structure]:
         """Where the frontier is drawn: the job as it is, and with the knobs that the chosen way has traced for."""
@@ -231,7 +247,7 @@ class Search:
 
     def thriftiest(self, structure: Structure) -> Way:
         batch = None if self.batch is None else (self.batch, self.batch.options[-1])
-        return estimates.thriftiest(structure, self.speed, batch, self.knobs)
+        return self.estimator.thriftiest(structure, batch)
 
     def habits(self, base: Sequence[Structure]) -> list[Way]:
         """What people try first: a smaller batch, half precision, recomputing; each by itself."""
@@ -244,9 +260,7 @@ class Search:
             found.append(self.estimate(base, ((knob, knob.options[-1]),)))
         if "checkpoint" in self.by_name:
             plain = self.estimate(base, ())
-            found.append(
-                estimates.within(plain, self.speed, self.room(plain)) or estimates.smallest(plain, self.speed)
-            )
+            found.append(self.estimator.within(plain, self.room(plain)) or self.estimator.smallest(plain))
         return found
 
     # -- another training --------------------------------------------------------------------------------------
@@ -254,7 +268,7 @@ class Search:
     def _settle_for_another_training(self, base: Sequence[Structure]) -> None:
         """The least harm that fits, among combinations of the knobs that were allowed."""
         tried = 0
-        for turned, structures in self.harms(base, [knob for knob in self.knobs if knob.promise == PROMISES[2]]):
+        for _, structures in self.harms(base, [knob for knob in self.knobs if knob.promise == PROMISES[2]]):
             found = [way for structure in structures for way in self.ways(structure, structures)]
             if not found:
                 continue
@@ -300,7 +314,7 @@ class Search:
     def confirm(self, way: Way) -> Confirmed:
         """Traces a way in full; the run around it is changed too where only that makes it fit."""
         settings = {**self.settings, **way.changed}
-        self.tracing.done = min(0.95, self.tracing.done + 0.15)
+        self.tracing.done = min(0.9, max(0.4, self.tracing.done + 0.1))
         step, _ = self.tracing.trace(settings, f"confirming {described(way.turned, way)}")
         run: tuple[Turned, ...] = ()
         forecast = self.tracing.forecast(step, settings)
@@ -317,11 +331,10 @@ class Search:
         return confirmed
 
     def seconds(self, step: Timeline, settings: Mapping[str, Any]) -> float:
-        """Of one image, in a full trace (which shows at most two of the micro-batches of an accumulated step)."""
-        shown = min(2, int(step.about.get("settings", {}).get("accumulate", 1)))
+        """Of one image, in a full trace (which shows one of the micro-batches of an accumulated step)."""
         images = int(settings[self._batch_name()]) if self.batch else 1
         state = self.state if settings.get("optimizer_state") == "host" else 0
-        return estimates.seconds_of(step, self.speed, images, int(settings.get("accumulate", 1)), state, shown)
+        return seconds_of(step, self.speed, images, int(settings.get("accumulate", 1)), state)
 
     # -- settings ----------------------------------------------------------------------------------------------
 

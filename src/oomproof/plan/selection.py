@@ -9,8 +9,8 @@ from typing import Any
 
 from oomproof.errors import InputError
 from oomproof.memory.devices import Device
-from oomproof.sources.job import PROMISES, Knob, Option
 from oomproof.plan.ways import promise_of
+from oomproof.sources.job import PROMISES, Knob, Option
 
 KEEP = PROMISES[:2]
 BF16 = (8, 0)
@@ -46,8 +46,11 @@ def suited(knobs: Sequence[Knob], device: Device) -> tuple[Knob, ...]:
     )
 
 
-def check_words(keep: str, allow: Sequence[str]) -> None:
+def check_words(keep: str, allow: Sequence[str], leave: Sequence[str] = ()) -> None:
     """What can be told before anything is traced."""
+    both = [name for name in allow if name in leave]
+    if both:
+        raise InputError(f"{', '.join(both)} cannot be both allowed and left alone: leave one of them out")
     if keep not in KEEP:
         raise InputError(f"keep must be one of {', '.join(KEEP)}; got '{keep}'")
     if keep == PROMISES[0] and allow:
@@ -70,11 +73,11 @@ def known(job: str, knobs: Sequence[Knob], allow: Sequence[str]) -> None:
             )
 
 
-def allowed(knobs: Sequence[Knob], keep: str, allow: Sequence[str]) -> tuple[Knob, ...]:
+def allowed(knobs: Sequence[Knob], keep: str, allow: Sequence[str] = (), leave: Sequence[str] = ()) -> tuple[Knob, ...]:
     """The knobs that may be turned, each with the options that may be taken (the present one first)."""
     limit = PROMISES.index(keep)
     chosen = []
-    for knob in knobs:
+    for knob in (knob for knob in knobs if knob.name not in leave):
         options = tuple(
             option
             for place, option in enumerate(knob.options)

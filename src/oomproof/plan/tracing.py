@@ -65,4 +65,3 @@ class Tracing:
     ) -> Structure:
         lean, besides = self.lean(step, settings)
         return Structure(turned, settings, lean, images, besides)
-

@@ -3,8 +3,11 @@ modules that have to be computed again, its peak and its time per image. All of 
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from oomproof.memory.timeline import PHASES, Timeline
@@ -23,15 +26,14 @@ WHAT_IF: dict[str, Callable[[Timeline, Option], Timeline]] = {
     "zero_grad": lambda step, option: what_if.gradients_dropped_first(step),
     "update": lambda step, option: what_if.updated_one_by_one(step),
     "matching": lambda step, option: what_if.matched_in_parts(step),
-    "optimizer_state": lambda step, option: what_if.state_elsewhere(step, 0.0 if option.value == "host" else QUANTISED),
+    "optimizer_state": lambda step, option: what_if.state_elsewhere(step, 8 if option.value == "8bit" else 0),
 }
 """knobs whose effect follows from a trace without them"""
-QUANTISED = what_if.QUANTISED
 FREE = ("zero_grad", "update", "matching")
 """of these, the ones that cost no time to speak of"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Structure:
     """A job with some knobs turned that no what-if covers, traced for a number of images."""
 
@@ -92,80 +94,87 @@ def promise_of(knob: Knob, option: Option) -> str:
     return option.promise or knob.promise
 
 
-def lean_enough(
-    structure: Structure, speed: Speed, room: int, batches: Iterable[Turned | None], rest: Iterable[Knob], best: float
-) -> list[Way]:
-    """The ways of a structure that stay within ``room`` bytes. ``batches`` are the micro-batches to try, ``rest`` the
-    other knobs; what cannot be quicker than ``best`` is not looked at."""
-    knobs = {knob.name: knob for knob in rest}
-    free = tuple((knobs[name], knobs[name].options[-1]) for name in FREE if name in knobs)
-    states: list[Turned | None] = [None]
-    if "optimizer_state" in knobs:
-        states += [(knobs["optimizer_state"], option) for option in knobs["optimizer_state"].options[1:]]
-    found = []
-    for batch in batches:
-        for state in states:
-            way = _way(structure, speed, room, (batch, state), free, "checkpoint" in knobs, best)
+class Estimator:
+    """Ways by what-if. Situations are kept: a search asks about the same ones again, for other budgets."""
+
+    def __init__(self, speed: Speed, knobs: Iterable[Knob]) -> None:
+        self.speed = speed
+        self.knobs = {knob.name: knob for knob in knobs}
+        self.recomputes = "checkpoint" in self.knobs
+        self._situations: dict[tuple[int, ...], _Situation] = {}
+
+    def fitting(
+        self, structure: Structure, room: int, batches: Iterable[Turned | None], best: float = math.inf
+    ) -> list[Way]:
+        """The ways of a structure that stay within ``room`` bytes, one for each of ``batches`` and each place for the
+        optimizer's state; what cannot be better than ``best`` is not looked at."""
+        states: list[Turned | None] = [None]
+        if "optimizer_state" in self.knobs:
+            knob = self.knobs["optimizer_state"]
+            states += [(knob, option) for option in knob.options[1:]]
+        pairs = itertools.product(batches, states)
+        given = [tuple(each for each in pair if each is not None) for pair in pairs]
+        found = []
+        for turned in sorted(given, key=lambda each: self._least(structure, each)):
+            way = self._fitting(structure, room, turned, best)
             if way is not None:
                 found.append(way)
                 best = min(best, way.price)
-    return found
+        return found
 
+    def bare(self, structure: Structure, given: tuple[Turned, ...]) -> Way:
+        """With nothing computed again, whether it fits or not."""
+        situation = self._situation(structure, given)
+        return situation.way(recompute.Choice((), 0.0, situation.peak))
 
-def thriftiest(structure: Structure, speed: Speed, batch: Turned | None, rest: Iterable[Knob]) -> Way:
-    """The way that needs the least memory, at whatever cost."""
-    knobs = {knob.name: knob for knob in rest}
-    turned = [(knobs[name], knobs[name].options[-1]) for name in FREE if name in knobs]
-    if "optimizer_state" in knobs:
-        turned.append((knobs["optimizer_state"], knobs["optimizer_state"].options[1]))
-    situation = _Situation(structure, speed, (*((batch,) if batch else ()), *turned))
-    choice = recompute.smallest(situation.question()) if "checkpoint" in knobs else None
-    return situation.way(choice or recompute.Choice((), 0.0, situation.peak))
+    def within(self, way: Way, room: int) -> Way | None:
+        """The same knobs turned, with the modules that this ``room`` asks for."""
+        return self._situation(way.structure, way.given).solved(room, self.recomputes)
 
+    def smallest(self, way: Way) -> Way:
+        """The same knobs turned, with everything computed again that saves memory."""
+        if not self.recomputes:
+            return way
+        situation = self._situation(way.structure, way.given)
+        return situation.way(recompute.smallest(situation.question))
 
-def within(way: Way, speed: Speed, room: int, *, recomputing: bool = True) -> Way | None:
-    """The same knobs turned, with the modules that this ``room`` asks for."""
-    return _Situation(way.structure, speed, way.given).solved(room, recomputing)
+    def thriftiest(self, structure: Structure, batch: Turned | None) -> Way:
+        """The way that needs the least memory, at whatever cost."""
+        turned = [*self._free(), *([batch] if batch else [])]
+        if "optimizer_state" in self.knobs:
+            turned.append((self.knobs["optimizer_state"], self.knobs["optimizer_state"].options[1]))
+        return self.smallest(self.bare(structure, tuple(turned)))
 
+    def _fitting(self, structure: Structure, room: int, given: tuple[Turned, ...], best: float) -> Way | None:
+        if self._least(structure, given) >= best:
+            return None
+        way = self._situation(structure, given).solved(room, self.recomputes)
+        free = self._free()
+        if not free or (way is not None and not way.choice.modules):
+            return way
+        # Free changes are made where they save computing something again, and only those that do.
+        freed = self._situation(structure, (*given, *free)).solved(room, self.recomputes)
+        if freed is None or (way is not None and way.price <= freed.price):
+            return way
+        for each in free:
+            fewer = tuple(one for one in freed.given if one is not each)
+            without = self._situation(structure, fewer).solved(room, self.recomputes)
+            if without is not None and without.price <= freed.price:
+                freed = without
+        return freed
 
-def bare(structure: Structure, speed: Speed, given: tuple[Turned, ...]) -> Way:
-    """With nothing computed again, whether it fits or not."""
-    situation = _Situation(structure, speed, given)
-    return situation.way(recompute.Choice((), 0.0, situation.peak))
+    def _least(self, structure: Structure, given: tuple[Turned, ...]) -> float:
+        """The price if nothing has to be computed again: none can be lower."""
+        return self._situation(structure, given).way(recompute.Choice((), 0.0, 0)).price
 
+    def _free(self) -> list[Turned]:
+        return [(self.knobs[name], self.knobs[name].options[-1]) for name in FREE if name in self.knobs]
 
-def smallest(way: Way, speed: Speed) -> Way:
-    """The same knobs turned, with everything computed again that saves memory."""
-    situation = _Situation(way.structure, speed, way.given)
-    return situation.way(recompute.smallest(situation.question()))
-
-
-def _way(
-    structure: Structure,
-    speed: Speed,
-    room: int,
-    turned: tuple[Turned | None, ...],
-    free: tuple[Turned, ...],
-    recomputing: bool,
-    best: float,
-) -> Way | None:
-    given = tuple(each for each in turned if each is not None)
-    bare = _Situation(structure, speed, given)
-    if bare.way(recompute.Choice((), 0.0, 0)).price >= best:
-        return None
-    way = bare.solved(room, recomputing)
-    if not free or (way is not None and not way.choice.modules):
-        return way
-    # Free changes are made where they save computing something again, and only those that do.
-    freed = _Situation(structure, speed, (*given, *free)).solved(room, recomputing)
-    if freed is None or (way is not None and way.price <= freed.price):
-        return way
-    for each in free:
-        fewer = tuple(one for one in freed.given if one is not each)
-        without = _Situation(structure, speed, fewer).solved(room, recomputing)
-        if without is not None and without.price <= freed.price:
-            freed = without
-    return freed
+    def _situation(self, structure: Structure, given: tuple[Turned, ...]) -> _Situation:
+        key = (id(structure), *(id(option) for _, option in given))
+        if key not in self._situations:
+            self._situations[key] = _Situation(structure, self.speed, given)
+        return self._situations[key]
 
 
 class _Situation:
@@ -189,34 +198,37 @@ class _Situation:
                 step = WHAT_IF[knob.name](step, option)
         self.step = step
 
+    @cached_property
     def question(self) -> recompute.Question:
         return recompute.ask(self.step, self.speed, self.structure.images, scale=self.scale)
 
-    @property
+    @cached_property
     def peak(self) -> int:
         return int(self.step.curve()[what_if.step_start(self.step) :].max(initial=0))
+
+    @cached_property
+    def _plain_seconds(self) -> float:
+        return seconds_of(self.step, self.speed, self.micro, self.count, self.travels)
 
     def solved(self, room: int, recomputing: bool) -> Way | None:
         budget = int(room / self.structure.correction) - self.structure.lasting
         if not recomputing:
             return self.way(recompute.Choice((), 0.0, self.peak)) if self.peak <= budget else None
-        choice = recompute.cheapest(self.question(), budget)
+        choice = recompute.cheapest(self.question, budget)
         return None if choice is None else self.way(choice)
 
     def way(self, choice: recompute.Choice) -> Way:
-        seconds = seconds_of(self.step, self.speed, self.micro, self.count, self.travels, 1, choice.seconds)
+        seconds = self._plain_seconds + choice.seconds / self.micro
         peak = int((choice.peak + self.structure.lasting) * self.structure.correction)
         return Way(self.given, choice, self.micro, seconds, peak, self.structure)
 
 
-def seconds_of(
-    step: Timeline, speed: Speed, images: int, count: int, travels: int, shown: int, again: float = 0.0
-) -> float:
-    """Of one image: ``count`` micro-batches of ``images``, of which the step shows ``shown``, and one update, for which
-    ``travels`` bytes of state come from the host and go back. ``again`` seconds a micro-batch are computed again."""
+def seconds_of(step: Timeline, speed: Speed, images: int, count: int, travels: int) -> float:
+    """Of one image: ``count`` micro-batches of ``images``, of which the step shows one, and one update, for which
+    ``travels`` bytes of state come from the host and go back."""
     seconds = speed.seconds(step.work)
     update = step.work.phase == _UPDATE
-    every = float(seconds[~update].sum()) / shown + again
+    every = float(seconds[~update].sum())
     once = float(seconds[update].sum()) + 2 * travels / HOST_LINK
     return (every * count + once) / (images * count)
 

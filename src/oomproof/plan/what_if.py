@@ -100,9 +100,10 @@ def updated_one_by_one(timeline: Timeline) -> Timeline:
     )
 
 
-def state_elsewhere(timeline: Timeline, kept: float) -> Timeline:
-    """Optimizer state that is on the device only in part (``kept``) outside of the update."""
+def state_elsewhere(timeline: Timeline, bits: int) -> Timeline:
+    """Optimizer state of which the device keeps only ``bits`` bits a number outside of the update."""
     state = timeline.kind == _OPTIMIZER
+    kept = QUANTISED if bits else 0.0
     small = updated_one_by_one(timeline)
     return replace(small, bytes=np.where(state, np.rint(small.bytes * kept).astype(np.int64), small.bytes))
 
@@ -113,8 +114,8 @@ def state_bytes(timeline: Timeline) -> int:
 
 
 def matched_in_parts(timeline: Timeline) -> Timeline:
-    """Anchors are matched with boxes a part at a time. What matching holds is owned by the detector itself, its RPN or its
-    RoI heads, not by their layers, and is gone before backward."""
+    """Anchors are matched with boxes a part at a time. What matching holds is owned by the detector itself, its RPN or
+    its RoI heads, not by their layers, and is gone before backward."""
     whole = str(timeline.about.get("model", ""))
     matching = np.array([owner in ("rpn", "roi_heads", whole) for owner in timeline.owners], dtype=bool)
     held = matching[timeline.owner] & (timeline.phase == _FORWARD) & (timeline.kind == _TEMPORARY)

@@ -68,7 +68,6 @@ class TorchJob:
         about = {"job": self.name, "settings": dict(settings)}
         return trace_step(pieces, training_from(settings), about=about, progress=progress)
 
-
     def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
         if self.step is not None:  # whoever steps by themselves also decides about precision, batches and memory
             return self.extra_knobs

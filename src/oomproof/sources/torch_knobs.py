@@ -105,23 +105,23 @@ def _optimizer(settings: Settings, facts: Mapping[str, Any]) -> Knob | None:
     if facts.get("optimizer") not in _ADAPTIVE or settings.get("optimizer") == "adafactor":
         return None
     why = "second moments as row and column sums; needs a learning rate of its own"
-    return _switch(settings, "optimizer", ("adafactor",), "equivalent", why, _RISKY)
+    return _switch(settings, "optimizer", ("adafactor",), "equivalent", why, harm=_RISKY)
 
 
 def _channels_last(settings: Settings) -> Knob | None:
     why = "another order in memory: cuDNN's half-precision kernels need no copies"
-    return _switch(settings, "channels_last", (True,), "equivalent", why, _SECOND_BEST)
+    return _switch(settings, "channels_last", (True,), "equivalent", why, harm=_SECOND_BEST)
 
 
 def _freeze_batchnorm(settings: Settings, facts: Mapping[str, Any]) -> Knob | None:
     if not facts.get("batchnorms"):
         return None
     why = "only for pretrained weights: statistics, scale and shift stay as they are"
-    return _switch(settings, "freeze_batchnorm", (True,), "equivalent", why, _RISKY)
+    return _switch(settings, "freeze_batchnorm", (True,), "equivalent", why, harm=_RISKY)
 
 
 def _switch(
-    settings: Settings, name: str, values: tuple[Any, ...], promise: str, why: str, harm: float = 0.0
+    settings: Settings, name: str, values: tuple[Any, ...], promise: str, why: str, *, harm: float = 0.0
 ) -> Knob | None:
     if name not in settings or settings[name] in values:
         return None

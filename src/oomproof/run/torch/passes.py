@@ -57,6 +57,10 @@ class Passes:
         if self.training.zero_grad != "before_backward":
             self._zero_grad()
 
+    def resume(self) -> None:
+        """As after earlier micro-batches, whose gradients are there."""
+        self._first = False
+
     def backward(self, batch: Any, share: float = 1.0) -> torch.Tensor:
         """Adds the gradients of ``share`` of a micro-batch's loss; returns that part of the loss."""
         loss = self._forward(batch)

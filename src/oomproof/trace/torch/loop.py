@@ -55,15 +55,24 @@ class Loop:
             )
         self.passes = Passes(self.model, self.optimizer, self.pieces.loss, self.training)
 
-    def step(self, micro_batches: int | None = None) -> None:
+    def step(self) -> None:
         """One step on the job's batch, or on as many micro-batches of its size as ``accumulate`` says."""
         if self.pieces.step is not None:
             self.pieces.step(self.model, self.batch, self.optimizer)
             return
         self.passes.begin()
-        for _ in range(micro_batches or self.training.accumulate):
+        for _ in range(self.training.accumulate):
             self.passes.backward(self.batch, 1 / self.training.accumulate)
         self.passes.update()
+
+    def last_of_step(self) -> None:
+        """The last micro-batch of a step, and the update."""
+        if self.training.accumulate == 1:
+            return self.step()
+        self.passes.resume()
+        self.passes.backward(self.batch, 1 / self.training.accumulate)
+        self.passes.update()
+        return None
 
     @property
     def average(self) -> AveragedModel | None:

@@ -2,7 +2,8 @@
 
 The step to forecast is the second: optimizer state exists, and the gradients of the step before are alive until the
 loop drops them. The tracer does not run a first step for that. It lays out gradients, lets the optimizer make its
-state from them, and traces one step; the first one is put in front afterwards (memory/first_step.py).
+state from them, and traces one step; the first one is put in front afterwards (memory/first_step.py). Of an
+accumulated step the last micro-batch is traced, which finds the gradients of the others in place.
 A job with a step of its own is simply run twice.
 """
 
@@ -26,9 +27,6 @@ from oomproof.trace.torch.loop import Loop, Pieces
 from oomproof.trace.torch.samplers import filled_samplers
 from oomproof.trace.torch.tracer import Tracer
 from oomproof.trace.user_code import blaming_user_code
-
-_SHOWN_MICRO_BATCHES = 2
-"""Of an accumulated step two micro-batches are traced: one that makes the gradients and one that adds to them."""
 
 
 def trace_step(
@@ -60,7 +58,7 @@ def trace_step(
                 progress("tracing the step")
                 ledger.start_step()
                 with _watching(primed) as used:
-                    loop.step(min(training.accumulate, _SHOWN_MICRO_BATCHES))
+                    loop.last_of_step()
                 _mark_results(ledger, loop)
                 for parameter in primed.keys() - used:  # no part in the loss: neither gradient nor state
                     ledger.erase(primed[parameter])
