@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import textwrap
 from collections.abc import Callable
@@ -159,3 +160,10 @@ def test_a_step_of_ones_own_stays_so(opened: Open) -> None:
     assert "pieces = job(side=32)" in text
     assert "step(model, batch, optimizer)" in text and "oomproof.Step" not in text
     assert {knob.name for knob in job.knobs(resolve(job, {}), {})} == {"side"}
+
+
+def test_examples_in_docstrings_are_true() -> None:
+    from oomproof.sources import image_sizes
+
+    failed, run = doctest.testmod(image_sizes)
+    assert (failed, run) == (0, 3)
