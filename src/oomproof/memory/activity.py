@@ -17,6 +17,9 @@ PLAIN, HALF, CONVOLUTION = range(3)
 """how an operation computes: as it is, in half precision, or as an fp32 convolution, for which newer GPUs use TF32"""
 
 
+_COLUMNS = ("tick", "owner", "phase", "flops", "bytes", "form")
+
+
 def _none() -> Ints:
     return np.zeros(0, dtype=np.int64)
 
@@ -40,8 +43,10 @@ class Work:
         return len(self.tick)
 
     def where(self, rows: NDArray[np.bool_]) -> Work:
-        columns = {name: getattr(self, name)[rows] for name in ("tick", "owner", "phase", "flops", "bytes", "form")}
-        return Work(**columns)
+        return Work(**{name: getattr(self, name)[rows] for name in _COLUMNS})
+
+    def joined(self, more: Work) -> Work:
+        return Work(**{name: np.concatenate([getattr(self, name), getattr(more, name)]) for name in _COLUMNS})
 
     def scaled(self, factor: NDArray[np.float64] | float) -> Work:
         """The same operations on more or fewer numbers."""

@@ -230,7 +230,8 @@ def seconds_of(step: Timeline, speed: Speed, images: int, count: int, travels: i
     update = step.work.phase == _UPDATE
     every = float(seconds[~update].sum())
     once = float(seconds[update].sum()) + 2 * travels / HOST_LINK
-    return (every * count + once) / (images * count)
+    # A step from a file shows no work: any time will do, as long as it can be divided by.
+    return max(every * count + once, speed.launch) / (images * count)
 
 
 def corrected(structure: Structure, factor: float) -> Structure:

@@ -5,12 +5,14 @@ Estimates that steer the search. What the search chooses is traced in full befor
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oomproof.memory.activity import Work
+from oomproof.memory.activity import PLAIN, Work
 from oomproof.memory.timeline import KINDS, PHASES, Ints, Timeline
 
 Bools = NDArray[np.bool_]
@@ -70,7 +72,10 @@ def with_larger_images(timeline: Timeline, pixels: float) -> Timeline:
 
 
 def accumulated(timeline: Timeline) -> Timeline:
-    """As a later micro-batch of an accumulated step: the gradients of the earlier ones are there from its start."""
+    """As a later micro-batch of an accumulated step: the gradients of the earlier ones are there from its start, and
+    each new one is added to them."""
+    if _was_traced_with(timeline, "accumulate", 1) > 1:
+        return timeline
     start = step_start(timeline)
     kept = (timeline.kind == _GRADIENT) & (timeline.died >= timeline.ticks)
     dropped = (timeline.kind == _GRADIENT) & (timeline.died < timeline.ticks) & (timeline.died >= start)
@@ -78,6 +83,7 @@ def accumulated(timeline: Timeline) -> Timeline:
         timeline,
         born=np.where(kept, np.minimum(timeline.born, start), timeline.born),
         died=np.where(dropped, np.minimum(timeline.died, start), timeline.died),
+        work=_with_additions(timeline, np.flatnonzero(kept & (timeline.born >= start))),
     )
 
 
@@ -90,6 +96,8 @@ def gradients_dropped_first(timeline: Timeline) -> Timeline:
 
 def updated_one_by_one(timeline: Timeline) -> Timeline:
     """The optimizer works through the parameters, not on lists of all: of its temporaries, one is there at a time."""
+    if _was_traced_with(timeline, "update", "auto") == "plain":
+        return timeline
     lists = (timeline.phase == _UPDATE) & (timeline.kind == _TEMPORARY)
     count = max(1, int(((timeline.kind == _GRADIENT) & (timeline.died >= timeline.ticks)).sum()))
     launches = timeline.work.phase == _UPDATE
@@ -97,6 +105,7 @@ def updated_one_by_one(timeline: Timeline) -> Timeline:
         timeline,
         bytes=np.where(lists, _largest_only(timeline, lists), timeline.bytes),
         work=_repeated(timeline.work, launches, count),
+        about=_as_if_traced_with(timeline, "update", "plain"),
     )
 
 
@@ -120,6 +129,29 @@ def matched_in_parts(timeline: Timeline) -> Timeline:
     matching = np.array([owner in ("rpn", "roi_heads", whole) for owner in timeline.owners], dtype=bool)
     held = matching[timeline.owner] & (timeline.phase == _FORWARD) & (timeline.kind == _TEMPORARY)
     return replace(timeline, bytes=np.where(held, np.minimum(timeline.bytes, LARGEST_PART), timeline.bytes))
+
+
+def _was_traced_with(timeline: Timeline, name: str, default: Any) -> Any:
+    return timeline.about.get("settings", {}).get(name, default)
+
+
+def _as_if_traced_with(timeline: Timeline, name: str, value: Any) -> Mapping[str, Any]:
+    """The story of a step, for the next what-if: no effect may be counted twice."""
+    return {**timeline.about, "settings": {**timeline.about.get("settings", {}), name: value}}
+
+
+def _with_additions(timeline: Timeline, gradients: Ints) -> Work:
+    """One operation more for every gradient: two tensors are read, one is written."""
+    work, count = timeline.work, len(gradients)
+    more = Work(
+        tick=timeline.born[gradients],
+        owner=timeline.owner[gradients],
+        phase=np.full(count, _BACKWARD),
+        flops=np.zeros(count, dtype=np.int64),
+        bytes=3 * timeline.bytes[gradients],
+        form=np.full(count, PLAIN),
+    )
+    return work.joined(more)
 
 
 def _largest_only(timeline: Timeline, rows: Bools) -> Ints:
