@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,8 @@ WORTH_IT = 0.003
 MOST_CANDIDATES, MOST_CHUNKED = 64, 12
 """modules that are looked at, and those of them also a few images at a time: the ones that save the most"""
 MOST_ROUNDS = 12
+TOLERANCE = 1e-6
+"""part of the peak by which the solver may break a bound"""
 SECONDS = 2.0
 """for one programme; its best answer so far is taken then"""
 _PER_BOX = "roi_heads."
@@ -253,6 +256,7 @@ def _programme(
     count = len(question.candidates)
     scale = float(max(1, question.peak))
     exclusive = _exclusive(question)
+    bound: NDArray[np.floating[Any]]
     if budget is None:
         costs = np.append(seconds / max(seconds.sum(), 1e-9) * 1e-3, 1.0)
         ticks = np.column_stack([effects.T / scale, -np.ones(len(live))])
@@ -262,7 +266,8 @@ def _programme(
         # Of equal times the fewer modules, and the larger chunks.
         chunked = np.array([1 / each.chunk if each.chunk else 0.0 for each in question.candidates])
         costs = seconds / max(seconds.sum(), 1e-9) + 1e-5 * (1 + chunked)
-        ticks, bound = effects.T / scale, (budget - live) / scale
+        # HiGHS lets bounds be broken by up to 1e-6; the answer must not break the budget by a single byte.
+        ticks, bound = effects.T / scale, (budget + 0.4 - live) / scale - TOLERANCE
     limits = [LinearConstraint(csc_matrix(ticks), ub=bound)]
     if len(exclusive):
         limits.append(LinearConstraint(csc_matrix(exclusive), ub=np.ones(len(exclusive))))
