@@ -105,7 +105,7 @@ def _found(planner: _Planner, search: Search, base: Sequence[Structure], before:
             plan,
             alternatives=outlook.alternatives(search, base, chosen.way),
             frontier=outlook.frontier(search, search.structures_for(base, chosen), chosen),
-            needs=() if search.best else needs(search, base, planner.others, keep),
+            needs=() if chosen.forecast.fits else needs(search, base, planner.others, keep),
         )
     except KeyboardInterrupt:
         so_far = search.best or search.missed

@@ -15,6 +15,7 @@ MOST_TRACES = 8
 def needs(search: Search, base: Sequence[Structure], every: Sequence[Knob], keep: str) -> tuple[str, ...]:
     """Options of the command, each with what it would lead to; by estimate."""
     found: list[str] = []
+    words = "--allow" if keep != PROMISES[0] else "--keep equivalent --allow"
     if keep == PROMISES[0]:
         wider = search.allowing(selection.allowed(every, PROMISES[1], ()))
         way = wider.promising(base)
@@ -30,7 +31,7 @@ def needs(search: Search, base: Sequence[Structure], every: Sequence[Knob], keep
         for turned, structures in more.harms(base, [knob]):
             ways = [way for structure in structures for way in more.ways(structure, structures)]
             if ways:
-                found.append(f"--allow {knob.name}: {described(turned)} would fit")
+                found.append(f"{words} {knob.name}: {described(turned)} would fit")
                 break
     if not found:
         least = search.on_device(min(search.thriftiest(structure).peak for structure in base)) / 2**30

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from oomproof.memory.forecast import Forecast
 from oomproof.plan.plan import Alternative, Change, Point
@@ -45,7 +47,8 @@ def changes(search: Search, base: Sequence[Structure], before: Forecast, chosen:
                 {"checkpoint": chosen.way.choice.setting},
             ),
         )
-    found = [*(_change(each, 0, 1.0) for each in chosen.run), *found]
+    run = zip(chosen.run, chosen.run_frees, strict=True)
+    found = [*(_change(each, frees, 1.0) for each, frees in run), *found]
     return _in_proportion(found, before.on_device.expected - chosen.forecast.on_device.expected)
 
 
@@ -58,20 +61,12 @@ def _change(turned: Turned, frees: int, time: float) -> Change:
 
 def _in_proportion(found: list[Change], freed: int) -> tuple[Change, ...]:
     """Estimated shares, brought to add up to what the two forecasts differ by."""
-    total = sum(max(0, change.frees) for change in found)
-    scale = max(0, freed) / total if total else 0.0
+    shares = [max(0, change.frees) for change in found]
+    if not any(shares):  # no estimate shows what the traces do
+        shares = [1] * len(found)
+    ends = [max(0, freed) * part // sum(shares) for part in itertools.accumulate(shares)]
     return tuple(
-        Change(
-            change.knob,
-            change.before,
-            change.after,
-            change.promise,
-            change.why,
-            round(max(0, change.frees) * scale),
-            change.time,
-            change.settings,
-        )
-        for change in found
+        replace(change, frees=end - start) for change, start, end in zip(found, [0, *ends], ends, strict=False)
     )
 
 
@@ -106,6 +101,8 @@ def _reason(search: Search, way: Way, chosen: Way) -> str:
     slower = way.seconds / chosen.seconds - 1
     if slower > 0.005:
         return f"fits, but takes {slower:.0%} more time an image"
+    if way.price < chosen.price:  # it was tried, or what was tried taught otherwise
+        return "seemed to fit, but full traces need more than was estimated"
     if PROMISES.index(way.promise) > PROMISES.index(chosen.promise):
         return f"fits, but is only {way.promise}, and no quicker to speak of"
     if way.harm > chosen.harm:
@@ -143,17 +140,17 @@ def _best_within(search: Search, structures: Sequence[Structure], room: int) -> 
 
 
 def _undominated(points: list[Point]) -> tuple[Point, ...]:
-    """The chosen point, and those that no other beats in both."""
-    kept: list[Point] = []
-    for point in sorted(points, key=lambda each: (not each.chosen, each.device)):
-        beaten = any(
-            other.device <= point.device * (1 + ALIKE) and other.time <= point.time * (1 + ALIKE)
-            for other in points
-            if other is not point and (other.device, other.time) != (point.device, point.time)
-        )
-        twin = any(_alike(other.device, point.device) and _alike(other.time, point.time) for other in kept)
-        if point.chosen or (not beaten and not twin):
+    """The chosen point, which was traced, and of the estimated ones those that cost less time for more memory, or need
+    less memory for more time."""
+    chosen, *others = points
+    kept = [chosen]
+    least = math.inf
+    for point in sorted(others, key=lambda each: (each.device, each.time)):
+        smaller, quicker = point.device < chosen.device, point.time < chosen.time
+        alike = _alike(point.device, chosen.device) and _alike(point.time, chosen.time)
+        if smaller != quicker and not alike and point.time < least * (1 - ALIKE):
             kept.append(point)
+            least = point.time
     return tuple(sorted(kept, key=lambda each: each.device))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from oomproof.errors import InputError
+from oomproof.errors import InputError, JobError
 from oomproof.memory.devices import Device
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.timeline import KINDS, Timeline
@@ -33,7 +33,9 @@ MOST_TRIES = 6
 TIGHT = 0.1
 """time that emptying the cache again and again is taken to cost, as a part of the step"""
 MOST_COMBINATIONS = 240
-ESTIMATED = (*FREE, "optimizer_state", "checkpoint", "expandable_segments", "gradient_as_bucket_view")
+RUN = ("gradient_as_bucket_view", "cudnn_benchmark", "expandable_segments")
+"""knobs of the run around the step, in the order in which they are tried where a step does not fit by itself"""
+ESTIMATED = (*FREE, "optimizer_state", "checkpoint", *RUN)
 """knobs that need no trace of their own"""
 UNASKED = ("precision",)
 """of the others, those that are tried without being named; the rest when nothing else fits, or when named"""
@@ -53,6 +55,8 @@ class Confirmed:
     """live bytes with the least scratch: what the estimate should have been"""
     run: tuple[Turned, ...] = ()
     """knobs of the run around the step that it needs"""
+    run_frees: tuple[int, ...] = ()
+    """bytes of device memory that each of these frees"""
 
     @property
     def turned(self) -> tuple[Turned, ...]:
@@ -87,6 +91,8 @@ class Search:
         self.estimator = Estimator(self.speed, self.knobs)
         self.by_name = {knob.name: knob for knob in self.knobs}
         self.batch = next((knob for knob in self.knobs if "accumulate" in knob.options[0].settings), None)
+        self._impossible: set[int] = set()
+        """micro-batches that the job cannot run, such as one image before a batch normalisation of single values"""
         self.state, self.seconds_before, self._whole_room = 0, 1.0, self.device.budget
 
     @property
@@ -96,29 +102,37 @@ class Search:
     @property
     def images(self) -> int:
         """In one forward pass of the job as it is."""
-        if self.batch is None:
-            return 1
-        return int(self.batch.options[0].settings[self._batch_name()])
+        return int(self.settings.get(batch_name(self.settings), 1))
+
+    @property
+    def few(self) -> int:
+        """Images in the traces from which larger batches are estimated."""
+        return self.images if self.batch is None else min(SMALL, self.images)
 
     # -- the job as it is --------------------------------------------------------------------------------------
 
     def before(self) -> tuple[Forecast, tuple[Structure, ...]]:
         """Its forecast, and the structures that everything is estimated from."""
-        few = min(SMALL, self.images)
+        few = self.few
         step, took = self.tracing.trace(self._at(few), f"tracing the step with {few} image{'s' * (few > 1)}")
         found = [self.tracing.structure((), self.settings, step, few)]
         whole = step
-        if self.images > few:
-            if took * self.images / few <= PATIENCE:
-                whole, _ = self.tracing.trace(self.settings, f"tracing the step as it is, with {self.images} images")
-                found.append(self.tracing.structure((), self.settings, whole, self.images))
-            else:
-                whole = what_if.scaled(step, self.images / few)
+        # Only a step that looks at values (boxes, matches) takes longer to trace with more images.
+        if step.about.get("values_asked") and took * self.images / few > PATIENCE:
+            whole = self._from_few(step, few)
+        if whole is step or self.tracing.forecast(whole, self.settings).fits:  # an estimate is no answer
+            whole, _ = self.tracing.trace(self.settings, f"tracing the step as it is, with {self.images} images")
+            traced = self.tracing.structure((), self.settings, whole, self.images)
+            found = [*found, traced] if self.images > few else [traced]
         self._afford(whole)
         self._whole_room = self.tracing.room(whole, self.settings)
         self.state = what_if.state_bytes(whole)
         self.seconds_before = self.seconds(whole, self.settings)
         return self.tracing.forecast(whole, self.settings), tuple(found)
+
+    def _from_few(self, step: Timeline, few: int) -> Timeline:
+        whole = what_if.scaled(step, self.images / few)
+        return what_if.accumulated(whole) if self.settings.get("accumulate", 1) > 1 else whole
 
     def _afford(self, step: Timeline) -> None:
         weights = int(step.bytes[step.kind == KINDS.index("parameter")].sum())
@@ -154,8 +168,7 @@ class Search:
         return found
 
     def retraced(self, turned: tuple[Turned, ...]) -> Structure:
-        few = min(SMALL, self.images)
-        settings = self._with(turned)
+        few, settings = self.few, self._with(turned)
         self.tracing.done = max(0.2, self.tracing.done)
         step, _ = self.tracing.trace(self._at(few, settings), f"tracing with {described(turned)}")
         return self.tracing.structure(turned, settings, step, few)
@@ -168,7 +181,11 @@ class Search:
             if not found:
                 return
             way = min(found, key=lambda way: way.price)
-            confirmed = self.confirm(way)
+            try:
+                confirmed = self.confirm(way)
+            except JobError:
+                self._impossible.add(way.images)
+                continue
             if confirmed.forecast.fits and (self.best is None or confirmed.price < self.best.price):
                 self.best = confirmed
             if confirmed.at_ease:
@@ -189,6 +206,7 @@ class Search:
         return [
             (self.batch, option)
             for size, option in sizes.items()
+            if size not in self._impossible
             if min(rivals, key=lambda images: abs(math.log(images / size))) == structure.images
         ]
 
@@ -318,21 +336,26 @@ class Search:
         step, _ = self.tracing.trace(settings, f"confirming {described(way.turned, way)}")
         run: tuple[Turned, ...] = ()
         forecast = self.tracing.forecast(step, settings)
-        for name in ("gradient_as_bucket_view", "cudnn_benchmark", "expandable_segments"):
-            if not forecast.fits and name in self.by_name:
-                knob = self.by_name[name]
+        run_frees: list[int] = []
+        for knob in (self.by_name[name] for name in RUN if name in self.by_name):
+            if forecast.fits:
+                break
+            then = self.tracing.forecast(step, {**settings, **knob.options[-1].settings})
+            if then.fits or then.on_device.high < forecast.on_device.high:
                 run = (*run, (knob, knob.options[-1]))
+                run_frees.append(forecast.on_device.expected - then.on_device.expected)
                 settings |= knob.options[-1].settings
-                forecast = self.tracing.forecast(step, settings)
+                forecast = then
         lean, besides = self.tracing.lean(step, settings)
-        confirmed = Confirmed(way, settings, forecast, self.seconds(step, settings), lean.peak().bytes + besides, run)
+        peak, seconds = lean.peak().bytes + besides, self.seconds(step, settings)
+        confirmed = Confirmed(way, settings, forecast, seconds, peak, run, tuple(run_frees))
         if not forecast.fits and (self.missed is None or confirmed.peak < self.missed.peak):
             self.missed = confirmed
         return confirmed
 
     def seconds(self, step: Timeline, settings: Mapping[str, Any]) -> float:
         """Of one image, in a full trace (which shows one of the micro-batches of an accumulated step)."""
-        images = int(settings[self._batch_name()]) if self.batch else 1
+        images = int(settings.get(batch_name(settings), 1))
         state = self.state if settings.get("optimizer_state") == "host" else 0
         return seconds_of(step, self.speed, images, int(settings.get("accumulate", 1)), state)
 
