@@ -1,10 +1,13 @@
-"""oomproof forecasts the GPU memory of a training job without a GPU.
+"""oomproof forecasts the GPU memory of a training job without a GPU, and finds the settings that fit.
 
     import oomproof
 
     forecast = oomproof.check("torchvision:maskrcnn_resnet50_fpn", on="RTX 3060", batch=2)
     forecast.outcome            # 'fits', 'at risk' or 'does not fit'
     forecast.on_device.high     # bytes, the upper figure of what nvidia-smi will show
+
+    plan = oomproof.fit("torchvision:maskrcnn_resnet50_fpn", on="RTX 3060", batch=16)
+    step = oomproof.Step(model, optimizer, loss, plan)      # trains as planned: step(batch)
 
 Every public name is here and is imported when it is first used, so that ``import oomproof`` loads no framework.
 """
@@ -18,8 +21,12 @@ if TYPE_CHECKING:
     from oomproof.forecasting import check
     from oomproof.memory.forecast import Forecast
     from oomproof.memory.timeline import Timeline
+    from oomproof.plan.plan import Plan
+    from oomproof.planning import fit
     from oomproof.run.settings_file import read_settings
     from oomproof.run.torch.step import Step
+    from oomproof.slimming import slim
+    from oomproof.sources.job import Knob, Option
     from oomproof.sources.torch_job import TorchJob
 
 __version__ = "0.1.0"
@@ -29,14 +36,19 @@ __all__ = [
     "Forecast",
     "InputError",
     "JobError",
+    "Knob",
     "OomproofError",
+    "Option",
+    "Plan",
     "Step",
     "Timeline",
     "TorchJob",
     "Unanswerable",
     "__version__",
     "check",
+    "fit",
     "read_settings",
+    "slim",
 ]
 
 _HOME = {
@@ -44,13 +56,18 @@ _HOME = {
     "Forecast": "oomproof.memory.forecast",
     "InputError": "oomproof.errors",
     "JobError": "oomproof.errors",
+    "Knob": "oomproof.sources.job",
     "OomproofError": "oomproof.errors",
+    "Option": "oomproof.sources.job",
+    "Plan": "oomproof.plan.plan",
     "Step": "oomproof.run.torch.step",
     "Timeline": "oomproof.memory.timeline",
     "TorchJob": "oomproof.sources.torch_job",
     "Unanswerable": "oomproof.errors",
     "check": "oomproof.forecasting",
+    "fit": "oomproof.planning",
     "read_settings": "oomproof.run.settings_file",
+    "slim": "oomproof.slimming",
 }
 
 

@@ -25,7 +25,8 @@ class Jotter:
     def __init__(self, folder: Path) -> None:
         self.place = folder / "own.json"
 
-    def write(self, settings: dict[str, Any], target: Path | None) -> str:
+    def write(self, settings: dict[str, Any], target: Path | None, *, device: str, changes: Sequence[str]) -> str:
+        assert device == "8.00 GiB" and list(changes) == ["batch: 16 -> 4 x 4"]
         path = target or self.place
         path.write_text(json.dumps(settings))
         return f"wrote {path}; paste this:\nimport oomproof\n"
@@ -46,10 +47,11 @@ class Asked:
         *,
         keep: str,
         allow: Sequence[str],
+        leave: Sequence[str],
         progress: Callable[[str, float], None],
         **given: Any,
     ) -> Plan:
-        self.calls.append({"job": job, "on": on, "keep": keep, "allow": allow, **given})
+        self.calls.append({"job": job, "on": on, "keep": keep, "allow": allow, "leave": leave, **given})
         progress("tracing the job as it is", 0.1)
         progress("looking at batch 4 x 4", 0.6)
         after = forecasting.check(self.step, on)

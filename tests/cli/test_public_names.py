@@ -16,14 +16,19 @@ def test_public_names() -> None:
         "Forecast",
         "InputError",
         "JobError",
+        "Knob",
         "OomproofError",
+        "Option",
+        "Plan",
         "Step",
         "Timeline",
         "TorchJob",
         "Unanswerable",
         "__version__",
         "check",
+        "fit",
         "read_settings",
+        "slim",
     ]
     for name in oomproof.__all__:
         assert getattr(oomproof, name) is not None

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from oomproof.sources.job import Job
 
 FITS, NOTHING_FITS, INTERRUPTED = 0, 2, 130
-TAKEN = {"job", "on", "keep", "allow", "progress"}
+TAKEN = {"job", "on", "keep", "allow", "leave", "progress"}
 """arguments of oomproof.fit, which no setting can be named after"""
 
 
@@ -62,6 +62,12 @@ def fit(
             metavar="KNOBS",
             help="Knobs that make another training and may be turned all the same: image_size,backbone. "
             "--knobs lists them. May be repeated.",
+        ),
+    ] = None,
+    leave: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--leave", metavar="NAMES", help="Knobs that must stay as they are: precision,checkpoint. May be repeated."
         ),
     ] = None,
     target: Annotated[
@@ -93,6 +99,7 @@ def fit(
       oomproof fit torchvision:maskrcnn_resnet50_fpn --batch 16 --on "RTX 3060"
       oomproof fit train_job.py:job --on 8GiB --keep identical
       oomproof fit train_job.py:job --on 8GiB --allow image_size,backbone --json
+      oomproof fit train_job.py:job --on 8GiB --leave precision
       oomproof fit train_job.py:job --on 8GiB --write
       oomproof check train_job.py:job --on 8GiB --from train_job.oomproof.json
     """
@@ -102,6 +109,7 @@ def fit(
             f"--set {min(taken)}=...: oomproof.fit has an argument of that name; rename the job's parameter"
         )
     kept, allowed = promised(keep), names(allow or (), "--allow", "image_size,backbone")
+    left = names(leave or (), "--leave", "precision,checkpoint")
     file = Path(target) if target else None
     if file is not None:
         writable(file, "--write")
@@ -118,7 +126,7 @@ def fit(
             own = opened.place  # asked even with a FILE: some jobs cannot be written anywhere
             file = file or own
             writable(file, "--write")
-        plan = planning.fit(opened, device, keep=kept, allow=allowed, progress=say, **given)
+        plan = planning.fit(opened, device, keep=kept, allow=allowed, leave=left, progress=say, **given)
     _print(plan, opened, file, as_json)
     raise typer.Exit(INTERRUPTED if plan.interrupted else FITS if plan.fits else NOTHING_FITS)
 
@@ -132,17 +140,24 @@ def _print(plan: Plan, job: Job, target: Path | None, as_json: bool) -> None:
         from oomproof.report import plan_json
 
         if writing:
-            job.write(plan.settings, target)
+            _written(plan, job, target)
         write(document.text(plan_json.plan(plan, target if writing else None)))
     else:
         from oomproof.report import plan as text
 
         show(text.report(plan, settings_of(job), writing))
         if writing:
-            write("\n" + job.write(plan.settings, target).rstrip("\n") + "\n")
+            write("\n" + _written(plan, job, target).rstrip("\n") + "\n")
     if target is not None and not writing:
         reason = "the search was stopped" if plan.interrupted else "nothing fits"
         complain(f"{target} was not written, since {reason}")
+
+
+def _written(plan: Plan, job: Job, target: Path | None) -> str:
+    from oomproof.report.changes import whole
+
+    words = [f"{each.knob}: {whole(each.before)} -> {whole(each.after)}" for each in plan.changes]
+    return job.write(plan.settings, target, device=plan.device.name, changes=words)
 
 
 def _print_knobs(job: str, device: Device, given: Mapping[str, Any], as_json: bool, quiet: bool) -> None:

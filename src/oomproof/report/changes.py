@@ -69,7 +69,9 @@ def knobs(of: Sequence[Knob]) -> RenderableType:
         values = " -> ".join(brief(option.value) for option in knob.options)
         if len(knob.options) == 1:  # what to recompute is worked out for each budget, not picked from a list
             values += " -> worked out by the search"
-        table.add_row(knob.name, _with(Text(values, style="cyan"), knob.why), _promise(knob.promise))
+        others = [f"{brief(option.value)}: {option.promise}" for option in knob.options if option.promise]
+        promise = _promise(knob.promise)
+        table.add_row(knob.name, _with(Text(values, style="cyan"), "; ".join([knob.why, *others])), promise)
     return table
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -90,6 +90,7 @@ class Job(Protocol):
         written."""
         ...
 
-    def write(self, settings: Settings, target: Path | None) -> str:
-        """Puts settings where the job came from, or into ``target``; returns what the user should do with it."""
+    def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
+        """Puts settings where the job came from, or into ``target``; returns what the user should do with it.
+        ``device`` and ``changes`` say in words what they were made for, where there is a place for that."""
         ...

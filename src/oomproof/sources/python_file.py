@@ -6,14 +6,14 @@ import difflib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from oomproof.errors import InputError, JobError
 from oomproof.memory.timeline import Timeline
-from oomproof.sources.job import Knob, Progress, Setting, Settings
+from oomproof.sources.job import BATCH_NAMES, Knob, Progress, Setting, Settings
 from oomproof.sources.python_knobs import parameter_knobs
 from oomproof.sources.settings_target import SUFFIX, write_file
 from oomproof.sources.torch_job import TorchJob
@@ -31,11 +31,17 @@ class PythonJob:
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        own = {setting.name for setting in self.parameters}
-        return (*self.parameters, *(s for s in self._job({}).settings if s.name not in own))
+        return (*self.parameters, *(s for s in self._job({}).settings if s.name not in self._own))
+
+    @property
+    def _own(self) -> set[str]:
+        return {parameter.name for parameter in self.parameters}
 
     def trace(self, settings: Settings, progress: Progress) -> Timeline:
-        return self._job(settings).trace(settings, progress)
+        # A parameter of the user's is theirs, even if a setting of every training has its name.
+        others = {name: value for name, value in settings.items() if name not in self._own}
+        step = self._job(settings).trace(others, progress)
+        return replace(step, about={**step.about, "settings": dict(settings)})
 
     def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
         """The job's own knobs win over those that its parameters suggest, and these over the ones of every job."""
@@ -43,14 +49,14 @@ class PythonJob:
         declared = {knob.name for knob in job.extra_knobs}
         guessed = parameter_knobs(self.parameters, self.literals, settings)
         guessed = tuple(knob for knob in guessed if knob.name not in declared)
-        names = {knob.name for knob in guessed}
-        return (*(knob for knob in job.knobs(settings, facts) if knob.name not in names), *guessed)
+        taken = ({knob.name for knob in guessed} | self._own) - declared - set(BATCH_NAMES)
+        return (*(knob for knob in job.knobs(settings, facts) if knob.name not in taken), *guessed)
 
     @property
     def place(self) -> Path:
         return self.path.with_suffix(SUFFIX)
 
-    def write(self, settings: Settings, target: Path | None) -> str:
+    def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
         function = self.name.rpartition(":")[2]
         changed = {p.name: settings[p.name] for p in self.parameters if settings[p.name] != p.default}
         given = ", ".join(f"{name}={value!r}" for name, value in self._values(changed).items())
@@ -59,7 +65,8 @@ class PythonJob:
         code.append(
             "model, step = pieces.model(), pieces.step" if own_step else "model, loss = pieces.model(), pieces.loss"
         )
-        return write_file(target or self.place, self.name, settings, code, own_step)
+        path = target or self.place
+        return write_file(path, self.name, settings, code, own_step=own_step, device=device, changes=changes)
 
     def _values(self, settings: Settings) -> dict[str, Any]:
         """What the function is called with. A value of a Literal was read as text: the function gets its own back."""

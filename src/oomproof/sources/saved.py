@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ class SavedJob:
     def place(self) -> Path:
         raise self._nowhere()
 
-    def write(self, settings: Settings, target: Path | None) -> str:
+    def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
         raise self._nowhere()
 
     def _nowhere(self) -> InputError:

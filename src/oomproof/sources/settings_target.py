@@ -10,12 +10,21 @@ from oomproof.sources.job import Settings, batch_name
 SUFFIX = ".oomproof.json"
 
 
-def write_file(path: Path, job: str, settings: Settings, code: Sequence[str], own_step: bool = False) -> str:
+def write_file(
+    path: Path,
+    job: str,
+    settings: Settings,
+    code: Sequence[str],
+    *,
+    own_step: bool = False,
+    device: str = "",
+    changes: Sequence[str] = (),
+) -> str:
     """Writes the settings and says what to paste; ``code`` makes the model and the loss, or a whole step."""
     from oomproof.run.settings_file import write_settings
 
-    write_settings(path, job, "", settings, ())
-    lines = [*code, "optimizer = ...  # as you make it today"]
+    write_settings(path, job, device, settings, changes)
+    lines = [*code, *_narrower(settings), "optimizer = ...  # as you make it today"]
     if own_step:
         loop = ["for batch in loader:", "    step(model, batch, optimizer)"]
     else:
@@ -25,6 +34,11 @@ def write_file(path: Path, job: str, settings: Settings, code: Sequence[str], ow
             "    step(batch)",
         ]
     return "\n".join([f"wrote {path}. In your training:", "", *lines, *loop, ""])
+
+
+def _narrower(settings: Settings) -> list[str]:
+    width = settings.get("width", 1.0)
+    return [f"model = oomproof.slim(model, {width}, lambda net: loss(net, next(iter(loader))))"] if width != 1 else []
 
 
 def _images(settings: Settings) -> int | str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,8 +81,9 @@ class TorchJob:
     def place(self) -> Path:
         raise InputError("a TorchJob made in Python has no file of its own: say where its settings should go")
 
-    def write(self, settings: Settings, target: Path | None) -> str:
-        return write_file(target or self.place, self.name, settings, ["model, loss = ...  # as the job has them"])
+    def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
+        code = ["model, loss = ...  # as the job has them"]
+        return write_file(target or self.place, self.name, settings, code, device=device, changes=changes)
 
 
 def training_settings(defaults: Mapping[str, Any], own_step: bool = False) -> tuple[Setting, ...]:

@@ -28,6 +28,7 @@ def training_knobs(
         _optimizer(settings, facts),
         _channels_last(settings),
         _freeze_batchnorm(settings, facts),
+        _width(settings),
     )
     return tuple(knob for knob in every if knob is not None)
 
@@ -118,6 +119,15 @@ def _freeze_batchnorm(settings: Settings, facts: Mapping[str, Any]) -> Knob | No
         return None
     why = "only for pretrained weights: statistics, scale and shift stay as they are"
     return _switch(settings, "freeze_batchnorm", (True,), "equivalent", why, harm=_RISKY)
+
+
+def _width(settings: Settings) -> Knob | None:
+    if settings.get("width") != 1.0:
+        return None
+    why = "channels with the smallest weights go from every inner layer; needs training to recover"
+    parts = ((0.75, 0.08), (0.5, 0.2), (0.25, 0.45))
+    options = (Option(1.0, {"width": 1.0}), *(Option(part, {"width": part}, harm) for part, harm in parts))
+    return Knob("width", options, "different", why)
 
 
 def _switch(

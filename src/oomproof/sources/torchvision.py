@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -92,11 +92,11 @@ class TorchvisionJob:
     def place(self) -> Path:
         return Path(f"{self.model}{SUFFIX}")
 
-    def write(self, settings: Settings, target: Path | None) -> str:
+    def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
         from oomproof.sources.torchvision_code import model_code
 
         code = model_code(self._chosen(settings), self.task, settings)
-        return write_file(target or self.place, self.name, settings, code)
+        return write_file(target or self.place, self.name, settings, code, device=device, changes=changes)
 
     def _model_setting(self) -> Setting:
         same = self._same_outputs()

@@ -34,6 +34,7 @@ class Training:
     matching: str = "whole"
     optimizer_state: str = "device"
     freeze_batchnorm: bool = False
+    width: float = 1.0
 
 
 CHOICES = {
@@ -63,6 +64,7 @@ HELP = {
         "updated; 8bit: on the device in a quarter of the bytes"
     ),
     "freeze_batchnorm": "batch normalisation keeps the statistics, scale and shift it has",
+    "width": "part of the channels of inner layers that stays: structured pruning, needs oomproof[prune]",
 }
 
 

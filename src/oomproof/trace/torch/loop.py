@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.optim.swa_utils import AveragedModel
 
-from oomproof.errors import JobError
+from oomproof.errors import InputError, JobError
 from oomproof.run.torch.passes import Passes, in_channels_last, prepare_model
 from oomproof.run.torch.training import OPTIMIZERS, Training
 
@@ -33,7 +33,7 @@ class Loop:
 
     def __init__(self, pieces: Pieces, training: Training) -> None:
         self.pieces, self.training = pieces, training
-        self.model = pieces.model()
+        self.model = _narrowed(pieces, training.width)()
         if not isinstance(self.model, torch.nn.Module):
             raise JobError(f"the job's model factory must return a torch.nn.Module; it returned {_kind(self.model)}")
         self.model.train()
@@ -77,6 +77,18 @@ class Loop:
     @property
     def average(self) -> AveragedModel | None:
         return self.passes.average
+
+
+def _narrowed(pieces: Pieces, width: float) -> Callable[[], torch.nn.Module]:
+    if width == 1:
+        return pieces.model
+    if pieces.loss is None:
+        raise InputError("width: a job with a step of its own has no loss to find the network's graph by; use width=1")
+    from oomproof.run.torch.slim import slimmed
+    from oomproof.trace.torch.tracer import Tracer
+
+    loss = pieces.loss
+    return slimmed(pieces.model, lambda net: loss(net, pieces.batch()), width, Tracer)
 
 
 def _kind(value: Any) -> str:
