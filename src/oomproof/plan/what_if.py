@@ -29,14 +29,20 @@ LARGEST_PART = 32 << 20
 
 
 def step_start(timeline: Timeline) -> int:
-    """The tick at which the steady step begins: the last forward that follows an update, or the first of all."""
+    """The tick at which the steady step begins: the forward in which its first work is done. A step from a file shows
+    no work; there it is the last forward that follows an update and comes before a backward."""
     phases, ticks = timeline.mark_phase.tolist(), timeline.mark_tick.tolist()
+    if len(timeline.work):
+        first = int(timeline.work.tick.min())
+        forwards = (tick for tick, phase in zip(ticks, phases, strict=True) if phase == _FORWARD)
+        return max((tick for tick in forwards if tick <= first), default=0)
     starts = [
         tick
         for place, (tick, phase) in enumerate(zip(ticks, phases, strict=True))
         if phase == _FORWARD and (place == 0 or phases[place - 1] not in (_FORWARD, _BACKWARD))
+        if _BACKWARD in phases[place:] or _BACKWARD not in phases  # what follows the last update is no step
     ]
-    return int(starts[-1]) if starts else 0
+    return starts[-1] if starts else 0
 
 
 def grows_with_images(timeline: Timeline) -> Bools:

@@ -39,11 +39,14 @@ class Activity:
     calls: list[ModuleCall] = field(default_factory=list)
     _open: list[_Open] = field(default_factory=list)
 
-    def enter(self, path: str, tick: int, inputs: Iterable[torch.Tensor], blocks: Mapping[int, int]) -> None:
+    def enter(
+        self, path: str, tick: int, inputs: Iterable[torch.Tensor], blocks: Mapping[int, int], named: bool
+    ) -> None:
+        """A module begins; it is ``named`` if the model has it under this path, so that a setting could name it."""
         # Only rows and sizes are kept: holding the tensors would make them live longer than they do.
         given = list(inputs)
         again = torch._C._current_graph_task_id() != -1  # a checkpointed module, computed again in backward
-        self._open.append(_Open(path, tick, _rows(given, blocks), _images(given), not again))
+        self._open.append(_Open(path, tick, _rows(given, blocks), _images(given), not again, named))
 
     def leave(self, tick: int, outputs: Iterable[torch.Tensor], blocks: Mapping[int, int]) -> None:
         if not self._open:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.nn.modules.batchnorm import _NormBase
 
 from oomproof.memory.timeline import KINDS, Builder, Timeline
 from oomproof.trace.torch.activity import Activity
@@ -36,6 +37,8 @@ class Ledger:
         self._last_node = 0
         self._making: list[tuple[int, bool]] = [(0, False)]
         self._fixed: set[int] = set()
+        self._statistics: set[int] = set()
+        """running statistics of normalisation: recomputing knows how to leave them alone"""
         self._in_step = self._in_optimizer = self._after_backward = False
         self._activity = Activity()
 
@@ -140,6 +143,8 @@ class Ledger:
             for buffer in module._buffers.values():
                 if buffer is not None:
                     self.mark(buffer, "buffer", owner)
+                    if isinstance(module, _NormBase):
+                        self._statistics.add(self.track(buffer, "buffer"))
 
     def mark_gradients(self, model: torch.nn.Module) -> None:
         for path, module in model.named_modules():
@@ -169,7 +174,7 @@ class Ledger:
     def enter_module(self, module: torch.nn.Module, inputs: Any) -> None:
         name = self.module_name(module)
         self.modules.append(name)
-        self._activity.enter(name, self.builder.ticks, _tensors(inputs), self._live)
+        self._activity.enter(name, self.builder.ticks, _tensors(inputs), self._live, module in self._names)
 
     def leave_module(self, inputs: Any, output: Any) -> None:
         if self.modules:
@@ -185,8 +190,10 @@ class Ledger:
         """Running modules that were given a tensor and write into it cannot be computed again from it."""
         for tensor in tensors:
             block = self._live.get(tensor.untyped_storage()._cdata)
-            if block is not None and block not in self._fixed:  # running statistics are the module's own
-                self._activity.spoil(before=self.builder.lifetime(block)[0])
+            if block is None or block in self._statistics:
+                continue
+            # A buffer that is written to, a counter for instance, would be written to twice.
+            self._activity.spoil(None if block in self._fixed else self.builder.lifetime(block)[0])
 
     def asked(self) -> None:
         """A value was asked for: what depends on it may come out otherwise a second time."""
