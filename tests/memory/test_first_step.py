@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from oomproof.memory.activity import ModuleCall, Work
 from oomproof.memory.first_step import with_first_step
 from oomproof.memory.timeline import KINDS, PHASES, Builder, Timeline
 
@@ -165,3 +168,46 @@ def test_what_a_step_leaves_behind_is_replaced_in_the_next() -> None:
     timeline = with_first_step(step.build(), primed_at)
     (_, first_died), (second_born, second_died) = rows(timeline, "activation")
     assert first_died < second_born and second_died == timeline.ticks
+
+
+def worked(step: Timeline) -> Timeline:
+    """The steady step with work and a module call noted as a tracer would: ticks are those of its own events."""
+    [kept] = np.flatnonzero(step.kind == KINDS.index("activation"))
+    [batch] = np.flatnonzero(step.kind == KINDS.index("input"))
+    passing = int(np.flatnonzero(step.op == step.ops.index("made while priming"))[0])
+    begins, ends = int(step.born[kept]), int(step.died[kept])
+    ticks = np.array([begins + 1, ends, step.ticks])
+    columns = (
+        np.zeros(3, dtype=np.int64),
+        np.array([1, 2, 3]),
+        np.full(3, 9),
+        np.full(3, 8),
+        np.zeros(3, dtype=np.int64),
+    )
+    call = ModuleCall("fc", begins, begins + 1, (int(batch), passing), (int(kept),), 4, True, True)
+    return replace(step, work=Work(ticks, *columns), modules=(call,))
+
+
+@pytest.mark.parametrize("drop", DROPS)
+def test_what_the_step_does_is_told_of_the_second(drop: str) -> None:
+    step, primed_at = steady(drop)
+    timeline = with_first_step(worked(step), primed_at)
+    second = starts(timeline, "forward")[1]
+    assert len(timeline.work) == 3 and timeline.work.flops.tolist() == [9] * 3
+    forward, backward, update = timeline.work.tick.tolist()
+    assert (
+        second <= forward <= starts(timeline, "backward")[1] <= backward <= starts(timeline, "optimizer")[1] <= update
+    )
+    assert update == timeline.ticks
+
+
+@pytest.mark.parametrize("drop", DROPS)
+def test_rows_of_a_call_are_the_blocks_of_the_second_step(drop: str) -> None:
+    step, primed_at = steady(drop)
+    timeline = with_first_step(worked(step), primed_at)
+    [call] = timeline.modules
+    [came_in], [went_out] = call.inputs, call.outputs  # what was gone before the step is no block any more
+    assert timeline.kind[[came_in, went_out]].tolist() == [KINDS.index("input"), KINDS.index("activation")]
+    assert starts(timeline, "forward")[1] <= call.enter <= timeline.born[went_out] < call.leave
+    assert timeline.born[came_in] < call.enter < timeline.died[came_in]
+    assert timeline.died[went_out] > starts(timeline, "backward")[1]

@@ -258,7 +258,7 @@ def test_a_module_that_is_no_part_of_the_model_is_not_repeatable() -> None:
         (lambda: nn.BatchNorm1d(64, track_running_stats=False), False),
         (lambda: nn.Dropout(0.5), False),
         (lambda: nn.LayerNorm(64), True),
-        (lambda: nn.GELU(), True),
+        (nn.GELU, True),
     ],
 )
 def test_which_layers_mix_images(layer: Callable[[], nn.Module], separable: bool) -> None:
