@@ -28,7 +28,7 @@ WHAT_IF: dict[str, Callable[[Timeline, Option], Timeline]] = {
     "matching": lambda step, option: what_if.matched_in_parts(step),
     "optimizer_state": lambda step, option: what_if.state_elsewhere(step, 8 if option.value == "8bit" else 0),
 }
-"""knobs whose effect follows from a trace without them"""
+"""knobs whose effect follows from a trace without them, in the order in which effects build on each other"""
 FREE = ("zero_grad", "update", "matching")
 """of these, the ones that cost no time to speak of"""
 
@@ -193,9 +193,10 @@ class _Situation:
         step = what_if.scaled(structure.step, self.scale)
         if self.count > 1:
             step = what_if.accumulated(step)
-        for knob, option in given:
-            if knob.name in WHAT_IF:
-                step = WHAT_IF[knob.name](step, option)
+        turned = {knob.name: option for knob, option in given}
+        for name, what in WHAT_IF.items():
+            if name in turned:
+                step = what(step, turned[name])
         self.step = step
 
     @cached_property

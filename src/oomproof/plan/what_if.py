@@ -23,6 +23,13 @@ _FORWARD, _BACKWARD, _UPDATE = (PHASES.index(phase) for phase in ("forward", "ba
 QUANTISED = 0.27
 """part that 8-bit state with a scale for every 256 numbers keeps of fp32 state, small tensors that stay as they are
 included"""
+UPDATED_TOGETHER = 8 << 20
+"""bytes of parameters that are updated together where their state is elsewhere"""
+SMALLEST_STATE, SMALLEST_IN_8_BITS = 64, 4 * 4096
+"""bytes of state that is moved, and that is kept in 8 bits"""
+TO_HOST, TO_8_BITS = (1, 2), (25, 42)
+"""operations for each tensor of state, and how often they go through its bytes: to the host and back; in 8 bits and
+back (counted in traces)"""
 
 LARGEST_PART = 32 << 20
 """bytes of one part, when anchors are matched a part at a time"""
@@ -101,26 +108,41 @@ def gradients_dropped_first(timeline: Timeline) -> Timeline:
 
 
 def updated_one_by_one(timeline: Timeline) -> Timeline:
-    """The optimizer works through the parameters, not on lists of all: of its temporaries, one is there at a time."""
+    """The optimizer works through the parameters, not on lists of all: of its temporaries, one is there at a time, or
+    two where it keeps two numbers for each weight."""
     if _was_traced_with(timeline, "update", "auto") == "plain":
         return timeline
     lists = (timeline.phase == _UPDATE) & (timeline.kind == _TEMPORARY)
-    count = max(1, int(((timeline.kind == _GRADIENT) & (timeline.died >= timeline.ticks)).sum()))
+    gradients = _gradients(timeline)
+    at_once = max(1, round(state_bytes(timeline) / max(1, int(gradients.sum()))))
+    second = timeline.born >= step_start(timeline)
+    kept = _largest(timeline, lists & second, at_once) | _largest(timeline, lists & ~second, at_once)
     launches = timeline.work.phase == _UPDATE
     return replace(
         timeline,
-        bytes=np.where(lists, _largest_only(timeline, lists), timeline.bytes),
-        work=_repeated(timeline.work, launches, count),
+        bytes=np.where(lists & ~kept, 0, timeline.bytes),
+        work=_repeated(timeline.work, launches, max(1, len(gradients))),
         about=_as_if_traced_with(timeline, "update", "plain"),
     )
 
 
 def state_elsewhere(timeline: Timeline, bits: int) -> Timeline:
-    """Optimizer state of which the device keeps only ``bits`` bits a number outside of the update."""
-    state = timeline.kind == _OPTIMIZER
-    kept = QUANTISED if bits else 0.0
-    small = updated_one_by_one(timeline)
-    return replace(small, bytes=np.where(state, np.rint(small.bytes * kept).astype(np.int64), small.bytes))
+    """Optimizer state of which the device keeps only ``bits`` bits a number outside of the update. Parameters are
+    updated some at a time, with their whole state on the device."""
+    gradients, state = _gradients(timeline), timeline.kind == _OPTIMIZER
+    parts = _parts(gradients)
+    share = max(parts) / max(1, sum(parts))
+    sizes = np.where(state, np.rint(timeline.bytes * (QUANTISED if bits else 0.0)).astype(np.int64), timeline.bytes)
+    work, smallest = timeline.work, SMALLEST_IN_8_BITS if bits else SMALLEST_STATE
+    if _was_traced_with(timeline, "update", "auto") != "plain":
+        lists = (timeline.phase == _UPDATE) & (timeline.kind == _TEMPORARY)
+        sizes = np.where(lists, np.rint(timeline.bytes * share).astype(np.int64), sizes)
+        work = _repeated(work, work.phase == _UPDATE, len(parts))
+    moved = np.flatnonzero(state & (timeline.died >= timeline.ticks) & (timeline.bytes >= smallest))
+    launches, passes = TO_8_BITS if bits else TO_HOST
+    more = _work(timeline, np.repeat(moved, launches), np.repeat(timeline.bytes[moved] * passes // launches, launches))
+    held = int(state_bytes(timeline) * share)
+    return _with_block(replace(timeline, bytes=sizes, work=work.joined(more)), held)
 
 
 def state_bytes(timeline: Timeline) -> int:
@@ -148,26 +170,49 @@ def _as_if_traced_with(timeline: Timeline, name: str, value: Any) -> Mapping[str
 
 def _with_additions(timeline: Timeline, gradients: Ints) -> Work:
     """One operation more for every gradient: two tensors are read, one is written."""
-    work, count = timeline.work, len(gradients)
-    more = Work(
-        tick=timeline.born[gradients],
-        owner=timeline.owner[gradients],
-        phase=np.full(count, _BACKWARD),
-        flops=np.zeros(count, dtype=np.int64),
-        bytes=3 * timeline.bytes[gradients],
-        form=np.full(count, PLAIN),
-    )
-    return work.joined(more)
+    more = _work(timeline, gradients, 3 * timeline.bytes[gradients], _BACKWARD)
+    return timeline.work.joined(more)
 
 
-def _largest_only(timeline: Timeline, rows: Bools) -> Ints:
-    """Of blocks that are alive together only the largest counts: the others become empty."""
-    kept = np.zeros(len(timeline), dtype=bool)
+def _work(timeline: Timeline, rows: Ints, nbytes: Ints, phase: int = _UPDATE) -> Work:
+    """An operation for each of ``rows``, when what it works on is born; in the update: at the end."""
+    nothing = np.zeros(len(rows), dtype=np.int64)
+    tick = timeline.born[rows] if phase != _UPDATE else np.full(len(rows), timeline.ticks)
+    return Work(tick, timeline.owner[rows], nothing + phase, nothing, nbytes, nothing + PLAIN)
+
+
+def _with_block(timeline: Timeline, size: int) -> Timeline:
+    """``size`` bytes more while the optimizer updates."""
+    ticks = timeline.mark_tick[timeline.mark_phase == _UPDATE]
+    born = int(ticks[-1]) if len(ticks) else timeline.ticks
+    more = {"born": born, "died": timeline.ticks, "bytes": size, "kind": _TEMPORARY, "phase": _UPDATE}
+    names = ("born", "died", "bytes", "kind", "phase", "owner", "op")
+    columns: dict[str, Any] = {name: np.append(getattr(timeline, name), more.get(name, 0)) for name in names}
+    return replace(timeline, **columns)
+
+
+def _gradients(timeline: Timeline) -> Ints:
+    """Bytes of each that is there when the step ends."""
+    sizes: Ints = timeline.bytes[(timeline.kind == _GRADIENT) & (timeline.died >= timeline.ticks)]
+    return sizes
+
+
+def _parts(sizes: Ints) -> list[int]:
+    """Bytes of parameters that are updated together."""
+    parts = [0]
+    for size in sizes.tolist():
+        if parts[-1] and parts[-1] + size > UPDATED_TOGETHER:
+            parts.append(0)
+        parts[-1] += size
+    return parts
+
+
+def _largest(timeline: Timeline, rows: Bools, count: int) -> Bools:
+    """The ``count`` largest of some blocks."""
     chosen = np.flatnonzero(rows)
-    if len(chosen):
-        kept[chosen[np.argmax(timeline.bytes[chosen])]] = True
-    result: Ints = np.where(rows & ~kept, 0, timeline.bytes)
-    return result
+    kept = np.zeros(len(timeline), dtype=bool)
+    kept[chosen[np.argsort(-timeline.bytes[chosen], kind="stable")[:count]]] = True
+    return kept
 
 
 def _repeated(work: Work, rows: Bools, count: int) -> Work:

@@ -1,0 +1,110 @@
+"""Jobs that are quick to trace and large enough to matter: nothing of their size is ever computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, gelu
+
+from oomproof import TorchJob
+from oomproof.memory.timeline import Timeline
+from oomproof.plan.what_if import step_start
+from oomproof.sources import open_job
+from oomproof.sources.job import Job
+from oomproof.sources.settings import resolve
+
+
+class Residual(nn.Module):
+    def __init__(self, width: int, norm: bool) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(width, width, 3, padding=1) for _ in range(2))
+        self.norm = nn.BatchNorm2d(width) if norm else nn.GroupNorm(4, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.second(gelu(self.first(self.norm(x))))
+        return x + y
+
+
+def _convolutions(batch: int, side: int, width: int, blocks: int, norm: bool) -> TorchJob:
+    def model() -> nn.Module:
+        body = nn.Sequential(*(Residual(width, norm) for _ in range(blocks)))
+        return nn.Sequential(nn.Conv2d(3, width, 3, padding=1), body, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+    return TorchJob(
+        model=model,
+        batch=lambda: (torch.rand(batch, 3, side, side), torch.zeros(batch, dtype=torch.long)),
+        loss=lambda net, both: cross_entropy(net(both[0]), both[1]),
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-3),
+        mean_over_images=True,
+        name="small",
+    )
+
+
+def images(batch: int = 16, side: int = 128, width: int = 32, blocks: int = 6) -> TorchJob:
+    """A residual net whose gradients are a plain mean over images."""
+    return _convolutions(batch, side, width, blocks, norm=False)
+
+
+def normed(batch: int = 16, side: int = 128, width: int = 32, blocks: int = 6) -> TorchJob:
+    """The same with batch normalisation: micro-batches are only equivalent."""
+    return _convolutions(batch, side, width, blocks, norm=True)
+
+
+def wide(batch: int = 8, width: int = 4096, layers: int = 6) -> TorchJob:
+    """All weights and hardly any activations."""
+    return TorchJob(
+        model=lambda: nn.Sequential(
+            *(layer for _ in range(layers) for layer in (nn.Linear(width, width), nn.GELU())), nn.Linear(width, 8)
+        ),
+        batch=lambda: torch.rand(batch, width),
+        loss=lambda net, x: net(x).square().mean(),
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-3),
+        mean_over_images=True,
+    )
+
+
+def tokens(batch: int = 8, length: int = 256, width: int = 128, layers: int = 4) -> TorchJob:
+    """A transformer encoder without dropout."""
+
+    def model() -> nn.Module:
+        layer = nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True)
+        return nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+
+    return TorchJob(
+        model=model, batch=lambda: torch.rand(batch, length, width), loss=lambda net, x: net(x).square().mean()
+    )
+
+
+def own_step(batch: int = 16, side: int = 64) -> TorchJob:
+    """Two updates in one step, the second small: whoever writes this decides about memory."""
+
+    def step(net: nn.Module, both: Any, optimizer: torch.optim.Optimizer) -> None:
+        for part in (slice(None), slice(0, 1)):
+            optimizer.zero_grad()
+            net(both[0][part]).square().mean().backward()
+            optimizer.step()
+
+    plain = images(batch, side)
+    return TorchJob(model=plain.model, batch=plain.batch, optimizer=plain.optimizer, step=step, name="own")
+
+
+def unnamed(count: int = 16) -> TorchJob:
+    """No parameter says how many images there are."""
+    return images(count)
+
+
+def opened(name: str) -> Job:
+    """A job of this file, or one of torchvision's by its whole name."""
+    return open_job(name if ":" in name else f"{__file__}:{name}")
+
+
+def traced(name: str, **settings: Any) -> Timeline:
+    job = opened(name)
+    return job.trace(resolve(job, settings), lambda text: None)
+
+
+def peak(step: Timeline) -> int:
+    """Of the steady step."""
+    return int(step.curve()[step_start(step) :].max())
