@@ -9,13 +9,14 @@ from dataclasses import replace
 
 from oomproof.memory.forecast import Forecast
 from oomproof.plan.plan import Alternative, Change, Point
-from oomproof.plan.search import Confirmed, Search, described
+from oomproof.plan.search import NO_CHANGE, Confirmed, Search, described
 from oomproof.plan.ways import Structure, Turned, Way, promise_of
 from oomproof.sources.job import PROMISES
 
 MOST_ALTERNATIVES = 6
 STEPS = 7
 """budgets for which the frontier is worked out"""
+AS_IT_IS = "as it is"
 ALIKE = 0.01
 """two times or two sizes this close are one point"""
 
@@ -76,7 +77,7 @@ def alternatives(search: Search, base: Sequence[Structure], chosen: Way) -> tupl
     for way in (*search.habits(base), *_best_of_kinds(search.looked_at)):
         words = described(way.turned, way)
         same = way.turned == chosen.turned and bool(way.choice.modules) == bool(chosen.choice.modules)
-        if words == "no change" or same or words in found:
+        if words == NO_CHANGE or same or words in found:
             continue
         reason = _reason(search, way, chosen)
         device = search.on_device(way.peak)
@@ -95,7 +96,7 @@ def _best_of_kinds(ways: Sequence[Way]) -> list[Way]:
 
 
 def _reason(search: Search, way: Way, chosen: Way) -> str:
-    room = search.room(way)
+    room = search.room
     if way.peak > room:
         return f"does not fit: about {(way.peak - room) / 2**30:.2f} GiB too much"
     slower = way.seconds / chosen.seconds - 1
@@ -110,7 +111,9 @@ def _reason(search: Search, way: Way, chosen: Way) -> str:
     return "fits as well, with more changes for the same time"
 
 
-def frontier(search: Search, structures: Sequence[Structure], chosen: Confirmed) -> tuple[Point, ...]:
+def frontier(
+    search: Search, structures: Sequence[Structure], before: Forecast, chosen: Confirmed
+) -> tuple[Point, ...]:
     """The least time for budgets from what the thriftiest way needs to what the job as it is needs."""
     most = max(search.estimate(structures, ()).peak, chosen.peak)
     least = min(search.thriftiest(structure).peak for structure in structures)
@@ -127,7 +130,8 @@ def frontier(search: Search, structures: Sequence[Structure], chosen: Confirmed)
         described(chosen.turned, chosen.way),
         chosen=True,
     )
-    return _undominated([here, *points])
+    as_it_is = Point(before.on_device.high, 1.0, PROMISES[0], AS_IT_IS)
+    return _undominated([here, as_it_is, *(point for point in points if point.changes != NO_CHANGE)])
 
 
 def _best_within(search: Search, structures: Sequence[Structure], room: int) -> Way | None:

@@ -25,10 +25,11 @@ from oomproof.sources.job import PROMISES, Knob, Option, batch_name
 
 SMALL = 2
 """images in the trace from which larger batches are estimated"""
-PATIENCE = 12.0
+PATIENCE = 5.0
 """seconds that the trace of the job as it is may take; beyond, it is estimated from a small one"""
-PACKED = 0.97
-"""part of the room that blocks fill before fragments get in the way; corrected by what full traces show"""
+PACKED, EASY, LOOSE = 0.97, 0.9, 0.75
+"""part of the room that live blocks fill before fragments and workspaces get in the way: if every byte is fought for,
+with ease, and at worst"""
 MOST_TRIES = 6
 TIGHT = 0.1
 """time that emptying the cache again and again is taken to cost, as a part of the step"""
@@ -39,6 +40,7 @@ ESTIMATED = (*FREE, "optimizer_state", "checkpoint", *RUN)
 """knobs that need no trace of their own"""
 UNASKED = ("precision",)
 """of the others, those that are tried without being named; the rest when nothing else fits, or when named"""
+NO_CHANGE = "no change"
 IMAGE_NAMES = ("image_size", "size", "side", "img_size", "imgsz", "resolution")
 
 
@@ -63,14 +65,36 @@ class Confirmed:
         return (*self.run, *self.way.turned)
 
     @property
-    def at_ease(self) -> bool:
-        """Fits without the allocator ever having to give cached blocks back."""
-        return self.forecast.fits and self.forecast.on_device.high <= self.forecast.budget
-
-    @property
     def price(self) -> float:
         """As ways are compared; living from hand to mouth has a price too."""
-        return self.seconds * self.way.price / self.way.seconds * (1.0 if self.at_ease else 1 + TIGHT)
+        return self.seconds * self.way.price / self.way.seconds * (1.0 if at_ease(self.forecast) else 1 + TIGHT)
+
+
+def at_ease(forecast: Forecast) -> bool:
+    """Fits without the allocator ever having to give cached blocks back."""
+    return forecast.fits and forecast.on_device.high <= forecast.budget
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How live blocks, by the least estimate, compare with what the device must hold at worst."""
+
+    room: int
+    """bytes that the allocator may reserve"""
+    outside: int
+    """bytes around the allocator: the CUDA context"""
+    margin: float
+    """for all that no model covers"""
+    packed: float
+    """live bytes in a byte that is reserved"""
+
+
+def scale_of(forecast: Forecast, room: int, live: int, expandable: bool) -> Scale:
+    """As the job's own forecast shows it; segments that may be made expandable leave few gaps."""
+    outside = forecast.on_device.high - forecast.reserved.high
+    margin = (forecast.budget - outside) / max(1, room)
+    packed = EASY if expandable else live * margin / max(1, forecast.reserved.high)
+    return Scale(room, outside, margin, min(PACKED, max(LOOSE, packed)))
 
 
 @dataclass
@@ -93,7 +117,7 @@ class Search:
         self.batch = next((knob for knob in self.knobs if "accumulate" in knob.options[0].settings), None)
         self._impossible: set[int] = set()
         """micro-batches that the job cannot run, such as one image before a batch normalisation of single values"""
-        self.state, self.seconds_before, self._whole_room = 0, 1.0, self.device.budget
+        self.state, self.seconds_before, self.scale = 0, 1.0, Scale(self.device.budget, 0, 1.0, PACKED)
 
     @property
     def device(self) -> Device:
@@ -125,10 +149,14 @@ class Search:
             traced = self.tracing.structure((), self.settings, whole, self.images)
             found = [*found, traced] if self.images > few else [traced]
         self._afford(whole)
-        self._whole_room = self.tracing.room(whole, self.settings)
+        forecast = self.tracing.forecast(whole, self.settings)
+        lean, besides = self.tracing.lean(whole, self.settings)
+        expandable = "expandable_segments" in self.by_name
+        room = self.tracing.room(whole, self.settings)
+        self.scale = scale_of(forecast, room, lean.peak().bytes + besides, expandable)
         self.state = what_if.state_bytes(whole)
         self.seconds_before = self.seconds(whole, self.settings)
-        return self.tracing.forecast(whole, self.settings), tuple(found)
+        return forecast, tuple(found)
 
     def _from_few(self, step: Timeline, few: int) -> Timeline:
         whole = what_if.scaled(step, self.images / few)
@@ -148,6 +176,9 @@ class Search:
     def run(self, base: Sequence[Structure]) -> None:
         """Looks for the best way; ``best`` is it, or stays None."""
         self._settle(self._structures(base, UNASKED))
+        if self.best is None and self.scale.packed < PACKED:
+            self.scale = replace(self.scale, packed=PACKED)
+            self._settle(self._structures(base, UNASKED))
         if self.best is None:
             self._settle(self._structures(base, tuple(self.by_name)))
         if self.best is None:
@@ -188,15 +219,14 @@ class Search:
                 continue
             if confirmed.forecast.fits and (self.best is None or confirmed.price < self.best.price):
                 self.best = confirmed
-            if confirmed.at_ease:
+            if at_ease(confirmed.forecast):
                 return
             place = structures.index(way.structure)
             structures[place] = self._corrected(way, confirmed)
 
     def ways(self, structure: Structure, among: Sequence[Structure], best: float = math.inf) -> list[Way]:
         """Those of the structure that should fit, for the batch sizes that it is the nearest trace to."""
-        room = int(self.tracing.room(structure.step, self.settings) * PACKED)
-        return self.estimator.fitting(structure, room, self.batches(structure, among), best)
+        return self.estimator.fitting(structure, self.room, self.batches(structure, among), best)
 
     def batches(self, structure: Structure, among: Sequence[Structure]) -> list[Turned | None]:
         rivals = [each.images for each in among if each.turned == structure.turned]
@@ -221,12 +251,14 @@ class Search:
     def rank(self, knob: Knob) -> int:
         return list(self.by_name).index(knob.name)
 
-    def room(self, way: Way) -> int:
-        return int(self.tracing.room(way.structure.step, self.settings) * PACKED)
+    @property
+    def room(self) -> int:
+        """Bytes that blocks may take together, fragments and all that is unknown apart."""
+        return int(self.scale.room * self.scale.packed)
 
     def on_device(self, peak: int) -> int:
         """About what nvidia-smi would show at worst, where ``peak`` bytes are live."""
-        return self.device.budget - self._whole_room + int(peak / PACKED)
+        return self.scale.outside + int(peak / self.scale.packed * self.scale.margin)
 
     def estimate(self, base: Sequence[Structure], turned: Sequence[Turned]) -> Way:
         """What turning these knobs, and nothing else, should come to."""
@@ -260,7 +292,7 @@ class Search:
     def allowing(self, knobs: tuple[Knob, ...]) -> Search:
         """The same search with other knobs."""
         other = Search(self.tracing, self.settings, knobs, self.named)
-        other.state, other.seconds_before, other._whole_room = self.state, self.seconds_before, self._whole_room
+        other.state, other.seconds_before, other.scale = self.state, self.seconds_before, self.scale
         return other
 
     def thriftiest(self, structure: Structure) -> Way:
@@ -272,13 +304,13 @@ class Search:
         found = []
         if self.batch is not None and len(self.batch.options) > 1:
             smaller = [self.estimate(base, ((self.batch, option),)) for option in self.batch.options[1:]]
-            found.append(next((way for way in smaller if way.peak <= self.room(way)), smaller[-1]))
+            found.append(next((way for way in smaller if way.peak <= self.room), smaller[-1]))
         if "precision" in self.by_name:
             knob = self.by_name["precision"]
             found.append(self.estimate(base, ((knob, knob.options[-1]),)))
         if "checkpoint" in self.by_name:
             plain = self.estimate(base, ())
-            found.append(self.estimator.within(plain, self.room(plain)) or self.estimator.smallest(plain))
+            found.append(self.estimator.within(plain, self.room) or self.estimator.smallest(plain))
         return found
 
     # -- another training --------------------------------------------------------------------------------------
@@ -330,7 +362,7 @@ class Search:
     # -- full traces -------------------------------------------------------------------------------------------
 
     def confirm(self, way: Way) -> Confirmed:
-        """Traces a way in full; the run around it is changed too where only that makes it fit."""
+        """Traces a way in full; the run around it is changed too where that makes it fit, or fit with ease."""
         settings = {**self.settings, **way.changed}
         self.tracing.done = min(0.9, max(0.4, self.tracing.done + 0.1))
         step, _ = self.tracing.trace(settings, f"confirming {described(way.turned, way)}")
@@ -338,7 +370,7 @@ class Search:
         forecast = self.tracing.forecast(step, settings)
         run_frees: list[int] = []
         for knob in (self.by_name[name] for name in RUN if name in self.by_name):
-            if forecast.fits:
+            if at_ease(forecast):
                 break
             then = self.tracing.forecast(step, {**settings, **knob.options[-1].settings})
             if then.fits or then.on_device.high < forecast.on_device.high:
@@ -395,7 +427,7 @@ def described(turned: Sequence[Turned], way: Way | None = None) -> str:
     if way is not None and way.choice.modules:
         count = len(way.choice.modules)
         words.append(f"{count} module{'s' * (count > 1)} computed again")
-    return ", ".join(words) or "no change"
+    return ", ".join(words) or NO_CHANGE
 
 
 def _plain(option: Option) -> str:

@@ -83,6 +83,6 @@ def allowed(knobs: Sequence[Knob], keep: str, allow: Sequence[str] = (), leave: 
             for place, option in enumerate(knob.options)
             if place == 0 or PROMISES.index(promise_of(knob, option)) <= limit or knob.name in allow
         )
-        if len(options) > 1 or (knob.name == "checkpoint" and PROMISES.index(knob.promise) <= limit):
-            chosen.append(replace(knob, options=options))
+        if len(options) > 1 or knob.name == "checkpoint" or "accumulate" in options[0].settings:
+            chosen.append(replace(knob, options=options))  # the search finds what to compute again, and scales batches
     return tuple(chosen)
