@@ -62,7 +62,7 @@ def test_image_size_is_no_help_where_the_model_resizes(does_not_fit: Forecast, s
 
 def test_checkpointing_and_the_fused_update_where_the_job_has_them(does_not_fit: Forecast) -> None:
     settings = (
-        Setting("checkpoint", "none", "", ("none", "nonreentrant", "reentrant")),
+        Setting("checkpoint", "none", ""),
         Setting("update", "auto", "", ("auto", "foreach", "fused", "plain")),
     )
     values = {**does_not_fit.settings, "checkpoint": "none", "update": "auto"}

@@ -33,6 +33,11 @@ WAYS: list[dict[str, Any]] = [
     {"checkpoint": "nonreentrant"},
     {"checkpoint": "reentrant"},
     {"checkpoint": "nonreentrant", "accumulate": 2, "zero_grad": "before_backward"},
+    {"checkpoint": "1.0,1.1,1.2"},
+    {"checkpoint": "0,1:128"},
+    {"checkpoint": "1.0:256,1.1:512", "precision": "bf16"},
+    {"optimizer_state": "8bit"},
+    {"optimizer_state": "8bit", "optimizer": "adam", "update": "foreach"},
     {"ema": True},
     {"ema": True, "optimizer": "adamw", "update": "foreach"},
 ]
