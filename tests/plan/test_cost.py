@@ -1,0 +1,62 @@
+"""The roofline: which of arithmetic, traffic and launches an operation waits for, and how devices compare."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from oomproof.memory.activity import CONVOLUTION, HALF, PLAIN, Work
+from oomproof.memory.devices import find
+from oomproof.plan.cost import LAUNCH, Speed, speed_of
+
+
+def work(flops: int = 0, nbytes: int = 0, form: int = PLAIN) -> Work:
+    one = np.ones(1, dtype=np.int64)
+    return Work(one, one, one, one * flops, one * nbytes, one * form)
+
+
+SPEED = Speed(plain=10.0, half=40.0, convolution=20.0, bandwidth=5.0, launch=1.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        (work(), 1.0),
+        (work(flops=1000), 100.0),
+        (work(flops=1000, form=HALF), 25.0),
+        (work(flops=1000, form=CONVOLUTION), 50.0),
+        (work(flops=1000, nbytes=1000), 200.0),
+        (work(flops=1000, nbytes=400), 100.0),
+    ],
+)
+def test_an_operation_takes_the_longest_of_three(given: Work, seconds: float) -> None:
+    assert SPEED.seconds(given).tolist() == [seconds]
+
+
+def test_operations_add_up() -> None:
+    assert SPEED.total(work(flops=1000).joined(work()).joined(work(nbytes=50))) == 100 + 1 + 10
+    assert SPEED.total(Work()) == 0
+
+
+def test_half_precision_is_quicker_where_there_are_units_for_it() -> None:
+    turing, pascal = speed_of(find("RTX 2080 Ti")), speed_of(find("GTX 1080 Ti"))
+    assert turing.half > 2 * turing.plain
+    assert pascal.half < 1.5 * pascal.plain
+    assert pascal.half >= pascal.plain  # autocast is never taken to be slower arithmetic
+
+
+def test_tf32_convolutions_from_ampere_on() -> None:
+    ampere, turing = speed_of(find("A100 40GB")), speed_of(find("RTX 2080 Ti"))
+    assert ampere.convolution > 2 * ampere.plain
+    assert turing.convolution == turing.plain
+
+
+def test_a_faster_card_is_faster() -> None:
+    slow, fast = speed_of(find("RTX 3060")), speed_of(find("RTX 4090"))
+    assert all(getattr(fast, name) > getattr(slow, name) for name in ("plain", "half", "convolution", "bandwidth"))
+
+
+def test_a_plain_amount_of_memory_stands_for_a_typical_card() -> None:
+    assert speed_of(find("8GiB")) == speed_of(find("24GiB"))
+    assert speed_of(find("8GiB")).plain == pytest.approx(speed_of(find("RTX 3060")).plain, rel=0.1)
+    assert speed_of(find("8GiB")).launch == LAUNCH

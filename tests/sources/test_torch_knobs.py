@@ -1,0 +1,113 @@
+"""What every PyTorch job may change, and what each change promises for this one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oomproof.run.torch.training import CHOICES, Training
+from oomproof.sources.job import PROMISES, Knob
+from oomproof.sources.torch_knobs import training_knobs
+
+PLAIN = {"batchnorms": 0, "separable": True, "optimizer": "SGD", "matching": False}
+
+
+def knobs(
+    facts: dict[str, Any] | None = None, *, mean: bool = True, matches: bool = False, **settings: Any
+) -> dict[str, Knob]:
+    given = {**vars(Training()), "batch": 8, **settings}
+    found = training_knobs(given, {**PLAIN, **(facts or {})}, mean_over_images=mean, matching=matches)
+    by_name = {knob.name: knob for knob in found}
+    assert len(by_name) == len(found)
+    for knob in found:  # the present one first, and nothing offered that is there already
+        assert all(given[name] == value for name, value in knob.options[0].settings.items())
+        assert all(option.settings != knob.options[0].settings for option in knob.options[1:])
+        assert knob.promise in PROMISES and knob.why
+    return by_name
+
+
+def values(knob: Knob) -> list[Any]:
+    return [option.value for option in knob.options]
+
+
+@pytest.mark.parametrize("batch", [2, 7, 12, 64])
+@pytest.mark.parametrize("accumulate", [1, 2, 3])
+def test_the_effective_batch_is_kept(batch: int, accumulate: int) -> None:
+    options = knobs(batch=batch, accumulate=accumulate)["batch"].options
+    for option in options:
+        assert option.settings["batch"] * option.settings["accumulate"] == batch * accumulate
+    sizes = [option.settings["batch"] for option in options]
+    assert sizes == [size for size in range(batch, 0, -1) if batch % size == 0]
+
+
+def test_micro_batches_as_people_say_them() -> None:
+    assert values(knobs(batch=4)["batch"]) == [4, "2 x 2", "1 x 4"]
+    assert values(knobs(batch=3, accumulate=2)["batch"]) == ["3 x 2", "1 x 6"]
+
+
+def test_nothing_smaller_than_one_image() -> None:
+    assert "batch" not in knobs(batch=1)
+    settings = {**vars(Training()), "rows": 8}
+    assert "rows" not in {knob.name for knob in training_knobs(settings, PLAIN, mean_over_images=True, matching=False)}
+
+
+@pytest.mark.parametrize(
+    ("facts", "mean", "promise", "why"),
+    [
+        ({}, True, "identical", "mean over images"),
+        ({"batchnorms": 3}, True, "equivalent", "BatchNorm"),
+        ({}, False, "equivalent", "counts of the whole batch"),
+        ({"separable": False}, True, "equivalent", "random"),
+    ],
+)
+def test_micro_batches_promise_what_loss_and_norms_allow(
+    facts: dict[str, Any], mean: bool, promise: str, why: str
+) -> None:
+    knob = knobs(facts, mean=mean)["batch"]
+    assert knob.promise == promise and why in knob.why
+
+
+def test_identical_are_those_that_tests_prove() -> None:
+    every = knobs({"batchnorms": 1, "optimizer": "AdamW"}, matches=True, zero_grad="before_backward")
+    assert {name for name, knob in every.items() if knob.promise == "identical"} == {
+        "zero_grad",
+        "update",
+        "matching",
+        "checkpoint",
+        "optimizer_state",
+    }
+    eight = next(option for option in every["optimizer_state"].options if option.value == "8bit")
+    assert eight.promise == "equivalent" and eight.harm > 0
+
+
+def test_what_is_so_already_is_not_offered() -> None:
+    found = knobs(
+        {"batchnorms": 0, "optimizer": "Adafactor"},
+        precision="bf16",
+        update="plain",
+        checkpoint="nonreentrant",
+        channels_last=True,
+        optimizer_state="8bit",
+        matching="chunked",
+        matches=True,
+        freeze_batchnorm=True,
+    )
+    assert set(found) - {"width"} == {"batch"}
+    assert "update" not in knobs(update="fused")  # makes no lists of copies
+
+
+def test_what_only_some_jobs_have() -> None:
+    assert {"matching", "freeze_batchnorm", "optimizer", "zero_grad"}.isdisjoint(knobs())
+    assert "matching" in knobs(matches=True) and "matching" in knobs({"matching": True})
+    assert "freeze_batchnorm" in knobs({"batchnorms": 2})
+    assert values(knobs({"optimizer": "AdamW"})["optimizer"]) == ["own", "adafactor"]
+    assert values(knobs(zero_grad="before_backward")["zero_grad"]) == ["before_backward", "before_forward"]
+    assert values(knobs(zero_grad="keep")["zero_grad"]) == ["keep", "before_forward"]
+
+
+def test_every_value_is_one_that_the_setting_takes() -> None:
+    for knob in knobs({"batchnorms": 1, "optimizer": "Adam"}, matches=True, zero_grad="keep").values():
+        for option in knob.options:
+            for name, value in option.settings.items():
+                assert name not in CHOICES or value in CHOICES[name]
