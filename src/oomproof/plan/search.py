@@ -159,7 +159,7 @@ class Search:
         return forecast, tuple(found)
 
     def _from_few(self, step: Timeline, few: int) -> Timeline:
-        whole = what_if.scaled(step, self.images / few)
+        whole = what_if.with_images(step, self.images / few)
         return what_if.accumulated(whole) if self.settings.get("accumulate", 1) > 1 else whole
 
     def _afford(self, step: Timeline) -> None:

@@ -190,7 +190,7 @@ class _Situation:
             if option.settings.get("optimizer_state") == "host":
                 self.travels = what_if.state_bytes(structure.step)
         self.scale = self.micro / structure.images
-        step = what_if.scaled(structure.step, self.scale)
+        step = what_if.with_images(structure.step, self.scale)
         if self.count > 1:
             step = what_if.accumulated(step)
         turned = {knob.name: option for knob, option in given}

@@ -63,6 +63,12 @@ def grows_with_images(timeline: Timeline) -> Bools:
     return grows
 
 
+def with_images(timeline: Timeline, factor: float) -> Timeline:
+    """With ``factor`` times as many images. What is done image by image takes no less for fewer of them."""
+    rows = grows_with_images(timeline)
+    return scaled(timeline, factor, rows & ~_one_by_one(timeline) if factor < 1 else rows)
+
+
 def scaled(timeline: Timeline, factor: float, rows: Bools | None = None, work: Bools | None = None) -> Timeline:
     """With ``factor`` times as many images (or whatever else ``rows`` and ``work`` grow with)."""
     if factor == 1:
@@ -151,12 +157,18 @@ def state_bytes(timeline: Timeline) -> int:
 
 
 def matched_in_parts(timeline: Timeline) -> Timeline:
-    """Anchors are matched with boxes a part at a time. What matching holds is owned by the detector itself, its RPN or
-    its RoI heads, not by their layers, and is gone before backward."""
+    """Anchors are matched with boxes a part at a time."""
+    held = _one_by_one(timeline)
+    return replace(timeline, bytes=np.where(held, np.minimum(timeline.bytes, LARGEST_PART), timeline.bytes))
+
+
+def _one_by_one(timeline: Timeline) -> Bools:
+    """What matching holds, image by image: owned by the detector itself, its RPN or its RoI heads, not by their layers,
+    and gone before backward."""
     whole = str(timeline.about.get("model", ""))
     matching = np.array([owner in ("rpn", "roi_heads", whole) for owner in timeline.owners], dtype=bool)
-    held = matching[timeline.owner] & (timeline.phase == _FORWARD) & (timeline.kind == _TEMPORARY)
-    return replace(timeline, bytes=np.where(held, np.minimum(timeline.bytes, LARGEST_PART), timeline.bytes))
+    held: Bools = matching[timeline.owner] & (timeline.phase == _FORWARD) & (timeline.kind == _TEMPORARY)
+    return held
 
 
 def _was_traced_with(timeline: Timeline, name: str, default: Any) -> Any:
