@@ -12,7 +12,7 @@ import ctypes
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -91,16 +91,26 @@ class Question:
         return live
 
 
-def ask(timeline: Timeline, speed: Speed, images: int, *, scale: float = 1.0, chunks: bool = True) -> Question:
+def ask(
+    timeline: Timeline,
+    speed: Speed,
+    images: int,
+    *,
+    scale: float = 1.0,
+    chunks: bool = True,
+    without: Iterable[str] = (),
+) -> Question:
     """What could be computed again in a step that was traced with ``images`` images and is scaled to ``scale`` times as
-    many; ``chunks`` allows a few of them at a time."""
+    many; ``chunks`` allows a few of them at a time, ``without`` names modules that are no candidates."""
     start = step_start(timeline)
     live = timeline.curve()[start:]
     view = _View(timeline, speed, start, live)
     found: dict[str, list[ModuleCall]] = defaultdict(list)
     for call in timeline.modules:
         found[call.path].append(call)
-    found.pop(str(timeline.about.get("model", "")), None)  # all of it again would save nothing
+    whole_model = str(timeline.about.get("model", ""))  # all of it again would save nothing
+    for path in (whole_model, *without):
+        found.pop(path, None)
     whole = {path: view.candidate(path, calls, 0) for path, calls in found.items() if _may(calls)}
     ranked = sorted((each for each in whole.values() if each is not None), key=lambda each: int(each.effect.min()))
     candidates = ranked[:MOST_CANDIDATES]
@@ -177,7 +187,8 @@ class _View:
         inside = (step.born >= call.enter) & (step.born < call.leave)
         saved = inside & (step.died > later[0])
         saved[list(call.outputs)] = False
-        work = step.work.where((step.work.tick >= call.enter) & (step.work.tick <= call.leave))
+        stops = call.leave if call.saves_output else int(step.born[saved].max(initial=call.enter)) + 1
+        work = step.work.where((step.work.tick >= call.enter) & (step.work.tick <= stops))
         if not saved.any():
             return self._seconds(work, part)
         first, ends = int(step.died[saved].min()), int(step.died[saved].max())
@@ -185,7 +196,7 @@ class _View:
         before = step.born[own & (step.born > later[0]) & (step.born < first)]
         begins = int(before.min(initial=first)) if len(before) else first
         at_start = int(self.live[max(0, call.enter - 1 - start)])
-        forward = int(self.live[call.enter - start : call.leave - start].max(initial=at_start)) - at_start
+        forward = int(self.live[call.enter - start : stops - start].max(initial=at_start)) - at_start
         outputs = int(step.bytes[list(call.outputs)].sum())
         total, largest = int(step.bytes[saved].sum()), int(step.bytes[saved].max())
 
@@ -203,12 +214,28 @@ class _View:
         if part < 1:
             hold(call.leave - 1, call.leave, outputs)  # parts are joined
             hold(np.full(saved.sum(), begins), step.died[saved], -step.bytes[saved])
-            hold(begins, ends, int(forward * part) + outputs)
+            hold(begins, ends, int(forward * part))
             spare = self.temporary & own & (step.born >= begins) & (step.born < ends)
+            # What goes on to the module before is gathered part by part, and then joined.
+            for row in self._going_on(spare & (step.died > ends), call):
+                hold(begins, int(step.born[row]), int(step.bytes[row]))
+                hold(ends, ends + 1, int(step.bytes[row]))
+                spare[row] = False
             hold(step.born[spare], step.died[spare], -np.rint(step.bytes[spare] * (1 - part)).astype(np.int64))
+            # What came from the module after stays until the last part is done.
+            came = (step.born > later[0]) & (step.born < begins) & (step.died > begins) & (step.died < ends)
+            came &= np.isin(step.bytes, step.bytes[list(call.outputs)])
+            hold(step.died[came], np.full(came.sum(), ends), step.bytes[came])
         else:
-            hold(begins - 1, begins + 1, max(0, forward - total) + outputs)
+            again = outputs if call.saves_output else 0
+            hold(begins - 1, begins + 1, max(0, forward - total) + again)
         return self._seconds(work, part)
+
+    def _going_on(self, rows: NDArray[np.bool_], call: ModuleCall) -> list[int]:
+        """The gradients of the module's inputs: of the blocks that outlive its backward, the last of each size."""
+        last = {int(self.timeline.bytes[row]): int(row) for row in np.flatnonzero(rows)}
+        sizes = {int(size) for size in self.timeline.bytes[list(call.inputs)]}
+        return [row for size, row in last.items() if size in sizes]
 
     def _seconds(self, work: Work, part: float) -> float:
         """The forward once more; in chunks, every one of three passes has that many more launches."""

@@ -214,8 +214,8 @@ class Search:
             way = min(found, key=lambda way: way.price)
             try:
                 confirmed = self.confirm(way)
-            except JobError:
-                self._impossible.add(way.images)
+            except (InputError, JobError):
+                self._pass_over(way)
                 continue
             if confirmed.forecast.fits and (self.best is None or confirmed.price < self.best.price):
                 self.best = confirmed
@@ -223,6 +223,13 @@ class Search:
                 return
             place = structures.index(way.structure)
             structures[place] = self._corrected(way, confirmed)
+
+    def _pass_over(self, way: Way) -> None:
+        """The job cannot run this way: not with these modules computed again, or not with so few images."""
+        if way.choice.modules:
+            self.estimator.forbid(module.partition(":")[0] for module in way.choice.modules)
+        else:
+            self._impossible.add(way.images)
 
     def ways(self, structure: Structure, among: Sequence[Structure], best: float = math.inf) -> list[Way]:
         """Those of the structure that should fit, for the batch sizes that it is the nearest trace to."""

@@ -102,6 +102,7 @@ class Estimator:
         self.knobs = {knob.name: knob for knob in knobs}
         self.recomputes = "checkpoint" in self.knobs
         self._situations: dict[tuple[int, ...], _Situation] = {}
+        self._forbidden: frozenset[str] = frozenset()
 
     def fitting(
         self, structure: Structure, room: int, batches: Iterable[Turned | None], best: float = math.inf
@@ -121,6 +122,11 @@ class Estimator:
                 found.append(way)
                 best = min(best, way.price)
         return found
+
+    def forbid(self, paths: Iterable[str]) -> None:
+        """Modules that turned out not to be computable again."""
+        self._forbidden |= frozenset(paths)
+        self._situations.clear()
 
     def bare(self, structure: Structure, given: tuple[Turned, ...]) -> Way:
         """With nothing computed again, whether it fits or not."""
@@ -173,15 +179,17 @@ class Estimator:
     def _situation(self, structure: Structure, given: tuple[Turned, ...]) -> _Situation:
         key = (id(structure), *(id(option) for _, option in given))
         if key not in self._situations:
-            self._situations[key] = _Situation(structure, self.speed, given)
+            self._situations[key] = _Situation(structure, self.speed, given, self._forbidden)
         return self._situations[key]
 
 
 class _Situation:
     """A structure with more knobs turned, by what-if."""
 
-    def __init__(self, structure: Structure, speed: Speed, given: tuple[Turned, ...]) -> None:
-        self.structure, self.speed, self.given = structure, speed, given
+    def __init__(
+        self, structure: Structure, speed: Speed, given: tuple[Turned, ...], forbidden: frozenset[str]
+    ) -> None:
+        self.structure, self.speed, self.given, self.forbidden = structure, speed, given, forbidden
         self.micro, self.count, self.travels = structure.images, int(structure.settings.get("accumulate", 1)), 0
         for _, option in given:
             if "accumulate" in option.settings:
@@ -201,7 +209,7 @@ class _Situation:
 
     @cached_property
     def question(self) -> recompute.Question:
-        return recompute.ask(self.step, self.speed, self.structure.images, scale=self.scale)
+        return recompute.ask(self.step, self.speed, self.structure.images, scale=self.scale, without=self.forbidden)
 
     @cached_property
     def peak(self) -> int:

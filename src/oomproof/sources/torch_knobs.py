@@ -87,7 +87,7 @@ def _micro_batch(settings: Settings, facts: Mapping[str, Any], mean_over_images:
     elif not facts.get("separable"):
         promise, why = "equivalent", "same effective batch; random draws fall on other images"
     else:
-        promise, why = "identical", "same effective batch: the loss is a mean over images"
+        promise, why = "identical", "same effective batch: the loss is a mean over images (of one size)"
     return Knob(name, tuple(options), promise, why)
 
 
