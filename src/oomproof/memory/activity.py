@@ -74,3 +74,6 @@ class ModuleCall:
     """may be computed again: asks for no values, and writes into nothing it was given"""
     separable: bool
     """treats images one by one, as far as a trace can tell: no trained batch normalisation, no random numbers"""
+    saves_output: bool = True
+    """its last operation saves what it returns (a ReLU does, an addition does not): computed again, it runs to its
+    end; else it stops where the last that is saved has come about"""

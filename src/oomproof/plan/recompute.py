@@ -208,7 +208,8 @@ class _View:
         # What is saved is gone from its birth until its module's backward; while the module runs, two of its
         # blocks are at hand.
         hold(step.born[saved], np.full(saved.sum(), begins), -step.bytes[saved])
-        hold(call.enter, call.leave, min(total, int(2 * largest * part)))
+        joins = int(part < 1)  # the last tick: by then no part runs any more
+        hold(call.enter, call.leave - joins, min(total, int(2 * largest * part)))
         inputs = [row for row in call.inputs if step.died[row] < ends]
         hold(step.died[inputs], np.full(len(inputs), ends), step.bytes[inputs])
         if part < 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,9 @@ from oomproof.memory.timeline import PHASES
 _HALF = (torch.float16, torch.bfloat16)
 _PRODUCTS = {"mm": (0, 1), "addmm": (1, 2), "bmm": (0, 1), "baddbmm": (1, 2), "addmv": (1, 2), "mv": (0, 1)}
 """matrix products, and which arguments are multiplied"""
+
+
+_VIEWS = tuple(f"{name}Backward" for name in ("View", "UnsafeView", "Transpose", "T", "Permute", "Alias", "Slice"))
 
 
 @dataclass
@@ -56,8 +60,9 @@ class Activity:
             images = was.images | _images(made)
             common = images.pop() if len(images) == 1 else 0
             rows = _rows(made, blocks)
+            saves = any(_saves_result(tensor.grad_fn) for tensor in made)
             self.calls.append(
-                ModuleCall(was.path, was.enter, tick, was.inputs, rows, common, was.repeatable, was.separable)
+                ModuleCall(was.path, was.enter, tick, was.inputs, rows, common, was.repeatable, was.separable, saves)
             )
 
     def spoil(self, before: int | None = None) -> None:
@@ -114,6 +119,19 @@ def _flops(name: str, args: Any, outs: Sequence[torch.Tensor]) -> int:
 def _convolution(weight: torch.Tensor, out: torch.Tensor) -> int:
     """Every number of the larger-channelled side is a sum over one filter."""
     return int(2 * (out.numel() // max(1, out.shape[1])) * math.prod(weight.shape))
+
+
+def _saves_result(node: Any) -> bool:
+    """Whether an autograd node (or the one whose result it only looks at) keeps what its operation returned."""
+    while node is not None and type(node).__name__.rstrip("0123456789") in _VIEWS:
+        node = node.next_functions[0][0]
+    return node is not None and _names_result(type(node))
+
+
+@functools.cache
+def _names_result(kind: type) -> bool:
+    # Only the names are looked at: to ask a node for a saved tensor may compute it again.
+    return any(name.startswith(("_saved_result", "_saved_output")) for name in dir(kind))
 
 
 def _images(tensors: Iterable[torch.Tensor]) -> set[int]:
