@@ -1,0 +1,150 @@
+"""The trainings that bench/fit.py plans and runs: real models, sized so that a step on one CPU core takes seconds.
+
+Their weights, gradients and optimizer state are a small part of the peak, as in trainings that run out of memory; else
+no setting could bring a job down to 35 % of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from oomproof.errors import InputError
+from oomproof.memory.timeline import Timeline
+from oomproof.run.torch.training import OPTIMIZERS, training_from
+from oomproof.sources import open_job
+from oomproof.sources.job import Knob, Progress, Setting, Settings
+from oomproof.sources.settings import resolve
+from oomproof.sources.torch_job import TorchJob, training_settings
+from oomproof.trace.torch.loop import Pieces
+from oomproof.trace.torch.step import trace_step
+
+USELESS = ("precision", "optimizer_state", "channels_last", "optimizer", "freeze_batchnorm")
+"""knobs that a CPU does not profit from (its state is in host RAM as it is), or that need pretrained weights"""
+
+
+@dataclass(frozen=True)
+class CpuJob:
+    """A job that is traced as the CPU runs it, so that its plan can be held against the real allocator."""
+
+    name: str
+    job: Any
+    given: Mapping[str, Any]
+    detector: bool = False
+    """torch.compile does not get through detectors as a whole"""
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        return tuple(self.job.settings)
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The settings of the job as it is."""
+        return resolve(self.job, dict(self.given))
+
+    @property
+    def batch(self) -> int:
+        return int(self.given["batch"])
+
+    def pieces(self, settings: Settings) -> Pieces:
+        made: TorchJob = self.job.with_settings(settings)
+        return Pieces(made.model, made.batch, made.loss, made.optimizer or OPTIMIZERS["sgd"])
+
+    def trace(self, settings: Settings, progress: Progress) -> Timeline:
+        about = {"job": self.name, "settings": dict(settings)}
+        pieces = self.pieces(settings)
+        return trace_step(pieces, training_from(settings), dialect="cpu", about=about, progress=progress)
+
+    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+        return tuple(knob for knob in self.job.knobs(settings, facts) if knob.name not in USELESS)
+
+    @property
+    def place(self) -> Path:
+        raise InputError("a job of the benchmark has no file")
+
+    def write(self, settings: Settings, target: Path | None, **_: Any) -> str:
+        raise InputError("a job of the benchmark is not written back")
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A classifier that torchvision does not have, with AdamW."""
+
+    name: str
+    model: Callable[[], torch.nn.Module]
+    batch: int
+    side: int
+    classes: int
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        return (Setting("batch", self.batch, "images in a step"), *training_settings({}))
+
+    def with_settings(self, settings: Settings) -> TorchJob:
+        images = settings["batch"]
+        return TorchJob(
+            self.model,
+            lambda: (torch.rand(images, 3, self.side, self.side), torch.randint(0, self.classes, (images,))),
+            lambda net, data: cross_entropy(net(data[0]), data[1]),
+            OPTIMIZERS["adamw"],
+            mean_over_images=True,
+        )
+
+    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+        return self.with_settings(settings).knobs(settings, facts)
+
+
+def _torchvision(name: str, detector: bool = False, **given: Any) -> CpuJob:
+    return CpuJob(name, open_job(f"torchvision:{name}"), given, detector)
+
+
+def _vit() -> CpuJob:
+    import timm
+
+    classifier = Classifier(
+        "vit_tiny", lambda: timm.create_model("vit_tiny_patch16_224", pretrained=False), 16, 224, 1000
+    )
+    return CpuJob("vit_tiny", classifier, {"batch": 16})
+
+
+class _Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Conv2d(24, 24, 3, padding=1), torch.nn.GroupNorm(4, 24), torch.nn.GELU()
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.layers(x)
+
+
+def _tiny() -> torch.nn.Module:
+    head = (torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(24, 10))
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 24, 3, padding=1), *(_Block() for _ in range(8)), *head)
+
+
+MAKERS: dict[str, Callable[[], CpuJob]] = {
+    "resnet50": lambda: _torchvision("resnet50", batch=16, image_size=(176, 176)),
+    "vit_tiny": _vit,
+    "retinanet": lambda: _torchvision(
+        "retinanet_resnet50_fpn", True, batch=6, image_size=(256, 256), backbone="resnet18"
+    ),
+    "fasterrcnn": lambda: _torchvision(
+        "fasterrcnn_resnet50_fpn", True, batch=6, image_size=(256, 256), backbone="resnet18", roi_samples=64
+    ),
+    "deeplabv3": lambda: _torchvision("deeplabv3_mobilenet_v3_large", batch=12, image_size=(144, 144)),
+    "tiny": lambda: CpuJob("tiny", Classifier("tiny", _tiny, 16, 64, 10), {"batch": 16}),
+}
+"""by the name that --job takes; tiny is for tests of the benchmark itself"""
+JOBS = tuple(name for name in MAKERS if name != "tiny")
+
+
+def open_bench_job(name: str) -> CpuJob:
+    if name not in MAKERS:
+        raise InputError(f"the benchmark has no job '{name}'; it has {', '.join(MAKERS)}")
+    return MAKERS[name]()
