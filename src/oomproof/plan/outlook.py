@@ -14,7 +14,7 @@ from oomproof.plan.ways import Structure, Turned, Way, promise_of
 from oomproof.sources.job import PROMISES
 
 MOST_ALTERNATIVES = 6
-STEPS = 7
+STEPS = 6
 """budgets for which the frontier is worked out"""
 AS_IT_IS = "as it is"
 ALIKE = 0.01
@@ -111,9 +111,7 @@ def _reason(search: Search, way: Way, chosen: Way) -> str:
     return "fits as well, with more changes for the same time"
 
 
-def frontier(
-    search: Search, structures: Sequence[Structure], before: Forecast, chosen: Confirmed
-) -> tuple[Point, ...]:
+def frontier(search: Search, structures: Sequence[Structure], before: Forecast, chosen: Confirmed) -> tuple[Point, ...]:
     """The least time for budgets from what the thriftiest way needs to what the job as it is needs."""
     most = max(search.estimate(structures, ()).peak, chosen.peak)
     least = min(search.thriftiest(structure).peak for structure in structures)
@@ -138,7 +136,7 @@ def _best_within(search: Search, structures: Sequence[Structure], room: int) -> 
     best: Way | None = None
     for structure in structures:
         limit = best.price if best else math.inf
-        ways = search.estimator.fitting(structure, room, search.batches(structure, structures), limit)
+        ways = search.estimator.roughly(structure, room, search.batches(structure, structures), limit)
         best = min((*ways, *([best] if best else [])), key=lambda way: way.price, default=None)
     return best
 

@@ -29,6 +29,8 @@ WHAT_IF: dict[str, Callable[[Timeline, Option], Timeline]] = {
     "optimizer_state": lambda step, option: what_if.state_elsewhere(step, 8 if option.value == "8bit" else 0),
 }
 """knobs whose effect follows from a trace without them, in the order in which effects build on each other"""
+SLIGHT, ROUGH = 0.005, 0.02
+"""a way that could be better by no more than this is not looked into: in a search, and in a drawing"""
 FREE = ("zero_grad", "update", "matching")
 """of these, the ones that cost no time to speak of"""
 
@@ -116,8 +118,25 @@ class Estimator:
         pairs = itertools.product(batches, states)
         given = [tuple(each for each in pair if each is not None) for pair in pairs]
         found = []
-        for turned in sorted(given, key=lambda each: self._least(structure, each)):
+        # Those that fit as they are come first, since they are quickly told; then the rest, the most promising first.
+        order = sorted(given, key=lambda each: (not self._fits(structure, room, each), self._least(structure, each)))
+        for turned in order:
             way = self._fitting(structure, room, turned, best)
+            if way is not None:
+                found.append(way)
+                best = min(best, way.price)
+        return found
+
+    def roughly(self, structure: Structure, room: int, batches: Iterable[Turned | None], best: float) -> list[Way]:
+        """As ``fitting``, for a drawing: optimizer state and free changes are left alone, or all turned together."""
+        found = []
+        for batch in batches:
+            given = () if batch is None else (batch,)
+            if self._least(structure, given) >= best * (1 - ROUGH):
+                continue
+            way = self._situation(structure, given).solved(room, self.recomputes)
+            if way is None:
+                way = self._situation(structure, (*given, *self._thrifty())).solved(room, self.recomputes)
             if way is not None:
                 found.append(way)
                 best = min(best, way.price)
@@ -146,13 +165,10 @@ class Estimator:
 
     def thriftiest(self, structure: Structure, batch: Turned | None) -> Way:
         """The way that needs the least memory, at whatever cost."""
-        turned = [*self._free(), *([batch] if batch else [])]
-        if "optimizer_state" in self.knobs:
-            turned.append((self.knobs["optimizer_state"], self.knobs["optimizer_state"].options[1]))
-        return self.smallest(self.bare(structure, tuple(turned)))
+        return self.smallest(self.bare(structure, (*([batch] if batch else []), *self._thrifty())))
 
     def _fitting(self, structure: Structure, room: int, given: tuple[Turned, ...], best: float) -> Way | None:
-        if self._least(structure, given) >= best:
+        if self._least(structure, given) >= best * (1 - SLIGHT):
             return None
         way = self._situation(structure, given).solved(room, self.recomputes)
         free = self._free()
@@ -169,9 +185,16 @@ class Estimator:
                 freed = without
         return freed
 
+    def _fits(self, structure: Structure, room: int, given: tuple[Turned, ...]) -> bool:
+        return self._situation(structure, given).solved(room, recomputing=False) is not None
+
     def _least(self, structure: Structure, given: tuple[Turned, ...]) -> float:
         """The price if nothing has to be computed again: none can be lower."""
         return self._situation(structure, given).way(recompute.Choice((), 0.0, 0)).price
+
+    def _thrifty(self) -> list[Turned]:
+        state = self.knobs.get("optimizer_state")
+        return [*self._free(), *([(state, state.options[1])] if state else [])]
 
     def _free(self) -> list[Turned]:
         return [(self.knobs[name], self.knobs[name].options[-1]) for name in FREE if name in self.knobs]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,8 @@ _PRODUCTS = {"mm": (0, 1), "addmm": (1, 2), "bmm": (0, 1), "baddbmm": (1, 2), "a
 
 
 _VIEWS = tuple(f"{name}Backward" for name in ("View", "UnsafeView", "Transpose", "T", "Permute", "Alias", "Slice"))
+_RESULTS: dict[type, bool] = {}
+"""kinds of autograd nodes that were looked at, and whether they keep their operation's result"""
 
 
 @dataclass
@@ -128,10 +129,11 @@ def _saves_result(node: Any) -> bool:
     return node is not None and _names_result(type(node))
 
 
-@functools.cache
 def _names_result(kind: type) -> bool:
     # Only the names are looked at: to ask a node for a saved tensor may compute it again.
-    return any(name.startswith(("_saved_result", "_saved_output")) for name in dir(kind))
+    if kind not in _RESULTS:
+        _RESULTS[kind] = any(name.startswith(("_saved_result", "_saved_output")) for name in dir(kind))
+    return _RESULTS[kind]
 
 
 def _images(tensors: Iterable[torch.Tensor]) -> set[int]:
