@@ -77,6 +77,45 @@ def tokens(batch: int = 8, length: int = 256, width: int = 128, layers: int = 4)
     )
 
 
+class Counting(nn.Module):
+    """Counts its calls, so it cannot be computed again; what is inside can."""
+
+    seen: torch.Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = Residual(width, norm=False)
+        self.register_buffer("seen", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen += 1
+        y: torch.Tensor = self.inner(x)
+        return y
+
+
+def counting(batch: int = 8, side: int = 128, width: int = 32) -> TorchJob:
+    """Segmentation with a loss module that is no part of the model and saves much."""
+    loss = nn.CrossEntropyLoss()
+    return TorchJob(
+        model=lambda: nn.Sequential(
+            nn.Conv2d(3, width, 3, padding=1), *(Counting(width) for _ in range(3)), nn.Conv2d(width, 50, 1)
+        ),
+        batch=lambda: (torch.rand(batch, 3, side, side), torch.zeros(batch, side, side, dtype=torch.long)),
+        loss=lambda net, both: loss(net(both[0]), both[1]),
+    )
+
+
+def asking(batch: int = 8, side: int = 128) -> TorchJob:
+    """Looks at a value of every image, as detectors do."""
+
+    def loss(net: nn.Module, both: Any) -> torch.Tensor:
+        assert all(float(image[0, 0, 0]) >= 0 for image in both[0])
+        return cross_entropy(net(both[0]), both[1])
+
+    plain = images(batch, side)
+    return TorchJob(model=plain.model, batch=plain.batch, optimizer=plain.optimizer, loss=loss)
+
+
 def own_step(batch: int = 16, side: int = 64) -> TorchJob:
     """Two updates in one step, the second small: whoever writes this decides about memory."""
 

@@ -81,6 +81,8 @@ def test_a_knob_that_the_job_does_not_have() -> None:
     selection.known("job", EVERY, ("mixed", "checkpoint"))
     with pytest.raises(InputError, match=r"job has no knob 'mixd'; did you mean mixed.* It has identical, ") as raised:
         selection.known("job", EVERY, ("mixed", "mixd"))
+    with pytest.raises(InputError, match=r"no knob 'zzz'\. It has identical, "):
+        selection.known("job", EVERY, ("zzz",))
     assert "\n" not in str(raised.value)
 
 

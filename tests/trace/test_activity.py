@@ -306,3 +306,24 @@ def test_images_are_what_all_tensors_have_in_common() -> None:
 
     found = calls(step_of(Flat, 6, 10, 32))
     assert (found["block"].images, found["end"].images, found["Flat"].images) == (6, 60, 0)
+
+
+@pytest.mark.parametrize(
+    ("last", "saves"),
+    [
+        (nn.ReLU, True),
+        (nn.Sigmoid, True),
+        (nn.GELU, False),
+        (nn.Identity, False),
+        (lambda: nn.Unflatten(1, (8, 8)), False),
+    ],
+)
+def test_which_modules_save_what_they_return(last: Callable[[], nn.Module], saves: bool) -> None:
+    """Computed again, the others stop before their last operation."""
+    found = calls(step_of(lambda: nn.Sequential(nn.Sequential(nn.Linear(64, 64), last()), nn.Flatten()), 256, 64))
+    assert found["0"].saves_output is saves
+
+
+def test_a_look_at_what_was_saved_is_saved_too() -> None:
+    net = lambda: nn.Sequential(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Unflatten(1, (8, 8))), nn.Flatten())  # noqa: E731
+    assert calls(step_of(net, 256, 64))["0"].saves_output

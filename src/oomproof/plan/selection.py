@@ -68,7 +68,7 @@ def known(job: str, knobs: Sequence[Knob], allow: Sequence[str]) -> None:
             near = difflib.get_close_matches(name, names, 3, 0.5)
             raise InputError(
                 f"{job} has no knob '{name}'"
-                + (f"; did you mean {' or '.join(near)}?" if near else "")
+                + (f"; did you mean {' or '.join(near)}?" if near else ".")
                 + f" It has {', '.join(names)}"
             )
 

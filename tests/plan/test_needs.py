@@ -1,0 +1,38 @@
+"""What would have to be allowed: every word of it is tried."""
+
+from __future__ import annotations
+
+import pytest
+from tight_cards import fit
+
+pytestmark = pytest.mark.slow
+
+KEPT = ("checkpoint", "optimizer_state", "update", "channels_last", "optimizer", "precision")
+
+
+def test_the_thriftiest_way_is_told_where_no_knob_is_enough() -> None:
+    plan = fit("images", 0.06, leave=(*KEPT, "batch", "side"))
+    assert not plan.fits
+    [need] = plan.needs
+    assert need.startswith("no knob of this job is enough: it needs about ")
+    least = float(need.split("about ")[1].split()[0]) * 2**30
+    assert least == pytest.approx(plan.after.on_device.high, rel=0.2)
+    assert least > plan.device.budget
+
+
+def test_what_is_left_alone_is_not_asked_for() -> None:
+    plan = fit("images", 0.25, leave=(*KEPT, "batch"))
+    assert not plan.fits
+    assert plan.needs and all("side" in need for need in plan.needs)
+    assert not any("side" in need for need in fit("images", 0.25, leave=(*KEPT, "batch", "side")).needs)
+
+
+def test_equivalence_comes_before_another_training() -> None:
+    kept = tuple(name for name in KEPT if name != "precision")
+    plan = fit("normed", 0.35, keep="identical", leave=kept)
+    assert not plan.fits
+    [need] = plan.needs
+    words, would = need.split(": ")
+    assert words == "--keep equivalent" and would.endswith("would fit")
+    allowed = fit("normed", 0.35, keep="equivalent", leave=kept)
+    assert allowed.fits and allowed.promise == "equivalent"

@@ -1,0 +1,151 @@
+"""The search against trying everything: every combination traced in full."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from small_jobs import opened
+from tight_cards import card, fit
+
+from oomproof.memory.devices import Device, find
+from oomproof.plan import outlook, search, selection
+from oomproof.plan.plan import Point
+from oomproof.plan.search import Confirmed, Search, small_settings
+from oomproof.plan.tracing import Tracing
+from oomproof.plan.ways import Structure, Turned
+from oomproof.plan.wording import described
+from oomproof.sources.job import Knob, Option
+from oomproof.sources.settings import resolve
+
+SMALL: dict[str, Any] = {"batch": 8, "width": 16, "blocks": 2}
+LEFT = ("checkpoint", "channels_last", "optimizer", "width", "side", "blocks", "expandable_segments")
+
+
+def searching(name: str, device: Device, **given: Any) -> tuple[Search, tuple[Structure, ...]]:
+    """A search as ``fit`` starts it, with the knobs that are not left."""
+    job = opened(name)
+    settings = resolve(job, given)
+    tracing = Tracing(job, device, lambda text, done: None)
+    facts = tracing.trace(small_settings(settings), "")[0].about
+    every = selection.suited((*job.knobs(settings, facts), *selection.run_knobs(settings)), device)
+    found = Search(tracing, settings, selection.allowed(every, "equivalent", (), LEFT))
+    _, base = found.before()
+    return found, base
+
+
+def tried(found: Search, base: tuple[Structure, ...], *names: str) -> list[Confirmed]:
+    """Every combination of these knobs, traced in full."""
+    knobs = [found.by_name[name] for name in names]
+    ways = []
+    for chosen in itertools.product(*(knob.options for knob in knobs)):
+        turned: tuple[Turned, ...] = tuple(zip(knobs, chosen, strict=True))
+        ways.append(found.confirm(found.estimate(base, turned)))
+    return ways
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", [0.75, 0.5, 0.3])
+def test_the_answer_is_as_good_as_the_best_of_all(part: float) -> None:
+    found, base = searching("images", card("images", part, **SMALL), **SMALL)
+    every = tried(found, base, "batch", "precision", "optimizer_state")
+    assert len(every) == 4 * 2 * 3
+    fitting = [way.price for way in every if search.at_ease(way.forecast)]
+    again, base = searching("images", card("images", part, **SMALL), **SMALL)
+    again.run(base)
+    assert again.best is not None and fitting
+    assert again.best.price <= 1.05 * min(fitting)
+
+
+@pytest.mark.slow
+def test_where_weights_weigh_the_state_goes() -> None:
+    found, base = searching("wide", card("wide", 0.62))
+    found.run(base)
+    assert found.best is not None
+    every = tried(*searching("wide", card("wide", 0.62)), "optimizer_state", "update")
+    fitting = [way.price for way in every if search.at_ease(way.forecast)]
+    assert fitting and found.best.price <= 1.05 * min(fitting)
+    assert found.best.settings["optimizer_state"] != "device"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", [{}, {"precision": "fp16"}, {"ema": True}], ids=str)
+def test_estimates_are_near_what_is_confirmed(given: dict[str, Any]) -> None:
+    found, base = searching("images", card("images", 0.6, **SMALL, **given), **SMALL, **given)
+    for way in tried(found, base, "batch"):
+        assert way.way.peak == pytest.approx(way.peak, rel=0.03)
+        assert way.way.seconds == pytest.approx(way.seconds, rel=0.05)
+
+
+@pytest.mark.slow
+def test_more_room_is_never_worse() -> None:
+    times = [fit("images", part, settings=SMALL, leave=("precision",)).time for part in (0.9, 0.6, 0.4)]
+    assert times == sorted(times)
+
+
+def test_loss_modules_and_modules_with_counters_are_not_chosen() -> None:
+    plan = fit("counting", 0.75, leave=("batch", "precision"))
+    assert plan.fits  # training refuses to compute these again, so a plan that names them would not run
+    modules = plan.settings["checkpoint"].replace(":", ",").split(",")
+    assert "none" not in modules
+    assert {"CrossEntropyLoss", "1", "2", "3"}.isdisjoint(modules)
+
+
+def test_a_step_that_is_slow_to_trace_is_never_answered_by_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "PATIENCE", 0.0)
+    for part in (1.1, 0.9):
+        found, base = searching("asking", card("asking", part))
+        forecast, base = found.before()
+        traced = found.tracing.forecast(found.tracing.trace(found.settings, "")[0], found.settings)
+        if forecast.fits:
+            assert forecast.on_device == traced.on_device
+        else:
+            assert forecast.on_device.expected == pytest.approx(traced.on_device.expected, rel=0.05)
+            assert {each.images for each in base} == {2}
+
+
+def test_small_settings() -> None:
+    assert small_settings({"batch": 16, "accumulate": 4}) == {"batch": 2, "accumulate": 1}
+    assert small_settings({"batch": 1, "accumulate": 4}) == {"batch": 1, "accumulate": 1}
+    assert small_settings({"batch": 16}) == {"batch": 16}
+    assert small_settings({"accumulate": 4}) == {"accumulate": 4}
+
+
+def test_words_for_ways() -> None:
+    size = Knob("image_size", (Option((800, 1333), {}), Option((640, 1066), {})), "different", "")
+    batch = Knob("batch", (Option(8, {}), Option("4 x 2", {})), "identical", "")
+    assert described(()) == "no change"
+    assert described(((size, size.options[1]), (batch, batch.options[1]))) == "image_size 640x1066, batch 4 x 2"
+
+
+# -- what is told beside ---------------------------------------------------------------------------------------
+
+
+def point(device: int, time: float, chosen: bool = False) -> Point:
+    return Point(device, time, "identical", "", chosen)
+
+
+def test_a_frontier_has_the_chosen_point_and_nothing_that_is_beaten() -> None:
+    here = point(1000, 2.0, chosen=True)
+    others = [point(500, 4.0), point(600, 4.5), point(800, 1.5), point(1200, 1.5), point(1300, 2.5), point(2000, 1.0)]
+    kept = outlook._undominated([here, *others])
+    assert [(each.device, each.time) for each in kept] == [(500, 4.0), (1000, 2.0), (1200, 1.5), (2000, 1.0)]
+
+
+def test_of_two_points_that_are_all_but_one_the_first_stays() -> None:
+    kept = outlook._undominated([point(1000, 2.0, chosen=True), point(2000, 1.0), point(2001, 0.999)])
+    assert [each.device for each in kept] == [1000, 2000]
+
+
+def test_a_chosen_point_alone() -> None:
+    here = point(1000, 2.0, chosen=True)
+    assert outlook._undominated([here, point(1001, 2.001), point(999, 1.999)]) == (here,)
+
+
+def test_devices_differ_in_what_is_worth_it() -> None:
+    """Half precision pays on cards that have units for it; on others a plan that keeps fp32 is as good."""
+    found, base = searching("images", find("RTX 3060"), **SMALL)
+    half = found.estimate(base, ((found.by_name["precision"], found.by_name["precision"].options[-1]),))
+    whole = found.estimate(base, ())
+    assert half.seconds < whole.seconds and half.peak < whole.peak
