@@ -104,7 +104,7 @@ def _found(planner: _Planner, search: Search, base: Sequence[Structure], before:
         return replace(
             plan,
             alternatives=outlook.alternatives(search, base, chosen.way),
-            frontier=outlook.frontier(search, search.structures_for(base, chosen), before, chosen),
+            frontier=outlook.frontier(search, base, before, chosen),
             needs=() if chosen.forecast.fits else needs(search, base, planner.others, keep),
         )
     except KeyboardInterrupt:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oomproof.plan import selection
-from oomproof.plan.search import Search, described
+from oomproof.plan.search import Search
 from oomproof.plan.ways import Structure
+from oomproof.plan.wording import described
 from oomproof.sources.job import PROMISES, Knob
 
 MOST_TRACES = 8

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from oomproof.memory.forecast import Forecast
 from oomproof.plan.plan import Alternative, Change, Point
-from oomproof.plan.search import NO_CHANGE, Confirmed, Search, described
+from oomproof.plan.search import Confirmed, Search
 from oomproof.plan.ways import Structure, Turned, Way, promise_of
+from oomproof.plan.wording import NO_CHANGE, described
 from oomproof.sources.job import PROMISES
 
 MOST_ALTERNATIVES = 6
@@ -74,7 +75,7 @@ def _in_proportion(found: list[Change], freed: int) -> tuple[Change, ...]:
 def alternatives(search: Search, base: Sequence[Structure], chosen: Way) -> tuple[Alternative, ...]:
     """The ways people take by habit, and the best of each other kind that was looked at."""
     found: dict[str, Alternative] = {}
-    for way in (*search.habits(base), *_best_of_kinds(search.looked_at)):
+    for way in (*_habits(search, base), *_best_of_kinds(search.looked_at)):
         words = described(way.turned, way)
         same = way.turned == chosen.turned and bool(way.choice.modules) == bool(chosen.choice.modules)
         if words == NO_CHANGE or same or words in found:
@@ -83,6 +84,21 @@ def alternatives(search: Search, base: Sequence[Structure], chosen: Way) -> tupl
         device = search.on_device(way.peak)
         found[words] = Alternative(words, way.promise, device, way.seconds / search.seconds_before, reason)
     return tuple(list(found.values())[:MOST_ALTERNATIVES])
+
+
+def _habits(search: Search, base: Sequence[Structure]) -> list[Way]:
+    """What people try first: a smaller batch, half precision, recomputing; each by itsearch."""
+    found = []
+    if search.batch is not None and len(search.batch.options) > 1:
+        smaller = [search.estimate(base, ((search.batch, option),)) for option in search.batch.options[1:]]
+        found.append(next((way for way in smaller if way.peak <= search.room), smaller[-1]))
+    if "precision" in search.by_name:
+        knob = search.by_name["precision"]
+        found.append(search.estimate(base, ((knob, knob.options[-1]),)))
+    if "checkpoint" in search.by_name:
+        plain = search.estimate(base, ())
+        found.append(search.estimator.within(plain, search.room) or search.estimator.smallest(plain))
+    return found
 
 
 def _best_of_kinds(ways: Sequence[Way]) -> list[Way]:
@@ -111,8 +127,9 @@ def _reason(search: Search, way: Way, chosen: Way) -> str:
     return "fits as well, with more changes for the same time"
 
 
-def frontier(search: Search, structures: Sequence[Structure], before: Forecast, chosen: Confirmed) -> tuple[Point, ...]:
+def frontier(search: Search, base: Sequence[Structure], before: Forecast, chosen: Confirmed) -> tuple[Point, ...]:
     """The least time for budgets from what the thriftiest way needs to what the job as it is needs."""
+    structures = _structures(search, base, chosen)
     most = max(search.estimate(structures, ()).peak, chosen.peak)
     least = min(search.thriftiest(structure).peak for structure in structures)
     rooms = [int(least * (most / least) ** (step / (STEPS - 1))) for step in range(STEPS)] if least < most else []
@@ -130,6 +147,12 @@ def frontier(search: Search, structures: Sequence[Structure], before: Forecast, 
     )
     as_it_is = Point(before.on_device.high, 1.0, PROMISES[0], AS_IT_IS)
     return _undominated([here, as_it_is, *(point for point in points if point.changes != NO_CHANGE)])
+
+
+def _structures(search: Search, base: Sequence[Structure], chosen: Confirmed) -> list[Structure]:
+    """Where the frontier is drawn: the job as it is, and with the knobs that the chosen way has traced for."""
+    others = {id(way.structure): way.structure for way in search.looked_at if way.structure.turned}
+    return [*base, *(each for each in others.values() if each.turned == chosen.way.structure.turned)][:3]
 
 
 def _best_within(search: Search, structures: Sequence[Structure], room: int) -> Way | None:

@@ -19,17 +19,16 @@ from oomproof.memory.forecast import Forecast
 from oomproof.memory.timeline import KINDS, Timeline
 from oomproof.plan import what_if
 from oomproof.plan.cost import Speed, speed_of
+from oomproof.plan.scale import PACKED, Scale, at_ease, scale_of
 from oomproof.plan.tracing import Tracing
 from oomproof.plan.ways import FREE, Estimator, Structure, Turned, Way, corrected, seconds_of
-from oomproof.sources.job import PROMISES, Knob, Option, batch_name
+from oomproof.plan.wording import described
+from oomproof.sources.job import PROMISES, Knob, batch_name
 
 SMALL = 2
 """images in the trace from which larger batches are estimated"""
 PATIENCE = 5.0
 """seconds that the trace of the job as it is may take; beyond, it is estimated from a small one"""
-PACKED, EASY, LOOSE = 0.97, 0.9, 0.75
-"""part of the room that live blocks fill before fragments and workspaces get in the way: if every byte is fought for,
-with ease, and at worst"""
 MOST_TRIES = 6
 TIGHT = 0.1
 """time that emptying the cache again and again is taken to cost, as a part of the step"""
@@ -40,7 +39,6 @@ ESTIMATED = (*FREE, "optimizer_state", "checkpoint", *RUN)
 """knobs that need no trace of their own"""
 UNASKED = ("precision",)
 """of the others, those that are tried without being named; the rest when nothing else fits, or when named"""
-NO_CHANGE = "no change"
 IMAGE_NAMES = ("image_size", "size", "side", "img_size", "imgsz", "resolution")
 
 
@@ -68,33 +66,6 @@ class Confirmed:
     def price(self) -> float:
         """As ways are compared; living from hand to mouth has a price too."""
         return self.seconds * self.way.price / self.way.seconds * (1.0 if at_ease(self.forecast) else 1 + TIGHT)
-
-
-def at_ease(forecast: Forecast) -> bool:
-    """Fits without the allocator ever having to give cached blocks back."""
-    return forecast.fits and forecast.on_device.high <= forecast.budget
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How live blocks, by the least estimate, compare with what the device must hold at worst."""
-
-    room: int
-    """bytes that the allocator may reserve"""
-    outside: int
-    """bytes around the allocator: the CUDA context"""
-    margin: float
-    """for all that no model covers"""
-    packed: float
-    """live bytes in a byte that is reserved"""
-
-
-def scale_of(forecast: Forecast, room: int, live: int, expandable: bool) -> Scale:
-    """As the job's own forecast shows it; segments that may be made expandable leave few gaps."""
-    outside = forecast.on_device.high - forecast.reserved.high
-    margin = (forecast.budget - outside) / max(1, room)
-    packed = EASY if expandable else live * margin / max(1, forecast.reserved.high)
-    return Scale(room, outside, margin, min(PACKED, max(LOOSE, packed)))
 
 
 @dataclass
@@ -285,11 +256,6 @@ class Search:
         ways = [self.estimate(base, ()), *(self.thriftiest(each) for each in base)]
         return self.confirm(min(ways, key=lambda way: way.peak))
 
-    def structures_for(self, base: Sequence[Structure], chosen: Confirmed) -> list[Structure]:
-        """Where the frontier is drawn: the job as it is, and with the knobs that the chosen way has traced for."""
-        others = {id(way.structure): way.structure for way in self.looked_at if way.structure.turned}
-        return [*base, *(each for each in others.values() if each.turned == chosen.way.structure.turned)][:3]
-
     def promising(self, base: Sequence[Structure]) -> Way | None:
         """The best way by estimate."""
         structures = self._structures(base, UNASKED)
@@ -305,20 +271,6 @@ class Search:
     def thriftiest(self, structure: Structure) -> Way:
         batch = None if self.batch is None else (self.batch, self.batch.options[-1])
         return self.estimator.thriftiest(structure, batch)
-
-    def habits(self, base: Sequence[Structure]) -> list[Way]:
-        """What people try first: a smaller batch, half precision, recomputing; each by itself."""
-        found = []
-        if self.batch is not None and len(self.batch.options) > 1:
-            smaller = [self.estimate(base, ((self.batch, option),)) for option in self.batch.options[1:]]
-            found.append(next((way for way in smaller if way.peak <= self.room), smaller[-1]))
-        if "precision" in self.by_name:
-            knob = self.by_name["precision"]
-            found.append(self.estimate(base, ((knob, knob.options[-1]),)))
-        if "checkpoint" in self.by_name:
-            plain = self.estimate(base, ())
-            found.append(self.estimator.within(plain, self.room) or self.estimator.smallest(plain))
-        return found
 
     # -- another training --------------------------------------------------------------------------------------
 
@@ -426,19 +378,6 @@ def small_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     if not name or "accumulate" not in settings:
         return dict(settings)
     return at_images(settings, name, min(SMALL, settings[name]))
-
-
-def described(turned: Sequence[Turned], way: Way | None = None) -> str:
-    """«batch 4 x 4, precision bf16, 5 modules computed again»"""
-    words = [f"{knob.name} {_plain(option)}" for knob, option in turned]
-    if way is not None and way.choice.modules:
-        count = len(way.choice.modules)
-        words.append(f"{count} module{'s' * (count > 1)} computed again")
-    return ", ".join(words) or NO_CHANGE
-
-
-def _plain(option: Option) -> str:
-    return "x".join(map(str, option.value)) if isinstance(option.value, tuple) else str(option.value)
 
 
 def _combinations(knobs: Sequence[Knob]) -> list[tuple[Turned, ...]]:

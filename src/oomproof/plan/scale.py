@@ -1,0 +1,38 @@
+"""How live blocks compare with what the device must hold at worst."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oomproof.memory.forecast import Forecast
+
+PACKED, EASY, LOOSE = 0.97, 0.9, 0.75
+"""part of the room that live blocks fill before fragments and workspaces get in the way: if every byte is fought for,
+with ease, and at worst"""
+
+
+def at_ease(forecast: Forecast) -> bool:
+    """Fits without the allocator ever having to give cached blocks back."""
+    return forecast.fits and forecast.on_device.high <= forecast.budget
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How live blocks, by the least estimate, compare with what the device must hold at worst."""
+
+    room: int
+    """bytes that the allocator may reserve"""
+    outside: int
+    """bytes around the allocator: the CUDA context"""
+    margin: float
+    """for all that no model covers"""
+    packed: float
+    """live bytes in a byte that is reserved"""
+
+
+def scale_of(forecast: Forecast, room: int, live: int, expandable: bool) -> Scale:
+    """As the job's own forecast shows it; segments that may be made expandable leave few gaps."""
+    outside = forecast.on_device.high - forecast.reserved.high
+    margin = (forecast.budget - outside) / max(1, room)
+    packed = EASY if expandable else live * margin / max(1, forecast.reserved.high)
+    return Scale(room, outside, margin, min(PACKED, max(LOOSE, packed)))
