@@ -78,3 +78,10 @@ def test_optimizer_state_is_named_where_it_weighs(does_not_fit: Forecast, settin
         kinds={**does_not_fit.kinds, "optimizer": 2 << 30},
     )
     assert "--set optimizer=sgd" in options(heavy, settings)
+
+
+def test_fit_is_named_where_it_can_help(does_not_fit: Forecast, settings: tuple[Setting, ...]) -> None:
+    assert "`oomproof fit` finds the best way" in next_steps(does_not_fit, settings)[0]
+    of_a_saved_step = tuple(one for one in settings if one.name == "expandable_segments")
+    sentence, steps = next_steps(does_not_fit, of_a_saved_step)
+    assert steps and "oomproof fit" not in sentence

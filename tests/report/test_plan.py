@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from forecasts import SETTINGS, mask_rcnn
@@ -74,6 +75,26 @@ def test_before_and_after() -> None:
         "of",
         "rpn.head.conv.0.0",
     ]
+
+
+def test_where_no_knob_is_enough_nothing_is_offered() -> None:
+    stuck = replace(too_large(), needs=("no knob of this job is enough: it needs about 3.50 GiB at least",))
+    sentence, offered = next_step(stuck, False)
+    assert sentence == (
+        "nothing fits, whatever is allowed; no knob of this job is enough: it needs about 3.50 GiB at least"
+    )
+    assert offered == ()
+
+
+def test_a_batch_under_another_name_is_a_batch() -> None:
+    def renamed(settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {("batch_size" if name == "batch" else name): value for name, value in settings.items()}
+
+    made = brought_to_fit()
+    before = replace(made.before, settings=renamed(made.before.settings))
+    text = drawn(plan.report(replace(made, settings=renamed(made.settings), before=before), SETTINGS), 120)
+    assert "the effective batch stays 16 = 4 images x 4 micro-batches" in text
+    assert "batch_size 16" in text.split("\nDevice")[0]
 
 
 def test_the_learning_rate_rule_is_told() -> None:

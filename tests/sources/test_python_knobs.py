@@ -151,6 +151,17 @@ def test_writing_says_what_to_paste(opened: Open, tmp_path: Path) -> None:
     assert other.is_file()
 
 
+def test_what_no_step_can_set_is_said(opened: Open) -> None:
+    job = opened("side=64")
+    plain = job.write(resolve(job, {}), None)
+    assert "PYTORCH_CUDA_ALLOC_CONF" not in plain and "optimizer = ...  # as you make it today" in plain
+    wanted = {"expandable_segments": True, "ddp": True, "gradient_as_bucket_view": True, "optimizer": "adafactor"}
+    text = job.write(resolve(job, wanted), None)
+    assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in text
+    assert "gradient_as_bucket_view=True" in text
+    assert "optimizer = ...  # adafactor, as the settings have it" in text
+
+
 def test_a_step_of_ones_own_stays_so(opened: Open) -> None:
     job = opened("side=64")
     job.path.write_text(job.path.read_text().replace("loss=lambda net, x:", "step=lambda net, x, o:"))

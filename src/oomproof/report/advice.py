@@ -48,7 +48,8 @@ def next_steps(forecast: Forecast, settings: Sequence[Setting]) -> tuple[str, tu
     inside = "" if names & {"batch", "image_size", "precision"} else "make the job smaller (batch, fp16, image size)"
     if not steps:
         return f"save {missing} to be safe: {inside or 'a larger GPU is what is left'}", ()
-    return f"save {missing} to be safe; {inside + '; ' if inside else ''}these help, the surest first:", tuple(steps)
+    way = inside or "`oomproof fit` finds the best way"
+    return f"save {missing} to be safe: {way}; these help, the surest first:", tuple(steps)
 
 
 def _room(forecast: Forecast, names: set[str]) -> str:

@@ -17,7 +17,7 @@ from oomproof.report.plan_verdict import next_step, verdict, why
 from oomproof.report.sizes import number
 from oomproof.report.terminal import STYLES, bullets, device_facts, given, levels, section
 from oomproof.report.verdict import moment
-from oomproof.sources.job import Setting
+from oomproof.sources.job import Setting, batch_name
 
 
 def report(plan: Plan, settings: Sequence[Setting], writing: bool = False) -> RenderableType:
@@ -98,7 +98,10 @@ def _notes(plan: Plan) -> Iterator[str]:
             yield f"{promise}: {changes.MEANS[promise]}"
         yield "time is an estimate from the operations that were traced; where the data loader is slower, it decides"
     if plan.frontier or plan.alternatives:
-        yield "memory after the changes is that of a full trace; other rows are estimated from a few traces"
+        yield (
+            "memory after the changes is that of a full trace; other rows, and of a large job what it needs as it is, "
+            "are estimated from traces of few images"
+        )
     if plan.traces:
         yield f"found with {plan.traces} trace{'s' if plan.traces > 1 else ''} in {plan.seconds:.0f} s"
 
@@ -107,7 +110,7 @@ def _about_the_batch(plan: Plan) -> Iterator[str]:
     before, after = _effective_batch(plan.before.settings), _effective_batch(plan.settings)
     if not before or not after:
         return
-    micro, count = plan.settings["batch"], plan.settings.get("accumulate", 1)
+    micro, count = plan.settings[batch_name(plan.settings)], plan.settings.get("accumulate", 1)
     product = f" = {micro} images x {count} micro-batches" if count > 1 else ""
     if before == after:
         yield f"the effective batch stays {after}{product}: learning rate and schedule stay as they are"
@@ -117,5 +120,5 @@ def _about_the_batch(plan: Plan) -> Iterator[str]:
 
 def _effective_batch(settings: Mapping[str, Any]) -> int:
     """Images per update; 0 where the job does not say."""
-    batch, count = settings.get("batch"), settings.get("accumulate", 1)
+    batch, count = settings.get(batch_name(settings)), settings.get("accumulate", 1)
     return batch * count if isinstance(batch, int) and isinstance(count, int) else 0

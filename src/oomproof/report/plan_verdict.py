@@ -41,8 +41,10 @@ def next_step(plan: Plan, writing: bool) -> tuple[str, tuple[str, ...]]:
         found = "this fits and can be used" if plan.fits else "nothing fits yet"
         return f"{found}; a search that is not stopped may find something better", ()
     if not plan.fits:
-        if plan.needs:
+        if plan.needs and any(need.startswith("--") for need in plan.needs):
             return "nothing that is allowed fits; it would take one of these:", plan.needs
+        if plan.needs:
+            return f"nothing fits, whatever is allowed; {'; '.join(plan.needs)}", ()
         return "nothing that is allowed fits, and no knob is left: a larger GPU or a smaller model", ()
     room = f"{gib(max(0, plan.device.budget - plan.after.on_device.high))} stay free even at worst"
     if of_forecast.tight(plan.after):

@@ -14,11 +14,11 @@ from oomproof.report.advice import next_steps
 from oomproof.report.bars import Chart
 from oomproof.report.sizes import gib, number, value
 from oomproof.report.verdict import PLURALS, moment, verdict, why
-from oomproof.sources.job import Setting
+from oomproof.sources.job import BATCH_NAMES, Setting
 
 STYLES = {"fits": "bold green", "at risk": "bold yellow", "does not fit": "bold red"}
 OWNERS = 8
-ALWAYS_SHOWN = ("batch", "image_size", "precision")
+ALWAYS_SHOWN = (*BATCH_NAMES, "image_size", "precision")
 
 
 def report(forecast: Forecast, settings: Sequence[Setting]) -> RenderableType:

@@ -24,7 +24,7 @@ def write_file(
     from oomproof.run.settings_file import write_settings
 
     write_settings(path, job, device, settings, changes)
-    lines = [*code, *_narrower(settings), "optimizer = ...  # as you make it today"]
+    lines = [*_around(settings), *code, *_narrower(settings), _optimizer(settings)]
     if own_step:
         loop = ["for batch in loader:", "    step(model, batch, optimizer)"]
     else:
@@ -34,6 +34,23 @@ def write_file(
             "    step(batch)",
         ]
     return "\n".join([f"wrote {path}. In your training:", "", *lines, *loop, ""])
+
+
+def _around(settings: Settings) -> list[str]:
+    """What a plan may have changed about the run around the step, which no step can set."""
+    lines = []
+    if settings.get("expandable_segments"):
+        lines.append("# start it with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in the environment")
+    if settings.get("gradient_as_bucket_view"):
+        lines.append("# give DistributedDataParallel gradient_as_bucket_view=True")
+    return lines
+
+
+def _optimizer(settings: Settings) -> str:
+    name = settings.get("optimizer", "own")
+    if name == "own":
+        return "optimizer = ...  # as you make it today"
+    return f"optimizer = ...  # {name}, as the settings have it; it needs a learning rate of its own"
 
 
 def _narrower(settings: Settings) -> list[str]:
