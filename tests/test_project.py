@@ -25,7 +25,8 @@ MAY_IMPORT = {
     "run": {"run", "errors"},
     "trace": {"trace", "run", "memory", "errors"},
     "sources": {"sources", "trace", "run", "memory", "errors"},
-    "report": {"report", "memory", "errors", "sources.job", "sources.zoo", "plan.plan"},
+    "explain": {"explain", "explaining", "memory", "errors"},
+    "report": {"report", "memory", "errors", "explain.diagnosis", "sources.job", "sources.zoo", "plan.plan"},
 }
 """what a folder may import of oomproof; cli/ and the modules at the top may import all of it"""
 

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from oomproof.errors import DamagedFile, InputError, JobError, OomproofError, Unanswerable
+    from oomproof.explain.diagnosis import Diagnosis
+    from oomproof.explaining import explain
     from oomproof.forecasting import check
     from oomproof.memory.forecast import Forecast
     from oomproof.memory.timeline import Timeline
@@ -33,6 +35,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DamagedFile",
+    "Diagnosis",
     "Forecast",
     "InputError",
     "JobError",
@@ -46,6 +49,7 @@ __all__ = [
     "Unanswerable",
     "__version__",
     "check",
+    "explain",
     "fit",
     "read_settings",
     "slim",
@@ -53,6 +57,7 @@ __all__ = [
 
 _HOME = {
     "DamagedFile": "oomproof.errors",
+    "Diagnosis": "oomproof.explain.diagnosis",
     "Forecast": "oomproof.memory.forecast",
     "InputError": "oomproof.errors",
     "JobError": "oomproof.errors",
@@ -65,6 +70,7 @@ _HOME = {
     "TorchJob": "oomproof.sources.torch_job",
     "Unanswerable": "oomproof.errors",
     "check": "oomproof.forecasting",
+    "explain": "oomproof.explaining",
     "fit": "oomproof.planning",
     "read_settings": "oomproof.run.settings_file",
     "slim": "oomproof.slimming",

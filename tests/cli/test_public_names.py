@@ -13,6 +13,7 @@ import oomproof
 def test_public_names() -> None:
     assert oomproof.__all__ == [
         "DamagedFile",
+        "Diagnosis",
         "Forecast",
         "InputError",
         "JobError",
@@ -26,6 +27,7 @@ def test_public_names() -> None:
         "Unanswerable",
         "__version__",
         "check",
+        "explain",
         "fit",
         "read_settings",
         "slim",

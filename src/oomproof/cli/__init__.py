@@ -13,6 +13,7 @@ import typer
 
 from oomproof import __version__
 from oomproof.cli.check import check
+from oomproof.cli.explain import explain
 from oomproof.cli.fit import FitCommand, fit
 from oomproof.cli.gpus import gpus
 from oomproof.cli.screen import complain
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 app.command()(check)
 app.command(cls=FitCommand)(fit)
+app.command()(explain)
 app.command()(zoo)
 app.command()(gpus)
 
@@ -43,14 +45,15 @@ def oomproof(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """Will it fit? Make it fit. Forecasts the GPU memory of a training job and finds the settings that fit a budget,
-    without a GPU and without running a step.
+    """Will it fit? Make it fit. Why didn't it fit? Forecasts the GPU memory of a training job, finds the settings that
+    fit a budget, without a GPU and without running a step, and explains the log of a training that ran out of memory.
 
     \b
     Examples:
       oomproof check torchvision:maskrcnn_resnet50_fpn --batch 2 --on "RTX 3060"
       oomproof check train_job.py:job --on 8GiB --set precision=fp16
       oomproof fit torchvision:maskrcnn_resnet50_fpn --batch 16 --on "RTX 3060"
+      oomproof explain train.log
       oomproof zoo --on "RTX 3060"
       oomproof gpus
     """

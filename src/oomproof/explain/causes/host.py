@@ -1,0 +1,99 @@
+"""Host memory as a whole: /dev/shm, the limit of a container or a job, a machine that is too small."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from oomproof.explain.amounts import text
+from oomproof.explain.causes import places
+from oomproof.explain.causes.moment import quoted
+from oomproof.explain.diagnosis import Cause
+from oomproof.explain.facts import Facts
+
+
+def shm_too_small(facts: Facts) -> Iterator[Cause]:
+    found = [each for each in facts.failures if (each.family, each.kind) == ("loader", "shm")]
+    if facts.main is None or facts.main.where == "device" or not found:
+        return
+    workers = facts.setup.workers
+    many = f"{workers} workers" if workers else "the workers"
+    yield Cause(
+        "shm_too_small",
+        0.93,
+        "/dev/shm is too small for the batches that data workers pass on",
+        f"{many} hand every batch over in /dev/shm, and a write there failed; Docker gives 64 MiB of "
+        "it unless told otherwise. The line in the traceback is innocent",
+        tuple(quoted(each) for each in found[:3]),
+    )
+
+
+def container_limit(facts: Facts) -> Iterator[Cause]:
+    failure = facts.main
+    if failure is None or failure.where != "host":
+        return
+    groups = [
+        each for each in facts.failures if (each.family, each.kind) == ("kernel", "cgroup") or each.family == "cluster"
+    ]
+    if not groups:
+        return
+    best = max(groups, key=lambda each: (each.limit is not None, each.process is not None))
+    kubernetes, slurm = "kubernetes" in facts.setup.found, "slurm" in facts.setup.found
+    what = (
+        "the pod's"
+        if kubernetes
+        else "the job's"
+        if slurm
+        else "the notebook's"
+        if best.kind == "notebook"
+        else "the container's"
+    )
+    limit = f" of {text(best.limit)}" if best.limit else ""
+    used = f"the killed process held {text(best.process)}" if best.process else "the machine itself may have more"
+    count, held = best.helpers
+    table = f"; {count} more processes of the same name held {text(held)}" if count else ""
+    yield Cause(
+        "container_limit",
+        0.85 if best.limit or best.family == "kernel" else 0.8,
+        f"host memory: {what} memory limit{limit} was reached, and the kernel killed the training",
+        f"{used}{table}; the limit counts all processes of the group, page cache of /dev/shm included",
+        tuple(quoted(each) for each in groups[:3]),
+    )
+
+
+def too_small(facts: Facts) -> Iterator[Cause]:
+    failure = facts.main
+    if failure is None or failure.where != "host":
+        return
+    ours = not failure.victim or re.search(r"python|pt_main|pt_data|torch|ray|java|node|trainer", failure.victim)
+    held = f", {text(failure.process)} of it by {failure.victim or 'the killed process'}" if failure.process else ""
+    total = f" ({text(failure.total)})" if failure.total else ""
+    if failure.family == "kernel":
+        sentence = (
+            f"host memory: the machine{total} ran out, and the kernel killed {failure.victim or 'a process'}{held}"
+        )
+        why = f"no limit of a container is named: RAM{' and swap' if failure.swap_free == 0 else ''} were full" + (
+            "" if ours else f"; {failure.victim} was killed, which is not the training: look at what else ran"
+        )
+        yield Cause("host_too_small", 0.72, sentence, why, (quoted(failure),))
+    elif failure.family == "exit":
+        sentence = (
+            "host memory, most likely: the process was killed with signal 9 (exit "
+            f"code {failure.exit_code}) without a word"
+        )
+        why = (
+            "nothing else in the log explains the end; the kernel's OOM killer does "
+            "just that (so does a person with kill -9)"
+        )
+        yield Cause("host_too_small", 0.52, sentence, why, (quoted(failure),))
+    elif failure.family in ("array", "cpu", "tensorflow", "other"):
+        asked = text(failure.requested) if failure.requested is not None else "an allocation"
+        place = places.own(failure)
+        at = f" at {place}" if place else ""
+        yield Cause(
+            "host_too_small",
+            0.5,
+            f"host memory: {asked} refused{at}: RAM (not GPU memory) is full",
+            "the request is not absurd; what the machine has beside it was taken",
+            (quoted(failure),),
+        )

@@ -1,0 +1,127 @@
+"""Causes that the traceback names: matching of boxes, evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oomproof.explain.amounts import text
+from oomproof.explain.causes import moment, places
+from oomproof.explain.causes.moment import quoted
+from oomproof.explain.diagnosis import Cause
+from oomproof.explain.facts import Facts, Failure
+
+MANY_ANCHORS = 5000
+
+
+def gt_boxes(facts: Facts) -> Iterator[Cause]:
+    """Boxes x anchors: a matrix that one crowded image makes huge."""
+    failure = facts.main
+    on_cpu = [each for each in facts.failures if each.kind == "on_cpu" and each.op == "boxes"]
+    if failure is None or failure.where == "shm":
+        return
+    frame = places.find(failure, places.MATCHING)
+    in_eval = (
+        _evaluating(facts, failure) and frame is not None and places.find(failure, places.POSTPROCESSING) is not None
+    )
+    in_graph = failure.family == "tensorflow" and places.IN_A_GRAPH.search(failure.op)
+    matrix = _matrix(failure)
+    request = text(failure.requested) if failure.requested is not None else "memory"
+    if frame is not None and not in_eval:
+        implied = (
+            f"; at 4 bytes each these are {failure.requested // 4:,} pairs of boxes and anchors"
+            if failure.requested and failure.requested > 64 << 20
+            else ""
+        )
+        host = failure.where == "host"
+        yield Cause(
+            "gt_boxes",
+            0.6 if host else 0.86,
+            f"{'host' if host else 'device'} memory: matching boxes with anchors asked for "
+            f"{request}: an image with very many boxes",
+            f"it failed in {frame.place}, which compares every box with every "
+            f"anchor{implied}; one crowded image is enough",
+            (quoted(failure), f"frame {frame.place}", *(quoted(each) for each in on_cpu[:2])),
+        )
+    elif failure.where == "device" and (in_graph or matrix):
+        shape = list(failure.shape)
+        why = f"tensor {shape} is boxes x anchors" if matrix else f"tensor {shape} belongs to {failure.op}"
+        yield Cause(
+            "gt_boxes",
+            0.84 if in_graph and matrix else 0.75 if in_graph else 0.55,
+            f"device memory: matching boxes with anchors asked for {request}",
+            f"{why}: it grows with the boxes of the fullest image",
+            (quoted(failure),),
+        )
+    elif on_cpu and failure.where == "device":
+        yield Cause(
+            "gt_boxes",
+            0.7,
+            "device memory: matching boxes had to go to the CPU before; now it was not enough",
+            f"line {on_cpu[0].line} shows that comparing boxes with anchors ran out first",
+            (quoted(failure), *(quoted(each) for each in on_cpu[:2])),
+        )
+
+
+def _matrix(failure: Failure) -> bool:
+    """[boxes, anchors], with a batch before or coordinates behind it."""
+    sides = [side for side in failure.shape if side > 4]
+    return (
+        failure.family == "tensorflow"
+        and len(sides) == 2
+        and max(sides) >= MANY_ANCHORS
+        and min(sides) <= 5000
+        and max(sides) >= 8 * min(sides)
+        and len(failure.shape) <= 3
+    )
+
+
+def _evaluating(facts: Facts, failure: Failure) -> bool:
+    return places.find(failure, places.EVALUATING) is not None or moment.doing(facts, failure) in ("eval", "results")
+
+
+def evaluation(facts: Facts) -> Iterator[Cause]:
+    failure = facts.main
+    if failure is None or failure.where != "device":
+        return
+    frame = next((each for each in failure.frames if places.EVALUATING.search(f"{each.name} {each.code}")), None)
+    frame = frame or next(
+        (each for each in failure.frames if places.EVALUATING.search(each.file.replace("\\", "/").rsplit("/", 1)[-1])),
+        None,
+    )
+    during = moment.doing(facts, failure) in ("eval", "results")
+    post = places.find(failure, places.POSTPROCESSING)
+    backward = any(".backward(" in each.code for each in failure.frames)
+    if (frame is None and not during and (post is None or "paste" not in places.told(post))) or backward:
+        return
+    request = text(failure.requested) if failure.requested is not None else "more memory"
+    step = moment.last(facts, failure)
+    seen = f"frame {frame.place}" if frame else f"line {step.line}: {step.text}" if step else ""
+    evidence = tuple(part for part in (quoted(failure), seen, f"frame {post.place}" if post else "") if part)
+    trained = moment.late(facts, failure) is not None or bool(moment.trained(facts, failure))
+    fitted = "training had fitted; " if trained else ""
+    safe = places.find(failure, places.SAFE_EVALUATION) is not None
+    if post is not None:
+        yield Cause(
+            "eval_postprocess",
+            0.88,
+            f"device memory: evaluation asked for {request} after the network: masks or predictions at full image size",
+            f"{fitted}it failed in {post.place}, whose memory is detections x height x width, at once for an image",
+            evidence,
+        )
+        return
+    below = f"{fitted}it failed below {frame.place if frame else 'evaluation'}"
+    if not safe:
+        yield Cause(
+            "eval_no_grad",
+            0.8,
+            f"device memory: the network ran out in evaluation, asking for {request}",
+            f"{below}; nothing in the traceback switches gradients off, so every layer's activations are kept",
+            evidence,
+        )
+    yield Cause(
+        "eval_postprocess",
+        0.75 if safe else 0.5,
+        f"device memory: evaluation needs more than training did, {request} were refused",
+        f"{below}: its images, its batch or the predictions it keeps are larger",
+        evidence,
+    )

@@ -1,0 +1,69 @@
+"""Arrays in host memory: NumPy, OpenCV, PIL, pandas, std::bad_alloc, a bare MemoryError."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from oomproof.explain import frames
+from oomproof.explain.amounts import SIZE, find, tensor
+from oomproof.explain.facts import Failure, Line
+from oomproof.explain.families.message import block, glued, joined, quote
+from oomproof.explain.patterns import any_of
+
+TRIGGER = any_of(
+    r"_?ArrayMemoryError",
+    r"\bMemoryError\b",
+    r"Unable to allocate [\d.]",
+    r"Insufficient memory",
+    r"Failed to allocate \d{1,20} bytes",
+    r"bad_alloc",
+    r"DecompressionBombError",
+    r"ArrowMemoryError",
+    r"malloc of size \d+ failed",
+    r"realloc of size \d+ failed",
+    r"mmap[^\n]{0,40}Cannot allocate memory",
+    r": Cannot allocate memory",
+    r"insufficient memory for",
+    r"JavaScript heap out of memory",
+)
+_REQUESTED = re.compile(
+    rf"Unable to allocate {SIZE}|Failed to allocate (\d{{1,20}} bytes)|(?:malloc|realloc) of size (\d{{1,20}})"
+)
+_SHAPE = re.compile(r"with shape \(([\d, ]{1,120})\)(?: and data type (\S{1,30}))?")
+
+
+def read(lines: Sequence[Line], at: int) -> Failure | None:
+    line = lines[at]
+    if (
+        re.search(r"except \(?[\w., ]*MemoryError|raise MemoryError|import ", line.text)
+        or "DecompressionBombWarning" in line.text
+    ):
+        return None
+    parts = block(lines, at, ahead=3)
+    text = max((joined(parts), glued(parts)), key=lambda each: bool(_SHAPE.search(each)))
+    shape = _SHAPE.search(text)
+    sides = tuple(int(side) for side in shape[1].split(",") if side.strip()) if shape else ()
+    dtype = (shape[2] or "") if shape else ""
+    requested = find(_REQUESTED, text)
+    if sides and (requested is None or requested == 0):
+        requested = tensor(sides, dtype)
+    return Failure(
+        family="array",
+        kind="opencv"
+        if "Insufficient memory" in text
+        else "numpy"
+        if sides
+        else "bomb"
+        if "Bomb" in text
+        else "python",
+        where="host",
+        line=line.number,
+        quote=quote(line),
+        at=at,
+        rank=line.rank,
+        requested=requested,
+        shape=sides,
+        dtype=dtype,
+        frames=frames.before(lines, at),
+    )

@@ -1,0 +1,86 @@
+"""Batch systems, Kubernetes, Docker, notebooks and Ray: a limit on memory, said in their words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from oomproof.explain.amounts import SIZE, amount
+from oomproof.explain.facts import Failure, Line
+from oomproof.explain.families.message import joined, quote
+from oomproof.explain.patterns import any_of
+
+TRIGGER = any_of(
+    r"OOMKilled",
+    r"oom[-_]kill event",
+    r"OUT_OF_ME",
+    r": Out Of Memory",
+    r"[Ee]xceeded (?:job |step )?memory limit",
+    r"OOM Killed",
+    r"cgroup out-of-memory handler",
+    r"exceeded limit [\d.]+ ?[kmgKMG]?b",
+    r"TERM_MEMLIMIT",
+    r"memory usage limit",
+    r"low on resource: memory",
+    r"MemoryPressure",
+    r"Container killed due to memory",
+    r"session crashed after using all available RAM",
+    r"tried to allocate more memory than is available",
+    r"used too much memory",
+    r"running low on memory",
+    r"ray\.exceptions\.OutOfMemoryError",
+    r"node running low",
+    r"beyond (?:the )?'?(?:physical|virtual) memory'? limit",
+    r"exceeding memory limits",
+    r"job killed: mem",
+    r"MEMORY LIMIT EXCEEDED",
+    r"memory limit exceeded",
+)
+_OVER = any_of(
+    r"\(?(\d[\d.]*)\s*([KMGT]?i?B?)?\s*>\s*(\d[\d.]*)\s*([KMGT]?i?B?)?\)?",
+    r"mem (\d+)kb exceeded limit (\d+)kb",
+    rf"using {SIZE},? which exceeds its request of {SIZE}",
+    flags=re.IGNORECASE,
+)
+_LIMIT = re.compile(
+    rf"(?:limits?|Limits|--mem(?:ory)?|Memory Requested|memory)\S{{0,4}}[ =:]+(?:memory:\s*)?{SIZE}", re.IGNORECASE
+)
+_EXIT = re.compile(r"[Ee]xit [Cc]ode:?\s*(-?\d{1,3})")
+_NOTEBOOK = re.compile(r"session crashed|tried to allocate more memory than|used too much memory")
+NEAR = 30
+
+
+def read(lines: Sequence[Line], at: int) -> Failure | None:
+    line = lines[at]
+    near = [each.text for each in lines[max(0, at - NEAR) : at + 10] if abs(each.number - line.number) < NEAR]
+    if re.search(r'OOMKilled"?[:=] ?"?false', line.text, re.IGNORECASE):
+        return None
+    over = _OVER.search(line.text)
+    used = limit = None
+    if over and over[1]:
+        used, limit = _kib(over[1], over[2]), _kib(over[3], over[4])
+    elif over and over[5]:
+        used, limit = int(over[5]) << 10, int(over[6]) << 10
+    elif over and over[7]:
+        used, limit = amount(over[7]), amount(over[8])
+    if limit is None:
+        said = [found for text in near if (found := _LIMIT.search(text)) and not re.search(r"[Rr]equests", text)]
+        limit = amount(said[-1][1]) if said else None
+    code = _EXIT.search(joined(near))
+    return Failure(
+        family="cluster",
+        kind="notebook" if _NOTEBOOK.search(line.text) else "limit",
+        where="host",
+        line=line.number,
+        quote=quote(line),
+        at=at,
+        rank=line.rank,
+        process=used,
+        limit=limit,
+        exit_code=int(code[1]) if code else None,
+    )
+
+
+def _kib(number: str, unit: str | None) -> int | None:
+    """SLURM's «(33555000 > 33554432)» is in KiB."""
+    return amount(f"{number}{unit}" if unit else f"{number}K")

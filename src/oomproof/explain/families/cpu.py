@@ -1,0 +1,42 @@
+"""PyTorch's allocator for the CPU, and pinned memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from oomproof.explain import frames
+from oomproof.explain.amounts import SIZE, find
+from oomproof.explain.facts import Failure, Line
+from oomproof.explain.families.message import block, glued, joined, quote
+from oomproof.explain.patterns import any_of
+
+TRIGGER = re.compile(
+    r"DefaultCPUAllocator|CPUAllocator\.cpp|alloc_cpu\.cpp|posix_memalign|you tried to allocate|Buy new RAM"
+    r"|\$ Torch: not enough memory|cudaHostAlloc|C10 Out of Memory|pin_memory[^\n]{0,60}out of memory"
+)
+_REQUESTED = any_of(
+    rf"(?:tried|Trying) to allocate {SIZE}",
+    r"trying to allocate (\d{1,20}) ?(?:bytes|B\b)",
+    r"tried to allocate (\d{1,20}GB)",
+)
+
+
+def read(lines: Sequence[Line], at: int) -> Failure | None:
+    line = lines[at]
+    parts = block(lines, at, ahead=4)
+    requested = next(
+        (size for text in (joined(parts), glued(parts)) if (size := find(_REQUESTED, text)) is not None), None
+    )
+    return Failure(
+        family="cpu",
+        kind="pinned" if "cudaHostAlloc" in line.text or "pin_memory" in line.text else "allocator",
+        where="host",
+        line=line.number,
+        quote=quote(line),
+        at=at,
+        rank=line.rank,
+        requested=requested,
+        device="CPU",
+        frames=frames.before(lines, at),
+    )

@@ -1,0 +1,135 @@
+"""PyTorch on a GPU: «CUDA out of memory» in its five eras, for ROCm, XPU and NPU too, and the texts without numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from oomproof.explain import frames
+from oomproof.explain.amounts import SIZE, amount, find
+from oomproof.explain.facts import Failure, Line
+from oomproof.explain.families.message import block, glued, joined, quote
+from oomproof.explain.patterns import any_of
+
+TRIGGER = any_of(
+    r"(?:CUDA|HIP|XPU|NPU|MUSA|MLU) out of memory",
+    r"Tried to allocate (?:-?\d|more)",
+    r"(?:CUDA|cuda|HIP)[^\n]{0,40}error[^\n]{0,30}: out of memory",
+    r"cuda runtime error \(2\)",
+    r"error=2 : out of memory",
+    r"cudaErrorMemoryAllocation",
+    r"hipErrorOutOfMemory",
+    r"CUDA ran out of memory outside",
+    r"OutOfMemoryError: Allocation on device",
+    r"CUDA driver error: out of memory",
+    r"^\s*(?:\w+\.)*OutOfMemoryError\s*$",
+    r"CUDA_ERROR_OUT_OF_MEMORY(?!.*failed to alloc)",
+)
+_NOT_OURS = re.compile(
+    r"MPS backend|failed to alloc|RESOURCE_EXHAUSTED|tensorflow/|stream_executor|xla/", re.IGNORECASE
+)
+_STOP = re.compile(r"out of memory\. Tried|Error: (?!CUDA out)|^\S{1,80}(?:Error|Exception):")
+_REQUESTED = re.compile(rf"Tried to allocate {SIZE}|Requested size: {SIZE}")
+_TOTAL = re.compile(rf"{SIZE} total capac|total capaci?ty of {SIZE}")
+_FREE = re.compile(rf"{SIZE} free|of which {SIZE} is free")
+_ALLOCATED = re.compile(
+    rf"{SIZE} already allocated|Of the allocated memory {SIZE} is allocated|{SIZE} is allocated by PyTorch"
+)
+_RESERVED = re.compile(rf"{SIZE} reserved in total")
+_EXTRA = re.compile(rf"{SIZE} is reserved by PyTorch but unallocated|{SIZE} cached")
+_ALLOWED = re.compile(rf"{SIZE} allowed;|limit(?: of|:) {SIZE}|Device limit\s*: {SIZE}")
+_PROCESS = re.compile(rf"this process has {SIZE} memory in use")
+_OTHERS = re.compile(rf"Process (\d{{1,10}}) has {SIZE} memory in use")
+_DEVICE = re.compile(r"\b(GPU|NPU|XPU|MLU) (\d{1,3})\b")
+_CAUGHT = any_of(
+    r"[Aa]ttempting to copy inputs",
+    r"using CPU",
+    r"WARNING",
+    r"[Ss]kipping",
+    r"skipped",
+    r"retry",
+    r"[Cc]aught",
+    r"Plan failed",
+    r"try(?:ing)? (?:again )?with",
+)
+
+
+def read(lines: Sequence[Line], at: int) -> Failure | None:
+    line = lines[at]
+    if _NOT_OURS.search(line.text):
+        return None
+    parts = block(lines, at, _STOP)
+    if len(parts[0]) < 30 and at and lines[at - 1].rank == line.rank:
+        parts = [lines[at - 1].text, *parts]  # the sentence began on the line before
+    found = max((_numbers(text) for text in (joined(parts), glued(parts))), key=_known)
+    quoted = quote(line)
+    return replace(
+        found,
+        line=line.number,
+        quote=quoted,
+        at=at,
+        rank=line.rank,
+        fatal=not _CAUGHT.search(line.text),
+        frames=frames.before(lines, at),
+    )
+
+
+def _known(failure: Failure) -> int:
+    values = (failure.requested, failure.total, failure.free, failure.allocated, failure.reserved)
+    return sum(value is not None for value in values)
+
+
+def _numbers(text: str) -> Failure:
+    allocated, reserved = find(_ALLOCATED, text), find(_RESERVED, text)
+    extra = find(_EXTRA, text)
+    if reserved is None and allocated is not None and extra is not None:
+        reserved = allocated + extra
+    total = find(_TOTAL, text)
+    requested = 1 << 60 if "more than 1EB" in text else find(_REQUESTED, text)
+    device = _DEVICE.search(text)
+    # Under WSL the driver answers with -1 for what it does not know, printed as 16 EiB.
+    others = tuple(
+        (int(pid), size)
+        for pid, size in ((pid, amount(held)) for pid, held in _OTHERS.findall(text))
+        if size is not None and (total is None or size <= total)
+    )
+    process = find(_PROCESS, text)
+    # In a container the driver does not know the process by its number there, and says 0 bytes.
+    if process is not None and (process < (reserved or 0) or (total is not None and process > total)):
+        process = None
+    if process is None and reserved is not None and others:
+        others, process = _ourselves(others, reserved)
+    return Failure(
+        family="cuda",
+        kind=_kind(text, requested),
+        where="device",
+        line=0,
+        quote="",
+        requested=requested,
+        total=total,
+        free=find(_FREE, text),
+        allocated=allocated,
+        reserved=reserved,
+        process=process,
+        others=others,
+        limit=find(_ALLOWED, text),
+        device=f"{device[1]} {device[2]}" if device else "",
+    )
+
+
+def _kind(text: str, requested: int | None) -> str:
+    if "outside PyTorch's allocator" in text:
+        return "outside_allocator"
+    if "per_process_memory_fraction" in text:
+        return "fraction"
+    return "numbers" if requested is not None else "bare"
+
+
+def _ourselves(others: tuple[tuple[int, int], ...], reserved: int) -> tuple[tuple[tuple[int, int], ...], int | None]:
+    """In a container, this process is listed under a number from outside: it holds its reserve and a context."""
+    likely = [each for each in others if reserved <= each[1] <= reserved + (2 << 30)]
+    if not likely:
+        return others, None
+    own = min(likely, key=lambda each: each[1] - reserved)
+    return tuple(each for each in others if each is not own), own[1]

@@ -1,0 +1,97 @@
+"""Linux's OOM killer, for the whole machine or for a control group, and systemd-oomd and earlyoom."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from oomproof.explain.amounts import amount
+from oomproof.explain.facts import Failure, Line
+from oomproof.explain.families.message import quote
+from oomproof.explain.patterns import any_of
+
+TRIGGER = any_of(
+    r"Out of memory: Kill",
+    r"Memory cgroup out of memory",
+    r"Killed process \d+",
+    r"oom-kill:constraint",
+    r"memory: usage \d+kB, limit",
+    r"killed as a result of limit of",
+    r"systemd-oomd",
+    r"earlyoom",
+    r"Low memory! at or below SIGTERM",
+    r"low-memory-killer",
+    r"invoked oom-killer",
+)
+_VICTIM = re.compile(r"Kill(?:ed)? process (\d{1,10}),?\s*(?:\((.{1,40}?)\)|UID)")
+_TASK = re.compile(r"task=([^,\s]{1,40}),pid=(\d{1,10})")
+_RSS = re.compile(r"(anon-rss|file-rss|shmem-rss):\s*([\d,]{1,20}kB)")
+_LIMIT = re.compile(r"memory: usage (\d{1,20}kB), limit (\d{1,20}kB)")
+_SWAP = re.compile(r"Free swap\s*=\s*(\d{1,20}kB)")
+_RAM = re.compile(r"(\d{1,12}) pages RAM")
+_ROW = re.compile(r"\[\s*(\d{1,10})\]\s+\d+\s+\d+\s+\d+\s+(\d{1,12})\s+(?:\d+\s+)+(?:-?\d+\s+)?([\w.:/()-]{1,40})\s*$")
+_UNLIMITED = 1 << 50
+NEAR = 400
+PAGE = 4096
+
+
+def read(lines: Sequence[Line], at: int) -> Failure | None:
+    """One Failure for the whole dump: its lines stand together."""
+    line = lines[at]
+    near = [each for each in lines[max(0, at - NEAR) : at + 40] if abs(each.number - line.number) < NEAR]
+    texts = [each.text for each in near]
+    together = "\n".join(texts)
+    victim, pid = _victim(line.text, together)
+    cgroup = bool(
+        re.search(
+            r"Memory cgroup out of memory|CONSTRAINT_MEMCG|mem_cgroup_out_of_memory"
+            r"|as a result of limit of|memory: usage \d+kB, limit",
+            together,
+        )
+    )
+    limit = None
+    for found in _LIMIT.finditer(together):
+        limit = amount(found[2])
+    if limit is not None and limit > _UNLIMITED:
+        limit = None
+    own = {
+        name: amount(size) or 0 for name, size in _RSS.findall(together if not _RSS.search(line.text) else line.text)
+    }
+    swap, pages = _SWAP.search(together), _RAM.search(together)
+    count, held = _helpers(texts, victim, pid)
+    return Failure(
+        family="kernel",
+        kind="cgroup" if cgroup else "machine",
+        where="host",
+        line=line.number,
+        quote=quote(line),
+        at=at,
+        total=int(pages[1]) * PAGE if pages else None,
+        process=own.get("anon-rss", 0) + own.get("shmem-rss", 0) or None,
+        reserved=own.get("shmem-rss"),
+        limit=limit if cgroup else None,
+        swap_free=amount(swap[1]) if swap else None,
+        victim=victim,
+        helpers=(count, held),
+        exit_code=137,
+    )
+
+
+def _victim(text: str, together: str) -> tuple[str, int]:
+    found = _VICTIM.search(text) or _VICTIM.search(together)
+    if found and found[2]:
+        return found[2], int(found[1])
+    task = _TASK.search(together)
+    return (task[1], int(task[2])) if task else ("", 0)
+
+
+def _helpers(texts: Sequence[str], victim: str, pid: int) -> tuple[int, int]:
+    """Processes of the victim's name beside it, from the table of tasks: the workers of a data loader."""
+    count = held = 0
+    seen: set[str] = set()
+    for text in texts:
+        row = _ROW.search(text)
+        if row and row[1] not in seen and victim and row[3] == victim and int(row[1]) != pid:
+            seen.add(row[1])
+            count, held = count + 1, held + int(row[2]) * PAGE
+    return count, held

@@ -1,0 +1,72 @@
+"""PaddlePaddle, MXNet, CuPy, Darknet, Caffe and bare CUDA: «out of memory» in their words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from oomproof.explain import frames
+from oomproof.explain.amounts import SIZE, find
+from oomproof.explain.facts import Failure, Line
+from oomproof.explain.families.message import block, joined, quote
+from oomproof.explain.patterns import any_of
+
+TRIGGER = any_of(
+    r"Out of memory error on GPU",
+    r"Cannot allocate [\d.]+\w* memory on",
+    r"cudaMalloc (?:retry )?failed",
+    r"cupy\.cuda\.memory",
+    r"Out of memory allocating",
+    r"CUDA Error: out of memory",
+    r"[Cc]heck failed: error == cudaSuccess \(2",
+    r"Error at: [^\n]{0,200}out of memory",
+    r"CUDA_OUT_OF_MEMORY",
+    r"VK_ERROR_OUT_OF_DEVICE_MEMORY",
+    r"DataLossError: .*memory",
+    r"\bout[- ]of[- ]memory\b",
+    r"\bOOM\b",
+    r"[Oo]ut of [Mm]emory",
+    r"[Nn]ot enough (?:GPU |device |host |system |free )?memory",
+    r"ran out of (?:GPU )?memory",
+)
+_REQUESTED = re.compile(
+    rf"[Cc]annot allocate {SIZE} memory|Out of memory allocating ([\d,]{{1,26}} bytes)|allocate {SIZE}"
+)
+_ALLOCATED = re.compile(rf"{SIZE} memory has been allocated|allocated so far: ([\d,]{{1,26}} bytes)")
+_FREE = re.compile(rf"available memory is only {SIZE}")
+# Words about memory that report no failure: options, advice, comments, documentation.
+_TALK = re.compile(
+    r"(?:avoid|prevent|to fix|in case of|if (?:you|there|it)|when (?:you|it)|may (?:run|go"
+    r"|cause)|might|could (?:run|cause)|reduce|help with|handle|guard|--\w|https?://"
+    r"|catch|except\b|def |class |import |#\s|potential|risk of|without running|no longer"
+    r"|fixed|safe|don't|do not|not an? |oom_score|zero OOM|OOMs?: 0|num_ooms)",
+    re.IGNORECASE,
+)
+_HOST = re.compile(r"\bRAM\b|\bCPU\b|host|system memory|swap", re.IGNORECASE)
+
+
+def read(lines: Sequence[Line], at: int) -> Failure | None:
+    line = lines[at]
+    text = joined(block(lines, at, ahead=4))
+    requested = find(_REQUESTED, text)
+    known = re.search(r"Out of memory error on GPU|cudaMalloc|cupy|CUDA Error|cudaSuccess|Error at:", line.text)
+    if not known and _TALK.search(line.text):
+        return None
+    if not known and not re.search(
+        r"error|fail|exception|fatal|abort|kill|crash|^\W*(?:out of memory|OOM)\W*$|ran out", line.text, re.IGNORECASE
+    ):
+        return None
+    return Failure(
+        family="other",
+        kind="numbers" if requested is not None else "bare",
+        where="host" if _HOST.search(line.text) and "GPU" not in line.text else "device",
+        line=line.number,
+        quote=quote(line),
+        at=at,
+        rank=line.rank,
+        fatal=not re.search(r"WARN|[Ss]kip|retry|[Cc]aught", line.text),
+        requested=requested,
+        allocated=find(_ALLOCATED, text),
+        free=find(_FREE, text),
+        frames=frames.before(lines, at),
+    )

@@ -1,0 +1,207 @@
+"""Lines -> Facts: every family reads its messages, and the failure that ended the run is chosen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from oomproof.explain import lines as cleaning
+from oomproof.explain import not_memory, progress, setup
+from oomproof.explain.facts import Facts, Failure, Line, Progress
+from oomproof.explain.families import FAMILIES
+from oomproof.explain.patterns import any_of
+from oomproof.explain.reading import Kept
+
+# One look per line, before the families have theirs.
+_ANY = any_of(
+    r"mem",
+    r"Mem",
+    r"MEM",
+    r"OOM",
+    r"oom",
+    r"alloc",
+    r"ALLOC",
+    r"[Kk]ill",
+    r"KILL",
+    r"EXHAUSTED",
+    r"Exhausted",
+    r"STATUS_",
+    r"[Bb]us error",
+    r"shm",
+    r"mmap",
+    r"Errno",
+    r"errno",
+    r"No space",
+    r"WinError",
+    r"1455",
+    r"137",
+    r"-9\b",
+    r"RAM",
+    r"unexpectedly",
+    r"convolution",
+    r"cuDNN",
+    r"Blas",
+    r"algorithm",
+    r"engine",
+    r"DNN",
+    r"Dst tensor",
+    r"ignal",
+    r"Plan failed",
+    r"hbm",
+    r"Bomb",
+    r"cudaSuccess",
+    r"shared file",
+    r"buffer size",
+    r"not a failure",
+    r"caller",
+    r"using CPU",
+    r"copy inputs",
+)
+_NOTES = {
+    "retracing": re.compile(
+        r"triggered tf\.function retracing|Retracing|too many recompil|recompile_limit|cache_size_limit"
+    ),
+    "leak_code": re.compile(
+        r"^\s*(?:self\.)?\w*loss\w*(?:\[[^\]]{1,30}\])?\s*\+=\s*(?!.*(?:item\(\)|detach"
+        r"|float\())\w*loss\w*|losses?\.append\((?!.*(?:item\(\)|detach))[^)]*loss"
+        r"|retain_graph=True|outputs?\.append\((?!.*(?:cpu|detach))"
+    ),
+    "eval_code": re.compile(r"^\s*(?:val|eval|validate|evaluate|test)\w*\(.{0,100}\)\s*$"),
+}
+MOST_FAILURES = 400
+_INFORMATION = {
+    ("cuda", "numbers"): 12,
+    ("cuda", "fraction"): 12,
+    ("cuda", "outside_allocator"): 10,
+    ("cuda", "bare"): 5,
+    ("mps", "limit"): 12,
+    ("mps", "buffer"): 9,
+    ("cpu", "allocator"): 10,
+    ("cpu", "pinned"): 9,
+    ("tensorflow", "tensor"): 12,
+    ("tensorflow", "allocator"): 8,
+    ("tensorflow", "copy"): 6,
+    ("tensorflow", "driver"): 4,
+    ("xla", "program"): 11,
+    ("xla", "tpu"): 11,
+    ("xla", "bare"): 9,
+    ("handle", "tensorflow"): 6,
+    ("handle", "torch"): 6,
+    ("handle", "workspace"): 6,
+    ("loader", "shm"): 10,
+    ("loader", "mmap"): 8,
+    ("loader", "fork"): 8,
+    ("loader", "paging_file"): 9,
+    ("loader", "worker_killed"): 5,
+    ("loader", "worker_gone"): 3,
+    ("kernel", "cgroup"): 8,
+    ("kernel", "machine"): 8,
+    ("cluster", "limit"): 7,
+    ("cluster", "notebook"): 7,
+    ("array", "numpy"): 9,
+    ("array", "opencv"): 8,
+    ("array", "bomb"): 8,
+    ("array", "python"): 6,
+    ("other", "numbers"): 8,
+    ("other", "bare"): 4,
+    ("exit", "killed"): 3,
+}
+"""how much a message tells; of those that stand together, the most telling is the one to explain"""
+
+
+def gather(kept: Kept) -> Facts:
+    return from_lines(list(cleaning.lines(kept.segments)), kept)
+
+
+def from_lines(lines: Sequence[Line], kept: Kept | None = None) -> Facts:
+    failures = _failures(lines)
+    steps = progress.progress(lines)
+    main = _main(failures, steps)
+    return Facts(
+        failures=failures,
+        main=main,
+        again=_again(main, failures),
+        progress=steps,
+        trends=progress.trends(lines),
+        setup=setup.setup(lines),
+        errors=_errors(lines, failures),
+        notes=_notes(lines),
+        lines=kept.lines if kept else len(lines),
+        size=kept.size if kept else sum(len(line.text) for line in lines),
+        cut=kept.cut if kept else False,
+    )
+
+
+def _failures(lines: Sequence[Line]) -> tuple[Failure, ...]:
+    found: list[Failure] = []
+    for at, line in enumerate(lines):
+        if not _ANY.search(line.text):
+            continue
+        for family in FAMILIES:
+            if not family.TRIGGER.search(line.text):
+                continue
+            failure = family.read(lines, at)
+            if failure is not None:
+                _add(failure, found)
+                break
+    return tuple(found[: MOST_FAILURES // 2] + found[MOST_FAILURES // 2 :][-MOST_FAILURES // 2 :])
+
+
+def _add(failure: Failure, found: list[Failure]) -> None:
+    """Lines of one message that trigger twice make one failure."""
+    for place in range(len(found) - 1, max(-1, len(found) - 6), -1):
+        other = found[place]
+        same = (other.family, other.rank) == (failure.family, failure.rank) and failure.line - other.line <= _REACH.get(
+            failure.family, 3
+        )
+        if same and (failure.requested in (None, other.requested) or other.requested is None):
+            if information(failure) > information(other):
+                found[place] = replace(failure, at=other.at, frames=other.frames or failure.frames)
+            return
+    found.append(failure)
+
+
+_REACH = {"kernel": 500, "xla": 200, "cuda": 6, "cluster": 20}
+
+
+def information(failure: Failure) -> int:
+    known = (failure.requested, failure.total, failure.free, failure.limit, failure.process)
+    return 2 * _INFORMATION.get((failure.family, failure.kind), 0) + sum(value is not None for value in known)
+
+
+def _main(failures: Sequence[Failure], steps: Sequence[Progress]) -> Failure | None:
+    """Of the failures behind the last training step that was followed by one: the most telling, the first of equals."""
+    fatal = [failure for failure in failures if failure.fatal]
+    if not fatal:
+        refused = [failure for failure in failures if (failure.family, failure.kind) == ("tensorflow", "driver")]
+        went_on = refused and any(step.at > refused[-1].at and step.doing == "train" for step in steps)
+        return refused[0] if refused and not went_on else None
+    last = [fatal[-1]]
+    trained = [step.at for step in steps if step.doing == "train" and step.step is not None]
+    for failure in reversed(fatal[:-1]):
+        if any(failure.at < at < last[0].at for at in trained) or len(last) >= 100:
+            break
+        last.insert(0, failure)
+    return max(last, key=information)
+
+
+def _again(main: Failure | None, failures: Iterable[Failure]) -> int:
+    if main is None or main.requested is None:
+        return 0
+    return sum(1 for failure in failures if failure.requested == main.requested and failure.family == main.family)
+
+
+def _errors(lines: Sequence[Line], failures: Sequence[Failure]) -> tuple[Failure, ...]:
+    """Errors on lines that no family knows."""
+    taken = {failure.line for failure in failures if failure.family != "exit"}
+    return tuple(error for error in not_memory.errors(lines) if error.line not in taken)
+
+
+def _notes(lines: Sequence[Line]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        for name, pattern in _NOTES.items():
+            if len(found.get(name, ())) < 50 and pattern.search(line.text[:400]):
+                found.setdefault(name, []).append(f"line {line.number}: {' '.join(line.text.split())[:200]}")
+    return {name: tuple(quotes) for name, quotes in found.items()}

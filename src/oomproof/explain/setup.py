@@ -1,0 +1,162 @@
+"""What a log shows of how the training was set up: framework, batch, workers, GPU, and switches that matter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from oomproof.errors import InputError
+from oomproof.explain.amounts import amount
+from oomproof.explain.facts import Line, Setup
+from oomproof.explain.patterns import any_of
+
+_FRAMEWORKS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
+    (name, re.compile(pattern))
+    for name, pattern in (
+        (
+            "ultralytics",
+            r"ultralytics[/\\ ](?!yolov5)|Ultralytics (?:YOLO)?v?8|Ultralytics \d|\byolo (?:task="
+            r"|train|detect|segment)",
+        ),
+        ("yolov5", r"YOLOv5|yolov5|yolov3[/\\]|yolov7"),
+        ("mmdet", r"mmdet|mmengine|mmcv|mmrotate|mmseg"),
+        ("detectron2", r"detectron2|d2\.|\bIMS_PER_BATCH"),
+        ("maskrcnn-benchmark", r"maskrcnn_benchmark|fcos_core"),
+        ("transformers", r"transformers[/\\]|per_device_train_batch_size|\*{5} Running training"),
+        ("lightning", r"pytorch_lightning|lightning[/\\.]pytorch|lightning_fabric|Trainer\.fit"),
+        ("paddle", r"paddle"),
+        ("tfod", r"object_detection[/\\.]|pipeline\.config|model_main(?:_tf2)?\.py|model_lib"),
+        ("jax", r"\bjax[/\\.]|jaxlib|flax|\bjit\("),
+        ("keras", r"keras"),
+        ("tensorflow", r"tensorflow"),
+        ("torch", r"\btorch[/\\.]|PyTorch|CUDA out of memory|DefaultCPUAllocator|DataLoader worker"),
+    )
+)
+_BATCH = re.compile(
+    r"(?:per_device_train_batch_size|train_batch_size|IMS_PER_BATCH|samples_per_gpu"
+    r"|batch[_-]?size|batch_size_per_(?:gpu|card)"
+    r"|\bbatch)['\"]?\s{0,3}[=: ]\s{0,3}['\"]?(\d{1,6})\b(?!\s*/|\.\d)"
+)
+_WORKERS = any_of(
+    r"(?:num_workers|NUM_WORKERS|workers_per_gpu|dataloader_num_workers|\bworkers"
+    r"|worker_num)['\"]?\s{0,3}[=: ]\s{0,3}['\"]?(\d{1,4})\b",
+    r"Using (\d{1,4}) dataloader workers",
+)
+_IMAGE = re.compile(
+    r"(?:imgsz|img[_-]size|image_size|--img|input_size|Image sizes?)['\"]?\s{0,3}[=: ]\s{0,3}[\[(]?(\d{2,5})\b"
+)
+_CARD = re.compile(r"((?:NVIDIA |GeForce |Tesla |Quadro )[A-Z][\w -]{1,40}?)(?:,|\)|\s{2,}|\(|$| with| pci|: )")
+_CARD_SIZE = re.compile(r"totalMemory: ([\d.]{1,8}GiB) freeMemory: ([\d.]{1,8}[KMG]iB)")
+_CARD_MIB = re.compile(r"(?:NVIDIA|GeForce|Tesla|Quadro|CUDA:\d)[^,\n]{0,60}, (\d{4,6})Mi?B")
+_POOL = re.compile(r"device:GPU:\d+ with (\d{1,7}) MB memory\)?.{0,120}name: ([^,]{1,60})")
+_SMI = re.compile(r"(\d{1,6})MiB /\s*(\d{3,6})MiB")
+_SWITCHES: Sequence[tuple[str, re.Pattern[str]]] = tuple(
+    (name, re.compile(pattern))
+    for name, pattern in (
+        ("benchmark", r"cudnn[._]benchmark['\"]?\s*[=:]\s*True|CUDNN_BENCHMARK:? True|--cudnn[_-]benchmark"),
+        (
+            "multiscale",
+            r"multi[_-]?scale['\"]?\s*[=: ]\s*True|--multi[_-]scale|RandomChoiceResize"
+            r"|RandomResize|multiscale_mode|MIN_SIZE_TRAIN:? \(?\[?\d+, \d+|random_size"
+            r"|\[multi[_-]scale",
+        ),
+        (
+            "cap",
+            r"per_process_gpu_memory_fraction|gpu_memory_fraction|set_per_process_memory_fraction"
+            r"|memory_limit['\"]?\s*=|set_logical_device_configuration"
+            r"|set_virtual_device_configuration|XLA_PYTHON_CLIENT_MEM_FRACTION"
+            r"|gpu_options\.per_process",
+        ),
+        ("cache", r"cache['\"]?\s*[=:]\s*['\"]?(?:True|ram)|--cache(?:-images)?\b(?! disk)"),
+        (
+            "generator",
+            r"fit_generator|use_multiprocessing|max_queue_size|GeneratorEnqueuer|OrderedEnqueuer"
+            r"|keras\.utils\.Sequence|ImageDataGenerator",
+        ),
+        (
+            "eval_job",
+            r"Waiting for new checkpoint|--checkpoint_dir|eval_continuously|eager_eval_loop"
+            r"|legacy/eval\.py|\beval\.py --|evaluator\.py|Starting evaluation at",
+        ),
+        ("train_and_evaluate", r"train_and_evaluate|TrainSpec|EvalSpec|run_continuous_train_and_eval"),
+        ("other_training", r"(?:another|other|second) (?:job|process|training)[^\n]{0,40}(?:GPU|card|device)"),
+        ("no_grad_hint", r"\.backward\(\)[^\n]{0,80}(?:val|eval)"),
+        ("docker", r"docker|/\.dockerenv|container"),
+        ("kubernetes", r"kubectl|kubelet|Kubernetes|\bpod\b|Namespace:|OOMKilled|\bReason: +"),
+        ("slurm", r"slurm|srun|sbatch"),
+        ("expandable", r"expandable_segments:True(?! to avoid| may)"),
+        (
+            "amp",
+            r"--amp|autocast|precision['\"]?\s*[=:]\s*['\"]?(?:16|bf16)|fp16['\"]?\s*[=:]\s*True|AMP: checks passed",
+        ),
+        ("paged", r"\bWSL\b|microsoft-standard"),
+    )
+)
+_ADVICE = re.compile(r"see documentation|to avoid fragmentation|If reserved|try setting", re.IGNORECASE)
+
+
+def setup(lines: Sequence[Line]) -> Setup:
+    """The last value wins: logs of several runs end with the run that is asked about."""
+    votes: dict[str, int] = {}
+    batch = workers = image = card = pool = free = None
+    gpu = ""
+    found: dict[str, str] = {}
+    for line in lines:
+        content = line.text[:1500]
+        name = next((name for name, pattern in _FRAMEWORKS if pattern.search(content)), "")
+        if name:
+            votes[name] = votes.get(name, 0) + 1
+        if "=" in content or ":" in content or "atch" in content:
+            batch = _integer(_BATCH, content, batch)
+            workers = _integer(_WORKERS, content, workers)
+            image = _integer(_IMAGE, content, image)
+        if "MiB" in content or "GiB" in content or "MB" in content:
+            if sizes := _CARD_SIZE.search(content):
+                card, free = amount(sizes[1]), amount(sizes[2])
+            elif sizes := _CARD_MIB.search(content):
+                card = amount(f"{sizes[1]}M")
+            elif sizes := _SMI.search(content):
+                card = amount(f"{sizes[2]}M")
+            if made := _POOL.search(content):
+                pool, gpu = amount(f"{made[1]}M"), made[2].strip()
+        if not gpu and (named := _CARD.search(content)):
+            gpu = named[1].strip()
+        for switch, pattern in _SWITCHES:
+            if switch not in found and pattern.search(content) and not _ADVICE.search(content):
+                found[switch] = f"line {line.number}: {' '.join(content.split())[:160]}"
+    return Setup(
+        framework=_framework(votes),
+        batch=batch,
+        workers=workers,
+        image_size=image,
+        gpu=gpu,
+        card=card or _size_of(gpu),
+        pool=pool,
+        free_at_start=free,
+        found=found,
+    )
+
+
+def _framework(votes: dict[str, int]) -> str:
+    """The most particular one that is there: what builds on PyTorch or Keras tells more than these do."""
+    for name, _ in _FRAMEWORKS:
+        if votes.get(name):
+            return name
+    return ""
+
+
+def _integer(pattern: re.Pattern[str], content: str, known: int | None) -> int | None:
+    found = pattern.search(content)
+    value = next((group for group in found.groups() if group), None) if found else None
+    return int(value) if value else known
+
+
+def _size_of(gpu: str) -> int | None:
+    if not gpu:
+        return None
+    from oomproof.memory.devices import find
+
+    try:
+        return find(gpu).total
+    except InputError:
+        return None
