@@ -164,7 +164,7 @@ def test_needs_under_identical_do_not_contradict_themselves() -> None:
 
 @pytest.mark.slow
 def test_a_miss_is_the_nearest() -> None:
-    plan = fit("images", 0.02)
+    plan = fit("images", 0.02, leave=("side", "optimizer", "channels_last"))
     assert not plan.fits and plan.needs
     assert plan.after.on_device.high < 0.5 * plan.before.on_device.high or plan.after.shortage_at_worst
     assert effective(plan.settings) == 16

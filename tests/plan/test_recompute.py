@@ -198,7 +198,7 @@ def test_a_step_from_a_file_offers_nothing() -> None:
 MASKS = "torchvision:maskrcnn_resnet50_fpn"
 REAL: list[tuple[str, int, dict[str, Any]]] = [
     ("torchvision:resnet50", 8, {"image_size": "128x128"}),
-    ("torchvision:vit_b_32", 32, {}),
+    ("torchvision:vit_b_32", 64, {}),
     ("torchvision:retinanet_resnet50_fpn", 2, {"image_size": "256x256"}),
     (MASKS, 2, {"image_size": "256x256"}),
 ]
