@@ -69,7 +69,7 @@ _NOTES = {
     ),
     "eval_code": re.compile(r"^\s*(?:val|eval|validate|evaluate|test)\w*\(.{0,100}\)\s*$"),
 }
-MOST_FAILURES = 400
+MOST_FAILURES = 600
 _INFORMATION = {
     ("cuda", "numbers"): 12,
     ("cuda", "fraction"): 12,
@@ -135,17 +135,25 @@ def from_lines(lines: Sequence[Line], kept: Kept | None = None) -> Facts:
 
 def _failures(lines: Sequence[Line]) -> tuple[Failure, ...]:
     found: list[Failure] = []
-    for at, line in enumerate(lines):
-        if not _ANY.search(line.text):
-            continue
+    for at in _speaking(lines):
         for family in FAMILIES:
-            if not family.TRIGGER.search(line.text):
+            if not family.TRIGGER.search(lines[at].text):
                 continue
             failure = family.read(lines, at)
             if failure is not None:
                 _add(failure, found)
                 break
-    return tuple(found[: MOST_FAILURES // 2] + found[MOST_FAILURES // 2 :][-MOST_FAILURES // 2 :])
+    return tuple(found)
+
+
+def _speaking(lines: Sequence[Line]) -> list[int]:
+    """Where a family has something to read; of very many, the first and the last."""
+    places = [
+        at
+        for at, line in enumerate(lines)
+        if _ANY.search(line.text) and any(family.TRIGGER.search(line.text) for family in FAMILIES)
+    ]
+    return places if len(places) <= MOST_FAILURES else places[: MOST_FAILURES // 2] + places[-MOST_FAILURES // 2 :]
 
 
 def _add(failure: Failure, found: list[Failure]) -> None:
