@@ -77,6 +77,26 @@ def tokens(batch: int = 8, length: int = 256, width: int = 128, layers: int = 4)
     )
 
 
+class Squashed(nn.Module):
+    """What goes into ``inner`` is kept by nobody unless it is computed again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Sigmoid(), nn.Tanh(), nn.Sigmoid(), nn.GELU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.inner(x + 1)
+        return y + 1
+
+
+def squashed(batch: int = 8, width: int = 1 << 20, blocks: int = 4) -> TorchJob:
+    return TorchJob(
+        model=lambda: nn.Sequential(nn.Linear(1, 1), *(Squashed() for _ in range(blocks))),
+        batch=lambda: torch.rand(batch, width, 1),
+        loss=lambda net, x: net(x).square().mean(),
+    )
+
+
 class Counting(nn.Module):
     """Counts its calls, so it cannot be computed again; what is inside can."""
 

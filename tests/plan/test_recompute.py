@@ -159,6 +159,14 @@ def test_small_nets_hold_what_was_forecast(name: str, part: float) -> None:
     held(name, 8, choice, low=0.9 if ":" in choice.setting else 0.95)
 
 
+def test_inputs_that_nobody_else_keeps_are_counted() -> None:
+    question = asked("squashed", 8)
+    names = [f"{place}.inner" for place in range(1, 5)]
+    chosen = np.array([each.name in names for each in question.candidates])
+    assert chosen.sum() == len(names)
+    held("squashed", 8, Choice(tuple(names), 0.0, int(question.after(chosen).max())))
+
+
 @pytest.mark.parametrize("setting", ["1:1", "1:4", "1.2:2,1.3,1.4:1"])
 def test_chunks_hold_what_was_forecast(setting: str) -> None:
     question = asked("images", 8)
