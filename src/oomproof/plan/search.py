@@ -32,7 +32,8 @@ PATIENCE = 5.0
 MOST_TRIES = 6
 TIGHT = 0.1
 """time that emptying the cache again and again is taken to cost, as a part of the step"""
-MOST_COMBINATIONS = 240
+MOST_COMBINATIONS, MOST_TRACES = 240, 40
+"""of knobs that make another training: those looked at, and the traces they may take together"""
 RUN = ("gradient_as_bucket_view", "cudnn_benchmark", "expandable_segments")
 """knobs of the run around the step, in the order in which they are tried where a step does not fit by itself"""
 ESTIMATED = (*FREE, "optimizer_state", "checkpoint", *RUN)
@@ -305,7 +306,10 @@ class Search:
         starts: list[tuple[Turned, ...]] = [()]
         if precision is not None:
             starts.append(((precision, precision.options[-1]),))
+        most = self.tracing.count + MOST_TRACES
         for turned in combinations[:MOST_COMBINATIONS]:
+            if self.tracing.count >= most:
+                return
             yield turned, [self._harmed(base, (*start, *turned)) for start in starts]
 
     def _harmed(self, base: Sequence[Structure], turned: tuple[Turned, ...]) -> Structure:
