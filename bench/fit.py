@@ -22,7 +22,6 @@ import torch
 
 from fit_jobs import JOBS, MAKERS, CpuJob, open_bench_job
 from fit_table import OURS, Row, aims, budget_of, changed, document, markdown, table
-from fit_training import measured_speed
 from fit_worker import Worker
 
 BUDGETS = (75, 50, 35)
@@ -57,9 +56,9 @@ class Case:
 
 def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
-    torch.set_num_threads(options.threads)
     began, load = time.monotonic(), os.getloadavg()[0]
-    speed = measured_speed()
+    with Worker("tiny", options.threads) as worker:
+        speed = worker.ask("speed")
     _say(
         f"this CPU, {options.threads} thread(s): {speed['tflops'] * 1e3:.0f} billion operations, "
         f"{speed['bandwidth']:.1f} GB a second; load {load:.1f}"
@@ -126,10 +125,7 @@ def _measured(case: Case, speed: dict[str, float], options: argparse.Namespace) 
     if not rows[OURS].error:
         ours = replace(rows[OURS], settings=changed(plan["settings"]), batch=case.job.batch, answer=plan["seconds"])
         starts[OURS] = (ours, "run", {"settings": plan["settings"], "batch": case.job.batch, "room": case.room})
-    for how in (*BATCH_FINDERS, "checkpointing"):
-        _say(f"{where}: {how}")
-        with case.worker() as worker:
-            found = worker.ask("find", how=how, room=case.room)
+    for how, found in _found(case, where).items():
         settings = {"checkpoint": "nonreentrant"} if how == "checkpointing" else {}
         if "batch" not in found:
             rows[how] = case.row(how, "", answer=found.get("seconds", 0.0), error=found.get("error", "no answer"))
@@ -151,6 +147,16 @@ def _measured(case: Case, speed: dict[str, float], options: argparse.Namespace) 
         row = rows[method]
         _say(f"    {method}: {row.settings} {f'{row.speed:.2f} images/s' if row.fits else row.error}")
     return [rows[method] for method in order]
+
+
+def _found(case: Case, where: str) -> dict[str, dict[str, Any]]:
+    """What each rival that looks for a batch size finds, each in a process of its own."""
+    found = {}
+    for how in (*BATCH_FINDERS, "checkpointing"):
+        _say(f"{where}: {how}")
+        with case.worker() as worker:
+            found[how] = worker.ask("find", how=how, room=case.room)
+    return found
 
 
 def _in_turns(

@@ -70,9 +70,13 @@ def ours_of(rows: Iterable[Row], row: Row) -> Row | None:
 
 
 def ratio(rows: Sequence[Row], row: Row) -> float:
-    """Our images per second as a multiple of this row's; 0 where there is nothing to compare."""
+    """Our images per second as a multiple of this row's; 0 where there is nothing to compare. Steps of one turn are
+    held against each other, so that a machine that is now quicker, now slower does not matter."""
     ours = ours_of(rows, row)
-    return ours.speed / row.speed if ours and ours.fits and row.fits else 0.0
+    if ours is None or not ours.fits or not row.fits:
+        return 0.0
+    turns = zip(ours.steps, row.steps, strict=True)
+    return median(theirs / row.batch / (mine / ours.batch) for mine, theirs in turns)
 
 
 HEAD = ("job", "budget", "method", "settings", "batch", "images/s", "ours is", "answer", "fits")

@@ -37,6 +37,13 @@ def test_speed_is_the_median_and_ratios_stay_within_a_job_and_budget() -> None:
     assert ratio([ours, rival, other], other) == 0.0, "no plan of that job to compare with"
 
 
+def test_a_ratio_is_taken_turn_by_turn() -> None:
+    """The machine became five times slower after the first turn: both methods met it, and neither is the worse."""
+    ours = Row("net", 50, 600 * MIB, OURS, "", 8, (1.0, 5.0, 5.0), 1.0)
+    rival = Row("net", 50, 600 * MIB, "halving", "", 4, (1.0, 5.0, 5.0), 1.0)
+    assert ratio([ours, rival], rival) == 2.0
+
+
 def test_aims_that_are_met() -> None:
     rows = [row(OURS, 1.0, 1.0), row("halving", 1.01, 10.0), row("checkpointing", 1.4, 2.0)]
     assert all(met for met, _ in aims(rows).values())
