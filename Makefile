@@ -44,6 +44,8 @@ lint: $(VENV)/.all
 bench: $(VENV)/.all
 	@echo "==> speed: tracing against running the step (some minutes)"
 	@$(BIN)/python bench/speed.py
+	@echo "==> plans: one job trained under a memory limit, against what people do today (some minutes; all: bench/fit.py)"
+	@$(BIN)/python -W ignore bench/fit.py --quick
 	@echo "==> accuracy needs tables of published figures: $(BIN)/python bench/accuracy.py TABLE.csv..."
 
 clean:
