@@ -13,6 +13,8 @@ from oomproof.explain.facts import Facts, Failure
 
 LEAST = 0.3
 """below this, a cause is not called the cause"""
+AFTERMATH = ("ChildFailedError", "CalledProcessError", "ProcessExitedException", "SystemExit", "RuntimeError")
+"""exceptions of those who watch a process that was killed"""
 SEND = "send the last 100 lines before the end, with the traceback, and: nvidia-smi ; free -g ; dmesg -T | tail"
 
 
@@ -37,32 +39,9 @@ def _causes(facts: Facts) -> list[Cause]:
 
 def _another_error(facts: Facts) -> Cause | None:
     """An error of another kind that ended the run, where of memory there is at most the word that it was killed."""
-    weak = (
-        facts.main is None
-        or facts.main.family == "exit"
-        or (facts.main.family, facts.main.kind) == ("loader", "worker_gone")
-    )
-    errors = [error for error in facts.errors if error.fatal] or list(facts.errors)
-    if not weak or not errors:
+    errors = _reasons(facts)
+    if not errors:
         return None
-    if facts.main is not None:
-        # Launchers kill what is left when one process fails: what came before the kill is the reason.
-        errors = [
-            error
-            for error in errors
-            if error.at < facts.main.at
-            and not _trained_between(facts, error, facts.main)
-            and error.kind not in ("nan", "terminated", "nccl")
-        ]
-        errors = [
-            error
-            for error in errors
-            if error.op
-            not in ("ChildFailedError", "CalledProcessError", "ProcessExitedException", "SystemExit", "RuntimeError")
-            or error.kind != "exception"
-        ]
-        if not errors:
-            return None
     named = [error for error in errors if error.kind != "exception"]
     last = errors[-1]
     if named and last.kind == "exception" and last.at - named[-1].at < 200:
@@ -80,6 +59,26 @@ def _another_error(facts: Facts) -> Cause | None:
         (moment.quoted(last),),
         step,
     )
+
+
+def _reasons(facts: Facts) -> list[Failure]:
+    """The errors that explain the end, as far as memory does not."""
+    errors, main = [error for error in facts.errors if error.fatal] or list(facts.errors), facts.main
+    if main is None:
+        return errors
+    if main.family == "handle":
+        return [error for error in errors if error.kind == "version"]
+    if main.family != "exit" and (main.family, main.kind) != ("loader", "worker_gone"):
+        return []
+    # Launchers kill what is left when one process fails: what came before the kill is the reason.
+    return [
+        error
+        for error in errors
+        if error.at < main.at
+        and not _trained_between(facts, error, main)
+        and error.kind not in ("nan", "terminated", "nccl")
+        and not (error.kind == "exception" and error.op in AFTERMATH)
+    ]
 
 
 def _trained_between(facts: Facts, first: Failure, then: Failure) -> bool:

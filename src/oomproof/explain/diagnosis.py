@@ -73,5 +73,5 @@ class Diagnosis:
 
     @property
     def is_memory(self) -> bool:
-        """Whether memory ran out (False: a warning, another error, or nothing to tell by)."""
-        return self.cause not in ("benign_warning", "not_memory", "unknown")
+        """Whether memory ran out (False: a warning, another error, or no word about it)."""
+        return self.cause not in ("benign_warning", "not_memory") and self.facts.get("family") is not None

@@ -14,50 +14,7 @@ from oomproof.explain.patterns import any_of
 from oomproof.explain.reading import Kept
 
 # One look per line, before the families have theirs.
-_ANY = any_of(
-    r"mem",
-    r"Mem",
-    r"MEM",
-    r"OOM",
-    r"oom",
-    r"alloc",
-    r"ALLOC",
-    r"[Kk]ill",
-    r"KILL",
-    r"EXHAUSTED",
-    r"Exhausted",
-    r"STATUS_",
-    r"[Bb]us error",
-    r"shm",
-    r"mmap",
-    r"Errno",
-    r"errno",
-    r"No space",
-    r"WinError",
-    r"1455",
-    r"137",
-    r"-9\b",
-    r"RAM",
-    r"unexpectedly",
-    r"convolution",
-    r"cuDNN",
-    r"Blas",
-    r"algorithm",
-    r"engine",
-    r"DNN",
-    r"Dst tensor",
-    r"ignal",
-    r"Plan failed",
-    r"hbm",
-    r"Bomb",
-    r"cudaSuccess",
-    r"shared file",
-    r"buffer size",
-    r"not a failure",
-    r"caller",
-    r"using CPU",
-    r"copy inputs",
-)
+_ANY = any_of(*(family.TRIGGER.pattern for family in FAMILIES))
 _NOTES = {
     "retracing": re.compile(
         r"triggered tf\.function retracing|Retracing|too many recompil|recompile_limit|cache_size_limit"
@@ -99,12 +56,14 @@ _INFORMATION = {
     ("kernel", "machine"): 8,
     ("cluster", "limit"): 7,
     ("cluster", "notebook"): 7,
+    ("cluster", "node"): 7,
     ("array", "numpy"): 9,
     ("array", "opencv"): 8,
     ("array", "bomb"): 8,
     ("array", "python"): 6,
     ("other", "numbers"): 8,
     ("other", "bare"): 4,
+    ("other", "search"): 13,
     ("exit", "killed"): 3,
 }
 """how much a message tells; of those that stand together, the most telling is the one to explain"""
@@ -148,11 +107,7 @@ def _failures(lines: Sequence[Line]) -> tuple[Failure, ...]:
 
 def _speaking(lines: Sequence[Line]) -> list[int]:
     """Where a family has something to read; of very many, the first and the last."""
-    places = [
-        at
-        for at, line in enumerate(lines)
-        if _ANY.search(line.text) and any(family.TRIGGER.search(line.text) for family in FAMILIES)
-    ]
+    places = [at for at, line in enumerate(lines) if _ANY.search(line.text)]
     return places if len(places) <= MOST_FAILURES else places[: MOST_FAILURES // 2] + places[-MOST_FAILURES // 2 :]
 
 

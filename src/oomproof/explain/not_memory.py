@@ -62,6 +62,18 @@ KINDS: Sequence[tuple[str, re.Pattern[str], str, str]] = tuple(
             "nvidia-smi ; python -m torch.utils.collect_env",
         ),
         (
+            "version",
+            r"major and minor version needs to match|but source was compiled with|VERSION_MISMATCH",
+            "libraries of different versions were put together",
+            "install the version that the message names, for example: pip install --upgrade nvidia-cudnn-cu12",
+        ),
+        (
+            "usage",
+            r"error: (?:unrecognized arguments|the following arguments are required|argument )|^usage: ",
+            "the command line is wrong",
+            "correct the argument that the message names",
+        ),
+        (
             "segfault",
             r"Segmentation fault|SIGSEGV|signal 11|exit ?code\W{0,6}(?:139|-11)\b|core dumped",
             "the process crashed (segmentation fault)",
@@ -132,6 +144,9 @@ _ANY = any_of(
     r"ENOSPC",
     r"CANCELLED",
     r"RUNLIMIT",
+    r"version",
+    r"compiled",
+    r"usage",
 )
 
 

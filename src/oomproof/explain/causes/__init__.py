@@ -20,6 +20,7 @@ RULES = (
     outside.memory_cap,
     outside.cudnn_workspace,
     outside.masked_oom,
+    outside.without_numbers,
     device.outlier_or_bug,
     device.fragmentation,
     device.checkpoint_on_gpu,

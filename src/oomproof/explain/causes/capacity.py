@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -11,6 +12,7 @@ from oomproof.explain.causes.moment import quoted
 from oomproof.explain.diagnosis import Cause
 from oomproof.explain.facts import Facts, Failure
 
+_WEIGHTS = re.compile(r"/(?:weights|kernel|bias|gamma|beta)\b|Momentum|RMSProp|Adam(?!ax)|Initializer|/Assign$|slot_")
 FAMILIES = ("cuda", "tensorflow", "other", "xla", "handle", "mps")
 
 
@@ -70,7 +72,7 @@ def too_big(facts: Facts) -> Iterator[Cause]:
     start = _at_start(failure)
     base = 0.5 if failure.family == "cuda" else 0.46
     if failure.requested is None and failure.family != "handle":
-        base = 0.4
+        base = 0.4 if facts.setup.batch is None else 0.46
     if moment.first_step(facts, failure) and facts.progress:
         base += 0.08
     if failure.family in ("xla", "mps", "cpu"):
@@ -123,6 +125,10 @@ def _batch(facts: Facts, failure: Failure) -> int | None:
 def _at_start(failure: Failure) -> str:
     """Whether weights or optimizer state already do not fit."""
     inner = failure.frames[-6:]
+    if failure.kind == "search":
+        return "a search for the batch size went down to nothing: not even one image fits"
+    if failure.family == "tensorflow" and _WEIGHTS.search(failure.op):
+        return f"the tensor that was refused is a weight or its optimizer state, {failure.op}"
     if any(frame.name in ("_apply", "convert", "cuda", "to") and "module.py" in frame.file for frame in inner):
         return f"not even the weights fit: it failed in {places.own(failure)} while the model moved to the GPU"
     frame = places.find(failure, places.OPTIMIZER)

@@ -13,6 +13,8 @@ from oomproof.explain.facts import Facts, Failure
 
 ABSURD_ON_HOST = 512 << 30
 LARGEST_CARD = 300 << 30
+ABSURD = 50
+"""times the card: no count of boxes makes that"""
 
 
 def outlier_or_bug(facts: Facts) -> Iterator[Cause]:
@@ -31,6 +33,10 @@ def outlier_or_bug(facts: Facts) -> Iterator[Cause]:
     elif failure.where == "device" and room is not None and request > room:
         times = request / room
         confidence = 0.95 if times > 4 else 0.8 if times > 1.5 else 0.66
+        # Matching and masks multiply counts, so that one crowded image can ask for some cards at once.
+        products = (places.MATCHING, places.POSTPROCESSING)
+        if times < ABSURD and any(places.find(failure, each) is not None for each in products):
+            confidence = 0.6
         yield _bug(
             failure,
             confidence,
@@ -65,6 +71,9 @@ def fragmentation(facts: Facts) -> Iterator[Cause]:
     if failure.family == "tensorflow":
         yield from _in_the_pool(failure, request)
         return
+    if failure.family == "xla":
+        yield from _on_a_tpu(failure, request)
+        return
     idle, reserved = failure.idle, failure.reserved
     if idle is None or reserved is None or idle < request:
         return
@@ -94,6 +103,20 @@ def _in_the_pool(failure: Failure, request: int) -> Iterator[Cause]:
         f"device memory: TensorFlow's pool is fragmented; {text(room)} are free in "
         f"it, but not {text(request)} in one piece",
         f"limit {number(failure.limit)} - in use {number(failure.allocated)} = {number(room)} GiB free{largest}",
+        (quoted(failure),),
+    )
+
+
+def _on_a_tpu(failure: Failure, request: int) -> Iterator[Cause]:
+    free, largest = failure.free, failure.largest_free
+    if free is None or largest is None or not largest < request <= free:
+        return
+    yield Cause(
+        "fragmentation",
+        0.88,
+        f"device memory: fragmented; {text(free)} are free, but at most {text(largest)} in one piece",
+        f"{text(request)} were asked for in one piece: less than the {number(free)} GiB that are free, more than the "
+        f"{number(largest)} GiB that can be reserved",
         (quoted(failure),),
     )
 

@@ -33,7 +33,9 @@ def container_limit(facts: Facts) -> Iterator[Cause]:
     if failure is None or failure.where != "host":
         return
     groups = [
-        each for each in facts.failures if (each.family, each.kind) == ("kernel", "cgroup") or each.family == "cluster"
+        each
+        for each in facts.failures
+        if (each.family, each.kind) == ("kernel", "cgroup") or (each.family == "cluster" and each.kind != "node")
     ]
     if not groups:
         return
@@ -68,9 +70,10 @@ def too_small(facts: Facts) -> Iterator[Cause]:
     ours = not failure.victim or re.search(r"python|pt_main|pt_data|torch|ray|java|node|trainer", failure.victim)
     held = f", {text(failure.process)} of it by {failure.victim or 'the killed process'}" if failure.process else ""
     total = f" ({text(failure.total)})" if failure.total else ""
-    if failure.family == "kernel":
+    if failure.family == "kernel" or failure.kind == "node":
+        killer = "the kernel" if failure.family == "kernel" else "its supervisor"
         sentence = (
-            f"host memory: the machine{total} ran out, and the kernel killed {failure.victim or 'a process'}{held}"
+            f"host memory: the machine{total} ran out, and {killer} killed {failure.victim or 'the training'}{held}"
         )
         why = f"no limit of a container is named: RAM{' and swap' if failure.swap_free == 0 else ''} were full" + (
             "" if ours else f"; {failure.victim} was killed, which is not the training: look at what else ran"

@@ -60,12 +60,13 @@ def eval_results(facts: Facts) -> Iterator[Cause]:
 
 def masks(facts: Facts) -> Iterator[Cause]:
     failure = refused(facts)
-    if failure is None or not failure.shape:
+    if failure is None:
         return
-    frame = places.find(failure, places.MASKS)
+    decoding = places.find(failure, places.DECODING_MASKS)
+    frame = decoding or places.find(failure, places.MASKS)
     found = layers(failure.shape, failure.dtype)
-    in_results = places.find(failure, places.RESULTS) is not None
-    if not (found and (frame or found.sure)) and not (frame and not in_results):
+    named = frame is not None and failure.shape and places.find(failure, places.RESULTS) is None
+    if not named and not (found and (frame or found.sure)) and decoding is None:
         return
     size = asked(failure)
     product = (
@@ -103,12 +104,13 @@ def generators(facts: Facts) -> Iterator[Cause]:
         return
     seen = facts.setup.found.get("generator", "")
     keras = facts.setup.framework in ("keras", "tensorflow", "")
-    if places.find(failure, places.GENERATORS) is None and not (seen and keras):
+    frame = places.find(failure, places.GENERATORS)
+    if frame is None and not (seen and keras):
         return
     size = f"; {asked(failure)} were refused" if failure.requested is not None else ""
     yield Cause(
         "host_generators",
-        0.82,
+        0.87 if frame else 0.82,
         f"host memory: Keras' generators put batches into RAM faster than the GPU takes them{size}",
         "workers x max_queue_size batches wait in RAM, and with use_multiprocessing each worker copies the dataset",
         (*evidence(failure), *([seen] if seen else [])),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oomproof.explain.amounts import number, text
-from oomproof.explain.causes.moment import doing, late, quoted
+from oomproof.explain.causes import moment, places
+from oomproof.explain.causes.moment import late, quoted
 from oomproof.explain.diagnosis import Cause
 from oomproof.explain.facts import Facts, Failure
 
@@ -212,13 +213,27 @@ def masked_oom(facts: Facts) -> Iterator[Cause]:
             "TensorFlow says so when the destination of a copy could not be allocated",
             (quoted(failure),),
         )
-    if failure.family == "cuda" and failure.kind == "bare":
-        where = doing(facts, failure)
+
+
+def without_numbers(facts: Facts) -> Iterator[Cause]:
+    """«CUDA error: out of memory» says nothing else; only what came before it tells more."""
+    failure = facts.main
+    if failure is None or failure.kind != "bare" or failure.where != "device" or failure.family == "xla":
+        return
+    if not moment.trained(facts, failure) and places.find(failure, places.FIRST_USE) is not None:
         yield Cause(
-            "masked_oom",
-            0.3 if where else 0.35,
-            "device memory ran out, and the message has no numbers",
-            "the driver itself refused: it says neither how much was asked nor who holds the rest; "
-            "the line in the traceback may be a later one",
+            "other_process",
+            0.66,
+            "device memory: the GPU was full before this program had put anything on it",
+            f"it failed in {places.own(failure)}, at its first use of the GPU; somebody else holds the memory",
             (quoted(failure),),
         )
+    yield Cause(
+        "unknown",
+        0.5,
+        "cannot tell yet: device memory ran out, and the message has no numbers",
+        "the driver refused and says neither how much was asked for nor who holds the rest; with CUDA's own errors the "
+        "line in the traceback may be a later one",
+        (quoted(failure),),
+        "run it again with CUDA_LAUNCH_BLOCKING=1, and beside it: nvidia-smi -l 1 ; send both",
+    )

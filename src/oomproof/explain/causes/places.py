@@ -30,6 +30,8 @@ MATCHING = any_of(
     "match_anchors",
     "denoising",
     "prepare_for_cdn",
+    "cdn_group",
+    "dn_group",
     "dn_components",
     "compute_targets_for_location",
     "_get_targets?_single",
@@ -46,6 +48,7 @@ EVALUATING = any_of(
     r"\bval(?:id(?:at\w*)?)?(?:_\w+)?\b",
     r"\bevaluat\w*",
     r"\beval(?:_\w+)?\b",
+    r"(?:^|\s)test\b(?=[\s(])",
     r"\btest_(?:step|loop|epoch|model|one)\w*",
     r"\binference\w*",
     "evaluator",
@@ -121,22 +124,25 @@ KEEPING = any_of(
     "retain_graph=True",
 )
 MODEL_START = any_of(r"\.to\(device", r"model\.cuda\(", r"model\.to\(", r"\bin convert\b", "_apply$", r"\.half\(\)$")
+FIRST_USE = any_of(
+    "_cuda_init", "_lazy_init", "set_device", r"\.to\(", r"\.cuda\(", "_apply", "torch\\.zeros\\(1", "map_location"
+)
 OPTIMIZER = any_of(r"optim/\w+\.py", "optimizer", "zeros_like\\(p", "_init_group", "exp_avg")
 PADDING = any_of("nested_tensor", "pad_sequence", "batch_images", "image_list", "from_tensors", "collate")
 
-MASKS = any_of(
+DECODING_MASKS = any_of(
     "poly2mask",
     "annToMask",
     "BitmapMasks",
     "polygons?_to_(?:bit)?mask",
     "convert_coco_poly",
     "load_mask",
-    "LoadAnnotations",
     "_load_masks",
     "rle_?[Dd]ecode",
-    "mask_util",
-    "crop_and_resize|expand_mask|resize_mask|minimize_mask",
-    r"\bmasks?\b",
+    "frPyObjects",
+)
+MASKS = any_of(
+    DECODING_MASKS.pattern, "LoadAnnotations", "mask_util", "expand_mask", "resize_mask", "minimize_mask", r"\bmasks?\b"
 )
 RESULTS = any_of(
     "cocoeval",

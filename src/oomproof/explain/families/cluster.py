@@ -35,6 +35,7 @@ TRIGGER = any_of(
     r"job killed: mem",
     r"MEMORY LIMIT EXCEEDED",
     r"memory limit exceeded",
+    r"killed by the OOM killer",
 )
 _OVER = any_of(
     r"\(?(\d[\d.]*)\s*([KMGT]?i?B?)?\s*>\s*(\d[\d.]*)\s*([KMGT]?i?B?)?\)?",
@@ -46,6 +47,8 @@ _LIMIT = re.compile(
     rf"(?:limits?|Limits|--mem(?:ory)?|Memory Requested|memory)\S{{0,4}}[ =:]+(?:memory:\s*)?{SIZE}", re.IGNORECASE
 )
 _EXIT = re.compile(r"[Ee]xit [Cc]ode:?\s*(-?\d{1,3})")
+_NODE = re.compile(r"low on resource: memory|running low on memory|node running low|MemoryPressure|ray\.exceptions")
+_NODE_USE = re.compile(rf"was {SIZE} / {SIZE}")
 _NOTEBOOK = re.compile(r"session crashed|tried to allocate more memory than|used too much memory")
 NEAR = 30
 
@@ -66,19 +69,27 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
     if limit is None:
         said = [found for text in near if (found := _LIMIT.search(text)) and not re.search(r"[Rr]equests", text)]
         limit = amount(said[-1][1]) if said else None
+    node = _NODE_USE.search(joined(near))
     code = _EXIT.search(joined(near))
     return Failure(
         family="cluster",
-        kind="notebook" if _NOTEBOOK.search(line.text) else "limit",
+        kind=_kind(line.text),
         where="host",
         line=line.number,
         quote=quote(line),
         at=at,
         rank=line.rank,
+        total=amount(node[2]) if node else None,
         process=used,
-        limit=limit,
+        limit=limit if _kind(line.text) != "node" else None,
         exit_code=int(code[1]) if code else None,
     )
+
+
+def _kind(text: str) -> str:
+    if _NOTEBOOK.search(text):
+        return "notebook"
+    return "node" if _NODE.search(text) else "limit"
 
 
 def _kib(number: str, unit: str | None) -> int | None:

@@ -30,15 +30,18 @@ _NOT_OURS = re.compile(
     r"MPS backend|failed to alloc|RESOURCE_EXHAUSTED|tensorflow/|stream_executor|xla/", re.IGNORECASE
 )
 _STOP = re.compile(r"out of memory\. Tried|Error: (?!CUDA out)|^\S{1,80}(?:Error|Exception):")
-_REQUESTED = re.compile(rf"Tried to allocate {SIZE}|Requested size: {SIZE}")
-_TOTAL = re.compile(rf"{SIZE} total capac|total capaci?ty of {SIZE}")
-_FREE = re.compile(rf"{SIZE} free|of which {SIZE} is free")
-_ALLOCATED = re.compile(
-    rf"{SIZE} already allocated|Of the allocated memory {SIZE} is allocated|{SIZE} is allocated by PyTorch"
+_REQUESTED = re.compile(rf"Tried to allocate {SIZE}|Requested size: {SIZE}|Requested\s*: {SIZE}")
+_TOTAL = re.compile(rf"{SIZE} total capac|total capaci?ty of {SIZE}|Device limit\s*: {SIZE}")
+_FREE = re.compile(rf"{SIZE} free|of which {SIZE} is free|Free \(according to CUDA\)\s*: {SIZE}")
+_ALLOCATED = any_of(
+    rf"{SIZE} already allocated",
+    rf"Of the allocated memory {SIZE} is allocated",
+    rf"{SIZE} is allocated by PyTorch",
+    rf"Currently allocated\s*: {SIZE}",
 )
 _RESERVED = re.compile(rf"{SIZE} reserved in total")
 _EXTRA = re.compile(rf"{SIZE} is reserved by PyTorch but unallocated|{SIZE} cached")
-_ALLOWED = re.compile(rf"{SIZE} allowed;|limit(?: of|:) {SIZE}|Device limit\s*: {SIZE}")
+_ALLOWED = re.compile(rf"{SIZE} allowed;|PyTorch limit[^:]{{0,60}}: {SIZE}")
 _PROCESS = re.compile(rf"this process has {SIZE} memory in use")
 _OTHERS = re.compile(rf"Process (\d{{1,10}}) has {SIZE} memory in use")
 _DEVICE = re.compile(r"\b(GPU|NPU|XPU|MLU) (\d{1,3})\b")
@@ -52,6 +55,7 @@ _CAUGHT = any_of(
     r"[Cc]aught",
     r"Plan failed",
     r"try(?:ing)? (?:again )?with",
+    r"will be decreased",
 )
 
 
@@ -94,6 +98,9 @@ def _numbers(text: str) -> Failure:
         for pid, size in ((pid, amount(held)) for pid, held in _OTHERS.findall(text))
         if size is not None and (total is None or size <= total)
     )
+    limit = find(_ALLOWED, text)
+    if limit is not None and total is not None and limit >= total:
+        limit = None
     process = find(_PROCESS, text)
     # In a container the driver does not know the process by its number there, and says 0 bytes.
     if process is not None and (process < (reserved or 0) or (total is not None and process > total)):
@@ -113,7 +120,7 @@ def _numbers(text: str) -> Failure:
         reserved=reserved,
         process=process,
         others=others,
-        limit=find(_ALLOWED, text),
+        limit=limit,
         device=f"{device[1]} {device[2]}" if device else "",
     )
 

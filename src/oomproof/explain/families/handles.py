@@ -21,7 +21,7 @@ TRIGGER = any_of(
     r"Blas x?GEMM[\w ]{0,12} launch failed",
     r"No algorithm worked!",
     r"DNN library (?:initialization failed|is not found)",
-    r"Unable to find an engine to execute this computation",
+    r"[Uu]nable to find an engine to execute this computation",
     r"cuDNN launch failure",
 )
 _TENSORFLOW = any_of(

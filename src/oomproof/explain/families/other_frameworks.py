@@ -23,6 +23,7 @@ TRIGGER = any_of(
     r"CUDA_OUT_OF_MEMORY",
     r"VK_ERROR_OUT_OF_DEVICE_MEMORY",
     r"DataLossError: .*memory",
+    r"No executable batch size found",
     r"\bout[- ]of[- ]memory\b",
     r"\bOOM\b",
     r"[Oo]ut of [Mm]emory",
@@ -49,7 +50,9 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
     line = lines[at]
     text = joined(block(lines, at, ahead=4))
     requested = find(_REQUESTED, text)
-    known = re.search(r"Out of memory error on GPU|cudaMalloc|cupy|CUDA Error|cudaSuccess|Error at:", line.text)
+    known = re.search(
+        r"Out of memory error on GPU|cudaMalloc|cupy|CUDA Error|cudaSuccess|Error at:|No executable batch", line.text
+    )
     if not known and _TALK.search(line.text):
         return None
     if not known and not re.search(
@@ -58,7 +61,7 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
         return None
     return Failure(
         family="other",
-        kind="numbers" if requested is not None else "bare",
+        kind="numbers" if requested is not None else "search" if "No executable batch" in line.text else "bare",
         where="host" if _HOST.search(line.text) and "GPU" not in line.text else "device",
         line=line.number,
         quote=quote(line),

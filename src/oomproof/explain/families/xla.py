@@ -27,7 +27,8 @@ _REQUESTED = any_of(
     rf"to (?:reserve|allocate) {SIZE} at the bottom",
 )
 _USED = re.compile(rf"Used {SIZE} of {SIZE} (?:hbm|vmem|smem)")
-_RESERVABLE = re.compile(rf"{SIZE} reservable|were {SIZE} free|{SIZE} free")
+_FREE = re.compile(rf"{SIZE} free")
+_RESERVABLE = re.compile(rf"{SIZE} reservable")
 _TOTAL = re.compile(rf"total allocation:\s+{SIZE}")
 _SIZE_LINE = re.compile(rf"^\s*Size: {SIZE}")
 _OPERATOR = re.compile(r'op_name="([^"]{1,200})')
@@ -58,7 +59,8 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
         rank=line.rank,
         requested=find(_REQUESTED, text),
         total=amount(used[2]) if used else None,
-        free=find(_RESERVABLE, text),
+        free=find(_FREE, text),
+        largest_free=find(_RESERVABLE, text),
         process=amount(used[1]) if used else find(_TOTAL, joined(report)),
         device="TPU" if used else "",
         op=pieces[0][1] if pieces else "",
