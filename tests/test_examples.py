@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+LOGS = sorted(path.name for path in (ROOT / "examples").glob("*.log"))
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMAND = re.compile(r"^(?:\$ )?(oomproof .*?)(?: \|.*)?(?:\s+# (?:exit code (\d+))?.*)?$")
@@ -54,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where a reader stands: beside examples/, and with copies at hand, as in `oomproof check train_job.py:job`."""
     folder = tmp_path_factory.mktemp("reader")
     (folder / "examples").mkdir()
-    for name in EXAMPLES:
+    for name in (*EXAMPLES, *LOGS):
         text = (ROOT / "examples" / name).read_text()
         (folder / name).write_text(text)
         (folder / "examples" / name).write_text(text)
@@ -88,7 +89,7 @@ def test_every_command_is_found() -> None:
         line
         for page in PAGES
         for line in page.read_text().splitlines()
-        if re.match(r"(\$ )?oomproof (check|fit|zoo|gpus)", line)
+        if re.match(r"(\$ )?oomproof (check|explain|fit|zoo|gpus)", line)
     ]
     assert len(lines) == len(SHOWN), "a command outside of these blocks is not tested"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from oomproof.explain.amounts import text
@@ -11,6 +12,7 @@ from oomproof.explain.diagnosis import Cause
 from oomproof.explain.facts import Facts, Failure
 
 MANY_ANCHORS = 5000
+_INSTANCES = re.compile(r"\d+/\d+ [\d.]+G (?:[\d.]+ ){3,5}(\d{1,7}) \d{2,5}\b")
 
 
 def gt_boxes(facts: Facts) -> Iterator[Cause]:
@@ -27,20 +29,24 @@ def gt_boxes(facts: Facts) -> Iterator[Cause]:
     matrix = _matrix(failure)
     request = text(failure.requested) if failure.requested is not None else "memory"
     if frame is not None and not in_eval:
-        implied = (
-            f"; at 4 bytes each these are {failure.requested // 4:,} pairs of boxes and anchors"
-            if failure.requested and failure.requested > 64 << 20
-            else ""
-        )
+        implied = ""
+        if failure.requested is not None and failure.requested > 64 << 20:
+            implied = f"; at 4 bytes each that is {failure.requested / 4e6:,.0f} million pairs"
         host = failure.where == "host"
+        crowd = _crowd(facts, failure)
         yield Cause(
             "gt_boxes",
             0.6 if host else 0.86,
             f"{'host' if host else 'device'} memory: matching boxes with anchors asked for "
             f"{request}: an image with very many boxes",
             f"it failed in {frame.place}, which compares every box with every "
-            f"anchor{implied}; one crowded image is enough",
-            (quoted(failure), f"frame {frame.place}", *(quoted(each) for each in on_cpu[:2])),
+            f"anchor{implied}; {crowd or 'one crowded image is enough'}",
+            (
+                quoted(failure),
+                f"frame {frame.place}",
+                *([crowd] if crowd else []),
+                *(quoted(each) for each in on_cpu[:2]),
+            ),
         )
     elif failure.where == "device" and (in_graph or matrix):
         shape = list(failure.shape)
@@ -60,6 +66,14 @@ def gt_boxes(facts: Facts) -> Iterator[Cause]:
             f"line {on_cpu[0].line} shows that comparing boxes with anchors ran out first",
             (quoted(failure), *(quoted(each) for each in on_cpu[:2])),
         )
+
+
+def _crowd(facts: Facts, failure: Failure) -> str:
+    """Ultralytics prints how many boxes a batch has: whether the last had far more than those before."""
+    counts = [int(found[1]) for step in facts.before(failure) if (found := _INSTANCES.match(step.text))]
+    if len(counts) < 2 or counts[-1] < 1.5 * moment.median(counts[:-1]):
+        return ""
+    return f"the last batch had {counts[-1]:,} boxes, those before it about {moment.median(counts[:-1]):,}"
 
 
 def _matrix(failure: Failure) -> bool:

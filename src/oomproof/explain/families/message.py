@@ -11,7 +11,7 @@ AHEAD = 14
 GAP = 3
 """line numbers that may be missing within one message"""
 _NEXT = re.compile(r'Traceback \(most recent|^\s*File "|^During handling of|^Epoch|^\s*$')
-LONGEST_QUOTE = 240
+LONGEST_QUOTE = 480
 
 
 def block(lines: Sequence[Line], at: int, stop: re.Pattern[str] | None = None, ahead: int = AHEAD) -> list[str]:
