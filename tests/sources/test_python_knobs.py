@@ -145,7 +145,8 @@ def test_writing_says_what_to_paste(opened: Open, tmp_path: Path) -> None:
     assert "from train import job" in text
     assert "pieces = job(batch=2, net='b')" in text
     assert f"oomproof.Step(model, optimizer, loss, {str(job.place)!r})" in text
-    assert "batches of 4 images" in text
+    assert "batches of 4 images: the step splits them" in text
+    assert "# batches of 2 images\n" in job.write(resolve(job, {"batch": 2}), None)
     other = tmp_path / "other.json"
     assert str(other) in job.write(settings, other)
     assert other.is_file()
@@ -160,6 +161,13 @@ def test_what_no_step_can_set_is_said(opened: Open) -> None:
     assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in text
     assert "gradient_as_bucket_view=True" in text
     assert "optimizer = ...  # adafactor, as the settings have it" in text
+
+
+def test_a_width_of_ones_own_is_no_cut(opened: Open) -> None:
+    job = opened("side=64, width=128")
+    assert "slim" not in job.write(resolve(job, {"width": 96}), None)
+    job = opened("side=64")
+    assert "model = oomproof.slim(model, 0.5, " in job.write(resolve(job, {"width": 0.5}), None)
 
 
 def test_a_step_of_ones_own_stays_so(opened: Open) -> None:

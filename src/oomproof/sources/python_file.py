@@ -66,7 +66,9 @@ class PythonJob:
             "model, step = pieces.model(), pieces.step" if own_step else "model, loss = pieces.model(), pieces.loss"
         )
         path = target or self.place
-        return write_file(path, self.name, settings, code, own_step=own_step, device=device, changes=changes)
+        return write_file(
+            path, self.name, settings, code, own_step=own_step, own=self._own, device=device, changes=changes
+        )
 
     def _values(self, settings: Settings) -> dict[str, Any]:
         """What the function is called with. A value of a Literal was read as text: the function gets its own back."""

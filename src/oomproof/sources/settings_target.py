@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from oomproof.sources.job import Settings, batch_name
@@ -17,20 +17,23 @@ def write_file(
     code: Sequence[str],
     *,
     own_step: bool = False,
+    own: Collection[str] = (),
     device: str = "",
     changes: Sequence[str] = (),
 ) -> str:
-    """Writes the settings and says what to paste; ``code`` makes the model and the loss, or a whole step."""
+    """Writes the settings and says what to paste; ``code`` makes the model and the loss, or a whole step. ``own`` are
+    settings that mean what the job means by them, even if every training has one of that name."""
     from oomproof.run.settings_file import write_settings
 
     write_settings(path, job, device, settings, changes)
-    lines = [*_around(settings), *code, *_narrower(settings), _optimizer(settings)]
+    usual = {name: value for name, value in settings.items() if name not in own}
+    lines = [*_around(usual), *code, *_narrower(usual), _optimizer(usual)]
     if own_step:
         loop = ["for batch in loader:", "    step(model, batch, optimizer)"]
     else:
         lines = ["import oomproof", *lines, f"step = oomproof.Step(model, optimizer, loss, {str(path)!r})"]
         loop = [
-            f"for batch in loader:  # batches of {_images(settings)} images: the step splits them",
+            f"for batch in loader:  # {_batches(settings)}",
             "    step(batch)",
         ]
     return "\n".join([f"wrote {path}. In your training:", "", *lines, *loop, ""])
@@ -58,7 +61,9 @@ def _narrower(settings: Settings) -> list[str]:
     return [f"model = oomproof.slim(model, {width}, lambda net: loss(net, next(iter(loader))))"] if width != 1 else []
 
 
-def _images(settings: Settings) -> int | str:
+def _batches(settings: Settings) -> str:
     """The effective batch, which no plan changes."""
     size, parts = settings.get(batch_name(settings)), settings.get("accumulate", 1)
-    return size * parts if isinstance(size, int) and isinstance(parts, int) else "as many"
+    known = isinstance(size, int) and isinstance(parts, int)
+    whole = f"batches of {size * parts} images" if known else "batches as they are"
+    return f"{whole}: the step splits them" if parts != 1 else whole
