@@ -37,16 +37,17 @@ OOM = (
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=1024, help="MiB of each long log")
+    parser.add_argument("--size", type=int, default=1024, help="MiB of each long log; 0 leaves them out")
     parser.add_argument("--fuzz", type=int, default=100_000, help="damaged logs")
     arguments = parser.parse_args()
-    for name, pieces in {
+    kinds = {
         "steps, one failure at the end": steps,
         "a failure on every line": failures,
         "one line without an end": endless,
         "noise": noise,
-    }.items():
-        _long(name, pieces(arguments.size), arguments.size)
+    }
+    for name, pieces in kinds.items() if arguments.size else ():
+        _long(name, pieces(arguments.size))
     _damaged(arguments.fuzz)
     return 0
 
@@ -74,7 +75,7 @@ def _times(block: bytes, size: int) -> Iterator[bytes]:
         yield block
 
 
-def _long(name: str, pieces: Iterator[bytes], size: int) -> None:
+def _long(name: str, pieces: Iterator[bytes]) -> None:
     with tempfile.NamedTemporaryFile(suffix=".log") as file:
         for piece in pieces:
             file.write(piece)

@@ -76,6 +76,11 @@ def _numbers(draw: random.Random, data: bytes, sources: Sequence[bytes]) -> byte
     return bytes(draw.choice(b"0123456789") if 48 <= byte <= 57 and draw.random() < 0.3 else byte for byte in data)
 
 
+def _blanks(draw: random.Random, data: bytes, sources: Sequence[bytes]) -> bytes:
+    """Blanks, commas and dots where there are others, or none: numbers that are two, or no number."""
+    return bytes(draw.choice(b" ,.-\t") if byte in b" ,.()[]" and draw.random() < 0.2 else byte for byte in data)
+
+
 def _one_line(draw: random.Random, data: bytes, sources: Sequence[bytes]) -> bytes:
     return data.replace(b"\n", draw.choice((b" ", b"", b"\r", b"\\n")))
 
@@ -92,6 +97,7 @@ CHANGES: Sequence[Callable[[random.Random, bytes, Sequence[bytes]], bytes]] = (
     _repeated,
     _odd,
     _numbers,
+    _blanks,
     _one_line,
     _noise,
 )

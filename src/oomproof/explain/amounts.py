@@ -65,7 +65,10 @@ def find(pattern: re.Pattern[str], within: str) -> int | None:
 
 
 def text(nbytes: int) -> str:
-    """For people: GiB from one GiB on, MiB below, TiB where it is absurd."""
+    """For people: GiB from one GiB on, MiB below; TiB and more where it is absurd."""
+    for power, unit in ((60, "EiB"), (50, "PiB")):
+        if abs(nbytes) >= 1 << power:
+            return f"{nbytes / (1 << power):.2f} {unit}"
     if abs(nbytes) >= 1 << 40:
         return f"{nbytes / (1 << 40):.2f} TiB"
     if abs(nbytes) >= 1 << 30:

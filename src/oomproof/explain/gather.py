@@ -152,7 +152,11 @@ def _main(failures: Sequence[Failure], steps: Sequence[Progress]) -> Failure | N
 def _again(main: Failure | None, failures: Iterable[Failure]) -> int:
     if main is None or main.requested is None:
         return 0
-    return sum(1 for failure in failures if failure.requested == main.requested and failure.family == main.family)
+    return sum(
+        1
+        for failure in failures
+        if (failure.requested, failure.family, failure.kind) == (main.requested, main.family, main.kind)
+    )
 
 
 def _errors(lines: Sequence[Line], failures: Sequence[Failure]) -> tuple[Failure, ...]:

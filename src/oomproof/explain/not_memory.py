@@ -16,7 +16,7 @@ KINDS: Sequence[tuple[str, re.Pattern[str], str, str]] = tuple(
             "disk_full",
             r"No space left on device|PytorchStreamWriter failed|Disk quota exceeded|Errno 28\]"
             r"|Errno 122\]|ENOSPC|There is not enough space on the disk",
-            "the disk is full, not memory",
+            "the disk is full",
             "df -h . ; make room or write checkpoints elsewhere",
         ),
         (
@@ -50,7 +50,7 @@ KINDS: Sequence[tuple[str, re.Pattern[str], str, str]] = tuple(
         (
             "open_files",
             r"Too many open files|received 0 items of ancdata|Errno 24\]",
-            "the limit on open files was reached, not memory",
+            "the limit on open files was reached",
             'ulimit -n 65535 ; or torch.multiprocessing.set_sharing_strategy("file_system")',
         ),
         (

@@ -24,7 +24,7 @@ _FRAMEWORKS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
         ("maskrcnn-benchmark", r"maskrcnn_benchmark|fcos_core"),
         ("transformers", r"transformers[/\\]|per_device_train_batch_size|\*{5} Running training"),
         ("lightning", r"pytorch_lightning|lightning[/\\.]pytorch|lightning_fabric|Trainer\.fit"),
-        ("paddle", r"paddle"),
+        ("paddle", r"paddle|Out of memory error on GPU \d"),
         ("tfod", r"object_detection[/\\.]|pipeline\.config|model_main(?:_tf2)?\.py|model_lib"),
         ("jax", r"\bjax[/\\.]|jaxlib|flax|\bjit\("),
         ("keras", r"keras"),
@@ -34,7 +34,7 @@ _FRAMEWORKS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
 )
 _BATCH = re.compile(
     r"(?:per_device_train_batch_size|train_batch_size|IMS_PER_BATCH|samples_per_gpu"
-    r"|batch[_-]?size|batch_size_per_(?:gpu|card)"
+    r"|[Bb]atch[ _-]?[Ss]ize|batch_size_per_(?:gpu|card)"
     r"|\bbatch)['\"]?\s{0,3}[=: ]\s{0,3}['\"]?(\d{1,6})\b(?!\s*/|\.\d)"
 )
 _WORKERS = any_of(
@@ -82,7 +82,7 @@ _SWITCHES: Sequence[tuple[str, re.Pattern[str]]] = tuple(
         ("other_training", r"(?:another|other|second) (?:job|process|training)[^\n]{0,40}(?:GPU|card|device)"),
         ("no_grad_hint", r"\.backward\(\)[^\n]{0,80}(?:val|eval)"),
         ("docker", r"docker|/\.dockerenv|container"),
-        ("kubernetes", r"kubectl|kubelet|Kubernetes|\bpod\b|Namespace:|OOMKilled|\bReason: +"),
+        ("kubernetes", r"kubectl|kubelet|Kubernetes|\bpod\b|Namespace:|\bReason: +\w"),
         ("slurm", r"slurm|srun|sbatch"),
         ("expandable", r"expandable_segments:True(?! to avoid| may)"),
         (

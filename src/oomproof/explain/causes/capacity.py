@@ -79,7 +79,7 @@ def too_big(facts: Facts) -> Iterator[Cause]:
         base = 0.35
     sums = _sum(failure)
     evidence = (quoted(failure), *([sums] if sums else []))
-    request = text(failure.requested) if failure.requested is not None else "more"
+    request = text(failure.requested) if failure.requested is not None else "what it asked for"
     again = f"; the same {request} were refused {facts.again} times" if facts.again > 1 else ""
     size = f" of {number(failure.total)} GiB" if failure.total else ""
     known = f"batch {batch}" if batch else "this batch"

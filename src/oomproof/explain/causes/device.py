@@ -40,8 +40,8 @@ def outlier_or_bug(facts: Facts) -> Iterator[Cause]:
         yield _bug(
             failure,
             confidence,
-            f"that is {times:.1f} times all of the device's {text(room)}; a smaller batch would have "
-            f"to be {times:.1f} times smaller for this tensor alone",
+            f"that is {times:,.1f} times all of the device's {text(room)}"
+            + (f"; the batch would have to be {times:.1f} times smaller for this tensor alone" if times < 16 else ""),
         )
     elif failure.where == "device" and room is None and request > LARGEST_CARD:
         yield _bug(failure, 0.93, "no GPU has that much")

@@ -57,8 +57,8 @@ def container_limit(facts: Facts) -> Iterator[Cause]:
     yield Cause(
         "container_limit",
         0.85 if best.limit or best.family == "kernel" else 0.8,
-        f"host memory: {what} memory limit{limit} was reached, and the kernel killed the training",
-        f"{used}{table}; the limit counts all processes of the group, page cache of /dev/shm included",
+        f"host memory: {what} memory limit{limit} was reached, and the training was killed",
+        f"{used}{table}; the limit counts all processes in it together, and what they keep in /dev/shm",
         tuple(quoted(each) for each in groups[:3]),
     )
 
@@ -68,14 +68,14 @@ def too_small(facts: Facts) -> Iterator[Cause]:
     if failure is None or failure.where != "host":
         return
     ours = not failure.victim or re.search(r"python|pt_main|pt_data|torch|ray|java|node|trainer", failure.victim)
-    held = f", {text(failure.process)} of it by {failure.victim or 'the killed process'}" if failure.process else ""
+    held = f", which held {text(failure.process)}" if failure.process else ""
     total = f" ({text(failure.total)})" if failure.total else ""
     if failure.family == "kernel" or failure.kind == "node":
         killer = "the kernel" if failure.family == "kernel" else "its supervisor"
         sentence = (
             f"host memory: the machine{total} ran out, and {killer} killed {failure.victim or 'the training'}{held}"
         )
-        why = f"no limit of a container is named: RAM{' and swap' if failure.swap_free == 0 else ''} were full" + (
+        why = f"no limit of a container is named: RAM {'and swap were' if failure.swap_free == 0 else 'was'} full" + (
             "" if ours else f"; {failure.victim} was killed, which is not the training: look at what else ran"
         )
         yield Cause("host_too_small", 0.72, sentence, why, (quoted(failure),))

@@ -9,7 +9,7 @@ from oomproof.explain.amounts import text
 from oomproof.explain.causes import moment, places
 from oomproof.explain.causes.moment import quoted
 from oomproof.explain.diagnosis import Cause
-from oomproof.explain.facts import Facts, Failure
+from oomproof.explain.facts import Facts, Failure, Frame
 
 MANY_ANCHORS = 5000
 _INSTANCES = re.compile(r"\d+/\d+ [\d.]+G (?:[\d.]+ ){3,5}(\d{1,7}) \d{2,5}\b")
@@ -93,15 +93,24 @@ def _evaluating(facts: Facts, failure: Failure) -> bool:
     return places.find(failure, places.EVALUATING) is not None or moment.doing(facts, failure) in ("eval", "results")
 
 
+def _evaluation_frame(failure: Failure) -> Frame | None:
+    """A function that is named so tells most, then a line of code, then a file."""
+    for told in (
+        lambda frame: f"{frame.name} ",
+        lambda frame: frame.code,
+        lambda frame: frame.file.replace("\\", "/").rsplit("/", 1)[-1],
+    ):
+        found = next((frame for frame in failure.frames if places.EVALUATING.search(told(frame))), None)
+        if found is not None:
+            return found
+    return None
+
+
 def evaluation(facts: Facts) -> Iterator[Cause]:
     failure = facts.main
     if failure is None or failure.where != "device":
         return
-    frame = next((each for each in failure.frames if places.EVALUATING.search(f"{each.name} {each.code}")), None)
-    frame = frame or next(
-        (each for each in failure.frames if places.EVALUATING.search(each.file.replace("\\", "/").rsplit("/", 1)[-1])),
-        None,
-    )
+    frame = _evaluation_frame(failure)
     during = moment.doing(facts, failure) in ("eval", "results")
     post = places.find(failure, places.POSTPROCESSING)
     backward = any(".backward(" in each.code for each in failure.frames)
@@ -115,11 +124,14 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
     fitted = "training had fitted; " if trained else ""
     safe = places.find(failure, places.SAFE_EVALUATION) is not None
     if post is not None:
+        kept = any(word in post.name for word in ("concat", "gather", "update"))
+        what = "predictions that are kept on the GPU" if kept else "masks or predictions at full image size"
+        grows = "the images evaluated so far" if kept else "detections x height x width of an image"
         yield Cause(
             "eval_postprocess",
             0.88,
-            f"device memory: evaluation asked for {request} after the network: masks or predictions at full image size",
-            f"{fitted}it failed in {post.place}, whose memory is detections x height x width, at once for an image",
+            f"device memory: evaluation asked for {request} after the network: {what}",
+            f"{fitted}it failed in {post.place}, whose memory grows with {grows}",
             evidence,
         )
         return

@@ -43,7 +43,7 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
     parts = block(lines, at, ahead=3)
     text = max((joined(parts), glued(parts)), key=lambda each: bool(_SHAPE.search(each)))
     shape = _SHAPE.search(text)
-    sides = tuple(int(side) for side in shape[1].split(",") if side.strip()) if shape else ()
+    sides = tuple(int(side) for side in re.findall(r"\d{1,18}", shape[1])) if shape else ()
     dtype = (shape[2] or "") if shape else ""
     requested = find(_REQUESTED, text)
     if sides and (requested is None or requested == 0):

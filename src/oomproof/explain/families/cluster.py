@@ -38,8 +38,8 @@ TRIGGER = any_of(
     r"killed by the OOM killer",
 )
 _OVER = any_of(
-    r"\(?(\d[\d.]*)\s*([KMGT]?i?B?)?\s*>\s*(\d[\d.]*)\s*([KMGT]?i?B?)?\)?",
-    r"mem (\d+)kb exceeded limit (\d+)kb",
+    r"\(?(\d[\d.]{0,18})\s*([KMGT]?i?B?)?\s*>\s*(\d[\d.]{0,18})\s*([KMGT]?i?B?)?\)?",
+    r"mem (\d{1,18})kb exceeded limit (\d{1,18})kb",
     rf"using {SIZE},? which exceeds its request of {SIZE}",
     flags=re.IGNORECASE,
 )

@@ -66,7 +66,7 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
     parts = block(lines, at, _STOP)
     if len(parts[0]) < 30 and at and lines[at - 1].rank == line.rank:
         parts = [lines[at - 1].text, *parts]  # the sentence began on the line before
-    found = max((_numbers(text) for text in (joined(parts), glued(parts))), key=_known)
+    found = _together(_numbers(joined(parts)), _numbers(glued(parts)))
     quoted = quote(line)
     return replace(
         found,
@@ -79,9 +79,12 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
     )
 
 
-def _known(failure: Failure) -> int:
-    values = (failure.requested, failure.total, failure.free, failure.allocated, failure.reserved)
-    return sum(value is not None for value in values)
+def _together(first: Failure, second: Failure) -> Failure:
+    """A line may be wrapped at words or anywhere: what one reading misses, the other may have."""
+    names = ("requested", "total", "free", "allocated", "reserved", "process", "limit")
+    missing = {name: getattr(second, name) for name in names if getattr(first, name) is None}
+    kind = second.kind if first.kind == "bare" else first.kind
+    return replace(first, kind=kind, others=first.others or second.others, **missing)
 
 
 def _numbers(text: str) -> Failure:

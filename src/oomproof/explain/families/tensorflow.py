@@ -55,8 +55,8 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
         kind, fatal = "allocator", "caller indicates" not in text
     else:
         kind, fatal = "tensor", True
-        if "Out of memory while trying" in text:
-            return None  # a program that XLA compiled; its own reader knows it
+        if "Out of memory while trying" in text or "Out of memory error on GPU" in text:
+            return None  # of XLA or PaddlePaddle, whose readers know the next line
         if "OOM when" not in text and not _SHAPE.search(text) and "emory" not in text:
             return None  # a quota or a queue that is exhausted
     shape, dtype = _shape(text)

@@ -1,0 +1,154 @@
+"""What to do about device memory."""
+
+from __future__ import annotations
+
+from oomproof.explain.facts import Facts
+
+TENSORFLOW = ("tfod", "keras", "tensorflow")
+SMI = "nvidia-smi --query-compute-apps=pid,used_memory --format=csv"
+GROWTH = "tf.config.experimental.set_memory_growth(gpu, True) before anything else"
+
+_BATCH = {
+    "ultralytics": "yolo train ... batch={half}",
+    "yolov5": "python train.py --batch-size {half} ...",
+    "mmdet": "--cfg-options train_dataloader.batch_size={half} (MMDetection 2: data.samples_per_gpu={half})",
+    "detectron2": "SOLVER.IMS_PER_BATCH {half} (and SOLVER.BASE_LR by the same factor)",
+    "maskrcnn-benchmark": "SOLVER.IMS_PER_BATCH {half}",
+    "transformers": "--per_device_train_batch_size {half} --gradient_accumulation_steps 2",
+    "lightning": "DataLoader(batch_size={half}) with Trainer(accumulate_grad_batches=2)",
+    "tfod": "train_config {{ batch_size: {half} }} in pipeline.config",
+    "keras": "model.fit(..., batch_size={half}), or dataset.batch({half})",
+    "tensorflow": "dataset.batch({half})",
+    "jax": "batch_size={half}, or two micro-batches with optax.MultiSteps(tx, 2)",
+    "paddle": "TrainReader.batch_size: {half}",
+}
+_SMALLER = {
+    "ultralytics": "imgsz=512, or a smaller model (yolo11s)",
+    "yolov5": "--img 512, or smaller --weights",
+    "detectron2": "INPUT.MIN_SIZE_TRAIN (640,) INPUT.MAX_SIZE_TRAIN 1066, or SOLVER.AMP.ENABLED True",
+    "mmdet": "a smaller scale in dict(type='Resize', scale=(1066, 640)), or --amp",
+    "tfod": "image_resizer { fixed_shape_resizer { height: 512 width: 512 } }, or a smaller feature extractor",
+    "keras": "keras.mixed_precision.set_global_policy('mixed_float16'), or smaller images",
+    "tensorflow": "tf.keras.mixed_precision.set_global_policy('mixed_float16'), or smaller images",
+    "transformers": "--bf16 --gradient_checkpointing True",
+    "lightning": "Trainer(precision='bf16-mixed')",
+    "jax": "jax.checkpoint around the blocks, or bfloat16",
+}
+_BOXES = {
+    "mmdet": "train_cfg: assigner=dict(..., gpu_assign_thr=200): matching goes to the CPU above 200 boxes; or crop "
+    "the crowded images",
+    "detectron2": "crop crowded images: INPUT.CROP.ENABLED True; fewer anchors: MODEL.ANCHOR_GENERATOR.SIZES",
+    "ultralytics": "batch={half} (the assigner's matrix is batch x most boxes x anchors), or tile the crowded images",
+    "tfod": "train_input_reader {{ max_number_of_boxes: 100 }} in pipeline.config",
+    "maskrcnn-benchmark": "crop the crowded images, or move boxlist_iou to the CPU for more than 200 boxes",
+}
+_EVALUATION = {
+    "detectron2": "INPUT.MAX_SIZE_TEST 1066 and TEST.DETECTIONS_PER_IMAGE 50",
+    "mmdet": "test_cfg: max_per_img=50, and a smaller test scale",
+    "ultralytics": "val=False, or a smaller imgsz and max_det=100",
+    "transformers": "--per_device_eval_batch_size 1 --eval_accumulation_steps 1",
+    "lightning": "a smaller val_dataloader batch, and .cpu() on what validation_step returns",
+}
+
+
+def steps(facts: Facts) -> dict[str, str]:
+    framework = facts.setup.framework
+    batch = batch_step(facts)
+    fit = _fit(facts)
+    of_tensorflow = framework in TENSORFLOW
+    boxes = _BOXES.get(framework, "cap or crop the fullest images; oomproof fit JOB --set matching=chunked").format(
+        half=_half(facts)
+    )
+    evaluation = "masks.cpu() before they are pasted, one image at a time; and a smaller evaluation batch"
+    smaller = "torch.autocast('cuda', torch.bfloat16), smaller images, or checkpointing"
+    return {
+        "batch_too_big": batch + fit,
+        "model_or_image_too_big": _SMALLER.get(framework, smaller) + fit,
+        "variable_shape": f"bound the largest batch: a maximal image size, aspect-ratio grouping, or {batch}{fit}",
+        "gt_boxes": boxes,
+        "eval_postprocess": _EVALUATION.get(framework, evaluation),
+        "eval_no_grad": "with torch.no_grad(): around the evaluation, and model.eval() before it",
+        "leak": _leak(facts),
+        "checkpoint_on_gpu": "torch.load(path, map_location='cpu') ; del checkpoint ; torch.cuda.empty_cache()",
+        "other_process": _others(facts),
+        "fragmentation": _fragmentation(facts, batch),
+        "cudnn_workspace": f"torch.backends.cudnn.benchmark = False ; if it stays: {batch}",
+        "tf_greedy_allocation": f"{GROWTH}, or TF_FORCE_GPU_ALLOW_GROWTH=true python train.py",
+        "tf_memory_cap": "raise or remove the cap: per_process_gpu_memory_fraction, "
+        "LogicalDeviceConfiguration(memory_limit=...), set_per_process_memory_fraction",
+        "masked_oom": f"{GROWTH} ; nvidia-smi" if of_tensorflow else f"nvidia-smi while it runs ; then {batch}",
+        "train_and_eval_together": "CUDA_VISIBLE_DEVICES=-1 python model_main_tf2.py --checkpoint_dir=... (the "
+        "evaluation, on the CPU)",
+        "retracing": "@tf.function(reduce_retracing=True) with fixed shapes: pad images to one size, "
+        "batch(..., drop_remainder=True), tensors instead of Python numbers",
+        "mps_limit": f"{batch}, or smaller images; PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 lifts the limit, at the risk "
+        "of a frozen Mac",
+        "xla_compile": f"model.compile(..., jit_compile=False), or {batch}"
+        if of_tensorflow
+        else f"{batch} ; XLA_PYTHON_CLIENT_MEM_FRACTION=.95 if the pool is the limit",
+        "outlier_or_bug": _outlier(facts),
+        "benign_warning": _benign(facts, batch),
+    }
+
+
+def batch_step(facts: Facts) -> str:
+    return _BATCH.get(facts.setup.framework, "DataLoader(batch_size={half})").format(half=_half(facts))
+
+
+def _half(facts: Facts) -> str:
+    batch, failure = facts.setup.batch, facts.main
+    if batch is None and failure is not None and len(failure.shape) == 4 and failure.shape[0] <= 256:
+        batch = failure.shape[0]
+    return str(max(1, batch // 2)) if batch else "N/2"
+
+
+def _fit(facts: Facts) -> str:
+    """oomproof can search what fits; for PyTorch, so far."""
+    if facts.setup.framework in (*TENSORFLOW, "jax", "paddle"):
+        return ""
+    size = (facts.main.total if facts.main else None) or facts.setup.card
+    device = f"{size / (1 << 30):.2f}GiB" if size else "DEVICE"
+    return f" ; oomproof fit JOB --on {device} finds what fits before the next try"
+
+
+def _leak(facts: Facts) -> str:
+    if facts.main is not None and facts.main.where == "host":
+        return "what grows is in Python or in the workers: memray run train.py ; num_workers=0 tells which of them"
+    return (
+        "total += loss.item() (not loss); .detach().cpu() on whatever goes into a list ; then watch "
+        "torch.cuda.memory_allocated() after each step"
+    )
+
+
+def _others(facts: Facts) -> str:
+    if facts.main is not None and len(facts.main.others) >= 3:
+        return f"torch.cuda.set_device(local_rank) first of all, and torch.load(..., map_location='cpu') ; {SMI}"
+    return f"{SMI} ; stop it or choose another card (CUDA_VISIBLE_DEVICES=1)"
+
+
+def _fragmentation(facts: Facts, batch: str) -> str:
+    failure = facts.main
+    family = failure.family if failure else "cuda"
+    if family == "tensorflow":
+        return "TF_GPU_ALLOCATOR=cuda_malloc_async python train.py"
+    if family == "xla":
+        return f"{batch} ; restart the process, for what it has allocated cannot be moved"
+    quote = failure.quote if failure else ""
+    variable = "PYTORCH_HIP_ALLOC_CONF" if "HIP out of memory" in quote else "PYTORCH_CUDA_ALLOC_CONF"
+    # «reserved in total» is the wording of versions before 2.1, which have no expandable segments.
+    option = (
+        "max_split_size_mb:128" if "reserved in total" in quote or "cached)" in quote else "expandable_segments:True"
+    )
+    return f"{variable}={option} python train.py"
+
+
+def _outlier(facts: Facts) -> str:
+    if facts.main is not None and facts.main.where == "host":
+        return "print the shape just before that line; look for a corrupt file, or a wrong size in the annotations"
+    return "print the shapes just before that line; leave out the sample with the largest image or the most boxes"
+
+
+def _benign(facts: Facts, batch: str) -> str:
+    if any(failure.family == "cuda" for failure in facts.failures):
+        return f"nothing, if it comes seldom; if often: {batch}"
+    return "nothing has to be done; if it is slow, a smaller batch leaves cuDNN room for faster algorithms"
