@@ -113,7 +113,6 @@ class Setup:
     framework: str = ""
     batch: int | None = None
     workers: int | None = None
-    image_size: int | None = None
     gpu: str = ""
     card: int | None = None
     """bytes of the GPU that the log names"""
@@ -121,7 +120,7 @@ class Setup:
     """bytes that TensorFlow said it took at its start"""
     free_at_start: int | None = None
     found: Mapping[str, str] = field(default_factory=dict)
-    """name -> the line that shows it: benchmark, multiscale, cap, eval_job, generator, cache ..."""
+    """name -> the line that shows it: benchmark, multiscale, cap, eval_job, generator, cache, kubernetes, slurm"""
 
 
 @dataclass(frozen=True)

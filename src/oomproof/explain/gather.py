@@ -24,7 +24,6 @@ _NOTES = {
         r"|float\())\w*loss\w*|losses?\.append\((?!.*(?:item\(\)|detach))[^)]*loss"
         r"|retain_graph=True|outputs?\.append\((?!.*(?:cpu|detach))"
     ),
-    "eval_code": re.compile(r"^\s*(?:val|eval|validate|evaluate|test)\w*\(.{0,100}\)\s*$"),
 }
 MOST_FAILURES = 600
 _INFORMATION = {

@@ -36,11 +36,7 @@ _CLOCK = re.compile(
     r"|\d\d[-/]\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,9})?|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
     r"|(?:\w{3} )?\w{3} {1,2}\d{1,2} \d\d:\d\d:\d\d(?: \d{4})?)\]?\s?[:|]?\s?"
 )
-_LEVEL = re.compile(
-    r"^(?:[-|]\s*)?\[?(?:INFO|WARN(?:ING)?|ERROR|CRITICAL|DEBUG|FATAL|STDERR|STDOUT)\]?\s*[:|-]?\s?(?=\S)"
-)
 _QUOTED = re.compile(r"^(?:> ?){1,4}")
-_BOX = "│║┃|"
 
 
 def lines(segments: Iterable[Segment]) -> Iterator[Line]:

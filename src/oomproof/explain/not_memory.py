@@ -27,7 +27,7 @@ KINDS: Sequence[tuple[str, re.Pattern[str], str, str]] = tuple(
         ),
         (
             "illegal_access",
-            r"illegal memory access|misaligned address|CUDA error: an illegal"
+            r"illegal memory access|cudaErrorIllegalAddress|misaligned address|CUDA error: an illegal"
             r"|unspecified launch failure|CUDA error: invalid (?:device|argument)",
             "a CUDA kernel read where it must not; that is a bug or a broken extension, not a lack of memory",
             "CUDA_LAUNCH_BLOCKING=1 python train.py ; the traceback then names the operation",

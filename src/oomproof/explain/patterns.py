@@ -7,7 +7,7 @@ import re
 
 def any_of(*phrases: str, flags: int = 0) -> re.Pattern[str]:
     """
-    >>> bool(any_of("out of memory", r"exit code \\\\d+").search("exit code 137"))
+    >>> bool(any_of("out of memory", "exit code 1.7").search("exit code 137"))
     True
     """
     return re.compile("|".join(phrases), flags)

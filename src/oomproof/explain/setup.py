@@ -42,9 +42,6 @@ _WORKERS = any_of(
     r"|worker_num)['\"]?\s{0,3}[=: ]\s{0,3}['\"]?(\d{1,4})\b",
     r"Using (\d{1,4}) dataloader workers",
 )
-_IMAGE = re.compile(
-    r"(?:imgsz|img[_-]size|image_size|--img|input_size|Image sizes?)['\"]?\s{0,3}[=: ]\s{0,3}[\[(]?(\d{2,5})\b"
-)
 _CARD = re.compile(r"((?:NVIDIA |GeForce |Tesla |Quadro )[A-Z][\w -]{1,40}?)(?:,|\)|\s{2,}|\(|$| with| pci|: )")
 _CARD_SIZE = re.compile(r"totalMemory: ([\d.]{1,8}GiB) freeMemory: ([\d.]{1,8}[KMG]iB)")
 _CARD_MIB = re.compile(r"(?:NVIDIA|GeForce|Tesla|Quadro|CUDA:\d)[^,\n]{0,60}, (\d{4,6})Mi?B")
@@ -78,18 +75,8 @@ _SWITCHES: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             r"Waiting for new checkpoint|--checkpoint_dir|eval_continuously|eager_eval_loop"
             r"|legacy/eval\.py|\beval\.py --|evaluator\.py|Starting evaluation at",
         ),
-        ("train_and_evaluate", r"train_and_evaluate|TrainSpec|EvalSpec|run_continuous_train_and_eval"),
-        ("other_training", r"(?:another|other|second) (?:job|process|training)[^\n]{0,40}(?:GPU|card|device)"),
-        ("no_grad_hint", r"\.backward\(\)[^\n]{0,80}(?:val|eval)"),
-        ("docker", r"docker|/\.dockerenv|container"),
         ("kubernetes", r"kubectl|kubelet|Kubernetes|\bpod\b|Namespace:|\bReason: +\w"),
         ("slurm", r"slurm|srun|sbatch"),
-        ("expandable", r"expandable_segments:True(?! to avoid| may)"),
-        (
-            "amp",
-            r"--amp|autocast|precision['\"]?\s*[=:]\s*['\"]?(?:16|bf16)|fp16['\"]?\s*[=:]\s*True|AMP: checks passed",
-        ),
-        ("paged", r"\bWSL\b|microsoft-standard"),
     )
 )
 _ADVICE = re.compile(r"see documentation|to avoid fragmentation|If reserved|try setting", re.IGNORECASE)
@@ -98,7 +85,7 @@ _ADVICE = re.compile(r"see documentation|to avoid fragmentation|If reserved|try 
 def setup(lines: Sequence[Line]) -> Setup:
     """The last value wins: logs of several runs end with the run that is asked about."""
     votes: dict[str, int] = {}
-    batch = workers = image = card = pool = free = None
+    batch = workers = card = pool = free = None
     gpu = ""
     found: dict[str, str] = {}
     for line in lines:
@@ -109,7 +96,6 @@ def setup(lines: Sequence[Line]) -> Setup:
         if "=" in content or ":" in content or "atch" in content:
             batch = _integer(_BATCH, content, batch)
             workers = _integer(_WORKERS, content, workers)
-            image = _integer(_IMAGE, content, image)
         if "MiB" in content or "GiB" in content or "MB" in content:
             if sizes := _CARD_SIZE.search(content):
                 card, free = amount(sizes[1]), amount(sizes[2])
@@ -128,7 +114,6 @@ def setup(lines: Sequence[Line]) -> Setup:
         framework=_framework(votes),
         batch=batch,
         workers=workers,
-        image_size=image,
         gpu=gpu,
         card=card or _size_of(gpu),
         pool=pool,

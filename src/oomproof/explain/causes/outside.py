@@ -64,6 +64,15 @@ def other_process(facts: Facts) -> Iterator[Cause]:
             f"{number(free)} = {number(gone)} GiB were taken",
             (quoted(failure),),
         )
+    pool = facts.setup.pool if failure.family == "tensorflow" else None
+    if pool and card and pool < 0.5 * card and free is None and "cap" not in facts.setup.found:
+        yield Cause(
+            "other_process",
+            0.64,
+            f"device memory: TensorFlow got only {text(pool)} of {text(card)}: another process held the rest",
+            f"it takes what is free at its start, and that was {pool / card:.0%} of the card",
+            (quoted(failure),),
+        )
     small = failure.process if failure.family == "xla" else None
     if failure.family == "xla" and small is not None and small < 1 << 30 and (failure.requested or 0) < 1 << 30:
         yield Cause(
@@ -139,7 +148,8 @@ def memory_cap(facts: Facts) -> Iterator[Cause]:
         return
     if limit and card and limit < 0.7 * card:
         share = limit / card
-        exact = abs(share * 20 - round(share * 20)) < 0.1
+        # People cap at round shares or round sizes; what others happen to leave is neither.
+        exact = abs(share * 20 - round(share * 20)) < 0.1 or (limit >> 20) % 256 == 0
         request = failure.requested or 0
         yield Cause(
             "tf_memory_cap",

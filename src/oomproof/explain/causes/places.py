@@ -123,7 +123,6 @@ KEEPING = any_of(
     r"append\((?!.*(?:item|detach|cpu))\w*loss",
     "retain_graph=True",
 )
-MODEL_START = any_of(r"\.to\(device", r"model\.cuda\(", r"model\.to\(", r"\bin convert\b", "_apply$", r"\.half\(\)$")
 FIRST_USE = any_of(
     "_cuda_init", "_lazy_init", "set_device", r"\.to\(", r"\.cuda\(", "_apply", "torch\\.zeros\\(1", "map_location"
 )
