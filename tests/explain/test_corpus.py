@@ -72,7 +72,7 @@ DRESSES = {
     "rank": lambda text: "".join(f"[rank0]: {line}\n" for line in text.split("\n")),
     "quoted": lambda text: "".join(f"> {line}\n" for line in text.split("\n")),
     "no last newline": lambda text: text.rstrip("\n"),
-    "much before": lambda text: "loading configuration\n" * 1500 + text,
+    "much before": lambda text: "loading configuration\n" * 300 + text,
 }
 
 

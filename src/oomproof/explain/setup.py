@@ -84,15 +84,14 @@ _ADVICE = re.compile(r"see documentation|to avoid fragmentation|If reserved|try 
 
 def setup(lines: Sequence[Line]) -> Setup:
     """The last value wins: logs of several runs end with the run that is asked about."""
-    votes: dict[str, int] = {}
+    # What builds on PyTorch or Keras tells more than these do: the list is in that order, and only looked at so far.
+    best = len(_FRAMEWORKS)
     batch = workers = card = pool = free = None
     gpu = ""
     found: dict[str, str] = {}
     for line in lines:
         content = line.text[:1500]
-        name = next((name for name, pattern in _FRAMEWORKS if pattern.search(content)), "")
-        if name:
-            votes[name] = votes.get(name, 0) + 1
+        best = next((place for place in range(best) if _FRAMEWORKS[place][1].search(content)), best)
         if "=" in content or ":" in content or "atch" in content:
             batch = _integer(_BATCH, content, batch)
             workers = _integer(_WORKERS, content, workers)
@@ -111,7 +110,7 @@ def setup(lines: Sequence[Line]) -> Setup:
             if switch not in found and pattern.search(content) and not _ADVICE.search(content):
                 found[switch] = f"line {line.number}: {' '.join(content.split())[:160]}"
     return Setup(
-        framework=_framework(votes),
+        framework=_FRAMEWORKS[best][0] if best < len(_FRAMEWORKS) else "",
         batch=batch,
         workers=workers,
         gpu=gpu,
@@ -120,14 +119,6 @@ def setup(lines: Sequence[Line]) -> Setup:
         free_at_start=free,
         found=found,
     )
-
-
-def _framework(votes: dict[str, int]) -> str:
-    """The most particular one that is there: what builds on PyTorch or Keras tells more than these do."""
-    for name, _ in _FRAMEWORKS:
-        if votes.get(name):
-            return name
-    return ""
 
 
 def _integer(pattern: re.Pattern[str], content: str, known: int | None) -> int | None:
