@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,14 @@ def test_nothing_fits(run: Run, train: None) -> None:
     assert code == 2
     assert out.startswith("Verdict  does not fit 0.90 GiB")
     assert "--keep equivalent" in out.partition("it would take")[2]
+
+
+def test_a_knob_that_the_job_cannot_turn_is_not_offered(run: Run, train: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch_pruning", None)  # as where the extra is not installed
+    left = "batch,checkpoint,precision,channels_last"
+    code, out, err = run("fit", "train.py:job", "--on", "1.1GiB", "--leave", left, "-q")
+    assert (code, err) == (2, "")
+    assert "--allow image_size" in out and "--allow width" not in out
 
 
 def test_a_budget_below_what_any_setting_needs(run: Run, train: None) -> None:

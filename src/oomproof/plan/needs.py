@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from oomproof.errors import OomproofError
 from oomproof.plan import selection
 from oomproof.plan.search import Search
 from oomproof.plan.ways import Structure
@@ -29,12 +30,21 @@ def needs(search: Search, base: Sequence[Structure], every: Sequence[Knob], keep
         if knob.promise != PROMISES[2] or knob.name in search.by_name or search.tracing.count - traced > MOST_TRACES:
             continue
         more = wider.allowing((*wider.knobs, knob))
-        for turned, structures in more.harms(base, [knob]):
-            ways = [way for structure in structures for way in more.ways(structure, structures)]
-            if ways:
-                found.append(f"{words} {knob.name}: {described(turned)} would fit")
-                break
+        try:
+            enough = _enough(more, base, knob)
+        except OomproofError:  # the job cannot turn it: a network that cannot be cut, a library that is not installed
+            continue
+        if enough:
+            found.append(f"{words} {knob.name}: {enough} would fit")
     if not found:
         least = search.on_device(min(search.thriftiest(structure).peak for structure in base)) / 2**30
         found.append(f"no knob of this job is enough: it needs about {least:.2f} GiB at least")
     return tuple(found)
+
+
+def _enough(search: Search, base: Sequence[Structure], knob: Knob) -> str:
+    """The least that has to be made of one knob, in words; empty where no value of it is enough."""
+    for turned, structures in search.harms(base, [knob]):
+        if any(search.ways(structure, structures) for structure in structures):
+            return described(turned)
+    return ""
