@@ -43,4 +43,5 @@ def job(batch=64, side=224, width=128, depth=12, classes=10):
         batch=lambda: (torch.rand(batch, 3, side, side), torch.randint(0, classes, (batch,))),
         loss=lambda net, data: nn.functional.cross_entropy(net(data[0]), data[1]),
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=3e-4),
+        mean_over_images=True,  # what cross_entropy gives: micro-batches then leave the gradients as they are
     )

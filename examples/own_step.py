@@ -7,7 +7,7 @@ import torch
 import torchvision
 from torch import nn
 
-from oomproof import TorchJob
+from oomproof import Knob, Option, TorchJob
 
 CLASSES = 21
 
@@ -41,9 +41,19 @@ def job(micro_batch=4, micro_batches=4, side=480):
             for _ in range(micro_batches)
         ]
 
+    # What `oomproof fit` may change about this step: the present values first, the thriftiest last.
+    images = micro_batch * micro_batches
+    sizes = [size for size in range(micro_batch, 1, -1) if images % size == 0]  # pooled features want two for BatchNorm
+    smaller = Knob(
+        "micro_batch",
+        tuple(Option(size, {"micro_batch": size, "micro_batches": images // size}) for size in sizes),
+        promise="equivalent",
+        why="the same number of images an update; BatchNorm takes its statistics from fewer",
+    )
     return TorchJob(
         model=model,
         batch=data,
         step=step,
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9),
+        extra_knobs=(smaller,),
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +15,7 @@ import pytest
 
 import oomproof
 from oomproof.cli import main
+from oomproof.run.settings_file import write_settings
 
 pytestmark = pytest.mark.slow
 
@@ -55,6 +59,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where a reader stands: beside examples/, and with copies at hand, as in `oomproof check train_job.py:job`."""
     folder = tmp_path_factory.mktemp("reader")
     (folder / "examples").mkdir()
+    for name in (
+        "examples/classifier.oomproof.json",
+        "fitted.json",
+    ):  # as a plan leaves it, so that any test runs alone
+        write_settings(folder / name, "classifier.py:job", "4GiB", {"batch": 2, "accumulate": 4})
     for name in (*EXAMPLES, *LOGS):
         text = (ROOT / "examples" / name).read_text()
         (folder / name).write_text(text)
@@ -83,7 +92,7 @@ def outcome(text: str) -> str:
 
 def test_every_command_is_found() -> None:
     shown = {command.page for command in SHOWN}
-    assert {"README.md", "jobs.md", "json.md"} <= shown
+    assert {"README.md", "fit.md", "jobs.md", "json.md", "zoo.md"} <= shown
     assert {0, 2} == {command.code for command in SHOWN}
     lines = [
         line
@@ -95,11 +104,10 @@ def test_every_command_is_found() -> None:
 
 
 def test_the_page_about_jobs_shows_the_examples() -> None:
+    jobs = ("train_job.py", "classifier.py", "own_step.py")
     shown = blocks(ROOT / "docs" / "jobs.md", "python")
-    assert shown[: len(EXAMPLES)] == [
-        (ROOT / "examples" / name).read_text() for name in ("train_job.py", "classifier.py", "own_step.py")
-    ]
-    assert len(EXAMPLES) == 3
+    assert shown[: len(jobs)] == [(ROOT / "examples" / name).read_text() for name in jobs]
+    assert sorted({*jobs, "train_fitted.py"}) == EXAMPLES
 
 
 def test_other_python_on_the_pages_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,6 +115,19 @@ def test_other_python_on_the_pages_runs(folder: Path, monkeypatch: pytest.Monkey
     for page in PAGES:
         for block in blocks(page, "python"):
             exec(compile(block, page.name, "exec"), {"__name__": "page"})
+
+
+def test_the_demo_trains_as_planned(folder: Path) -> None:
+    """Both trainings run for real; what is printed must be equal losses and gradients that differ by rounding."""
+    settings = {"batch": 8, "checkpoint": "backbone.body.layer3,roi_heads.mask_predictor:8,rpn.head:1"}
+    write_settings(folder / "plan.json", "train_job.py:job", "RTX 3070", settings)
+    command, here = [sys.executable, "train_fitted.py", "plan.json"], {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(command, cwd=folder, env=here, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    said = re.findall(r"loss ([\d.]+) plain, ([\d.]+) as planned; gradients differ by (\S+) ", done.stdout)
+    assert len(said) == 2
+    for plain, planned, apart in said:
+        assert plain == planned and 0 < float(plain) < 100 and float(apart) < 1e-5
 
 
 def test_the_example_detector_peaks_as_a_detector(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
