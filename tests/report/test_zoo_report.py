@@ -47,6 +47,13 @@ def test_what_fits_as_it_is_says_how_it_is_trained() -> None:
     assert "time/image" not in report
 
 
+def test_more_at_worst_than_there_is_is_explained() -> None:
+    roomy = mask_rcnn(12042 * MIB)
+    tight = replace(roomy, on_device=replace(roomy.on_device, high=12100 * MIB))
+    assert tight.fits and "that is cache" in text(zoo.survey([Row(MASKS, tight)], "RTX 3060 12GB"), 240)
+    assert "cache" not in text(zoo.survey([Row(MASKS, roomy)], "RTX 3060 12GB"), 240)
+
+
 def test_changes_are_named() -> None:
     plan = brought_to_fit()
     rows = [Row(BOXES, as_it_is().before), Row(MASKS, plan.before, plan)]

@@ -19,6 +19,7 @@ from oomproof.report.as_json import plain
 from oomproof.report.changes import brief, times
 from oomproof.report.sizes import number, value
 from oomproof.report.terminal import STYLES
+from oomproof.report.verdict import tight
 from oomproof.sources.zoo import Published
 
 TITLES = {
@@ -79,6 +80,8 @@ def survey(rows: Sequence[Row], device: str) -> RenderableType:
             table.add_row(*_facts(entry), *cells[: len(headings)], said)
         parts += [*_heading(group[0]), table, ""]
     note = "Each as torchvision's reference script trains it: its batch a GPU and image size, 20 objects an image."
+    if any(row.final and tight(row.final) for row in rows):
+        note += " Where a model fits with more at worst than there is, that is cache, which PyTorch gives back in need."
     return Group(*parts, Text(note, style="dim"))
 
 
