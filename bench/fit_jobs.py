@@ -135,7 +135,7 @@ MAKERS: dict[str, Callable[[], CpuJob]] = {
         "retinanet_resnet50_fpn", True, batch=4, image_size=(224, 224), backbone="resnet18"
     ),
     "fasterrcnn": lambda: _torchvision(
-        "fasterrcnn_resnet50_fpn", True, batch=4, image_size=(224, 224), backbone="resnet18", roi_samples=64
+        "fasterrcnn_resnet50_fpn", True, batch=6, image_size=(320, 320), backbone="resnet18", roi_samples=64
     ),
     "deeplabv3": lambda: _torchvision("deeplabv3_mobilenet_v3_large", batch=8, image_size=(144, 144)),
     "tiny": lambda: CpuJob("tiny", Classifier("tiny", _tiny, 16, 64, 10), {"batch": 16}),
