@@ -93,7 +93,7 @@ def test_loss_modules_and_modules_with_counters_are_not_chosen() -> None:
 
 
 def test_a_step_that_is_slow_to_trace_is_never_answered_by_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "PATIENCE", 0.0)
+    monkeypatch.setattr(search, "MOST_ASKED", -1)
     for part in (1.1, 0.9):
         found, base = searching("asking", card("asking", part))
         forecast, base = found.before()

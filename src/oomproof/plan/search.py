@@ -27,8 +27,8 @@ from oomproof.sources.job import PROMISES, Knob, batch_name
 
 SMALL = 2
 """images in the trace from which larger batches are estimated"""
-PATIENCE = 5.0
-"""seconds that the trace of the job as it is may take; beyond, it is estimated from a small one"""
+MOST_ASKED = 250
+"""values that a step may ask for (boxes, matches) to be traced as it is; beyond, it is estimated from a small one"""
 MOST_TRIES = 6
 TIGHT = 0.1
 """time that emptying the cache again and again is taken to cost, as a part of the step"""
@@ -110,11 +110,14 @@ class Search:
     def before(self) -> tuple[Forecast, tuple[Structure, ...]]:
         """Its forecast, and the structures that everything is estimated from."""
         few = self.few
-        step, took = self.tracing.trace(self._at(few), f"tracing the step with {few} image{'s' * (few > 1)}")
+        step, _ = self.tracing.trace(self._at(few), f"tracing the step with {few} image{'s' * (few > 1)}")
         found = [self.tracing.structure((), self.settings, step, few)]
         whole = step
-        # Only a step that looks at values (boxes, matches) takes longer to trace with more images.
-        if step.about.get("values_asked") and took * self.images / few > PATIENCE:
+        # Only a step that looks at values takes longer to trace with more images; single numbers (an optimizer's count
+        # of steps, a loss) are looked at once, however many images there are.
+        asked = step.about.get("values_asked", {})
+        several = sum(count for name, count in asked.items() if name != "_local_scalar_dense")
+        if several * self.images / few > MOST_ASKED:
             whole = self._from_few(step, few)
         if whole is step or self.tracing.forecast(whole, self.settings).fits:  # an estimate is no answer
             whole, _ = self.tracing.trace(self.settings, f"tracing the step as it is, with {self.images} images")
