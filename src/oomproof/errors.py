@@ -9,6 +9,9 @@ OomproofError            any failure oomproof explains itself; the CLI prints it
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class OomproofError(Exception):
     """Says what was expected, what came, and what to do next."""
@@ -28,3 +31,14 @@ class JobError(OomproofError):
 
 class Unanswerable(JobError):
     pass
+
+
+def near(name: str, names: Iterable[str], alike: float = 0.5) -> list[str]:
+    """Up to three of ``names`` that may have been meant."""
+    return difflib.get_close_matches(name, list(names), 3, alike)
+
+
+def did_you_mean(name: str, names: Iterable[str], otherwise: str = "") -> str:
+    """The middle of an error's line: «; did you mean batch or batches?», or ``otherwise`` where nothing is alike."""
+    meant = near(name, names)
+    return f"; did you mean {' or '.join(meant)}?" if meant else otherwise

@@ -111,6 +111,8 @@ def test_annotations_as_texts(opened: Open) -> None:
     late = "from __future__ import annotations\n"
     assert values(guessed(opened("net: Literal['a', 'b'] = 'a'", head=late))["net"]) == ["a", "b"]
     assert guessed(opened("net: NoSuchName = 'a'", head=late)) == {}
+    other = "net: Literal['a', 'b'] = 'a', odd: NoSuchName = 'a'"
+    assert values(guessed(opened(other, head=late))["net"]) == ["a", "b"]
 
 
 def test_a_default_outside_its_literal(opened: Open) -> None:

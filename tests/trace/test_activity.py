@@ -327,3 +327,40 @@ def test_which_modules_save_what_they_return(last: Callable[[], nn.Module], save
 def test_a_look_at_what_was_saved_is_saved_too() -> None:
     net = lambda: nn.Sequential(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Unflatten(1, (8, 8))), nn.Flatten())  # noqa: E731
     assert calls(step_of(net, 256, 64))["0"].saves_output
+
+
+# -- what modules are given ------------------------------------------------------------------------------------
+
+
+class Sums(nn.Module):
+    """Takes layers' results one by one, each once."""
+
+    def forward(self, results: Any) -> torch.Tensor:
+        return sum(results, torch.zeros(()))
+
+
+class Takes(nn.Module):
+    def __init__(self, wrap: Callable[[list[torch.Tensor]], Any]) -> None:
+        super().__init__()
+        self.layers, self.sums, self.wrap = nn.ModuleList(nn.Linear(64, 64) for _ in range(3)), Sums(), wrap
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.sums(self.wrap([layer(x) for layer in self.layers]))
+
+
+def test_what_can_be_iterated_once_is_left_to_the_module() -> None:
+    takes = lambda: Takes(lambda results: (result for result in results))  # noqa: E731
+    plain, lazy = step_of(lambda: Takes(list), 8, 64), step_of(takes, 8, 64)
+    assert both(lazy) == both(plain)
+
+
+class Images:
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self.tensors, self.itself = tensors, self
+
+    def __iter__(self) -> Any:
+        return iter(self.tensors)
+
+
+def test_tensors_inside_an_object_are_inputs_too() -> None:
+    assert len(calls(step_of(lambda: Takes(Images), 8, 64))["sums"].inputs) == 3

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass, replace
 
-from oomproof.errors import InputError
+from oomproof.errors import InputError, near
 from oomproof.memory import this_machine
 from oomproof.memory.device_table import ARCHITECTURES, ROWS, Row
 
@@ -74,8 +73,8 @@ def find(text: str) -> Device:
     if amount and amount[2] in UNITS:
         return _amount(text, float(amount[1]) * UNITS[amount[2]])
     names = {_key(name): name for name in map(_name, ROWS)}
-    near = [names[key] for key in difflib.get_close_matches(_key(wanted[:60]), names, n=3, cutoff=0.5)]
-    like = f" (like {', '.join(near)})" if near else ""
+    like = ", ".join(names[key] for key in near(_key(wanted[:60]), names))
+    like = like and f" (like {like})"
     if amount and not amount[2]:
         raise InputError(
             f"{_short(text)} is no known GPU{like}, and a size needs a unit: GiB, GB, MiB or MB, as in 8GiB"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from oomproof.errors import InputError
+from oomproof.errors import InputError, did_you_mean
 from oomproof.memory.devices import Device
 from oomproof.plan.ways import promise_of
 from oomproof.sources.job import PROMISES, Knob, Option
@@ -65,12 +64,7 @@ def known(job: str, knobs: Sequence[Knob], allow: Sequence[str]) -> None:
     names = [knob.name for knob in knobs]
     for name in allow:
         if name not in names:
-            near = difflib.get_close_matches(name, names, 3, 0.5)
-            raise InputError(
-                f"{job} has no knob '{name}'"
-                + (f"; did you mean {' or '.join(near)}?" if near else ".")
-                + f" It has {', '.join(names)}"
-            )
+            raise InputError(f"{job} has no knob '{name}'{did_you_mean(name, names, '.')} It has {', '.join(names)}")
 
 
 def allowed(knobs: Sequence[Knob], keep: str, allow: Sequence[str] = (), leave: Sequence[str] = ()) -> tuple[Knob, ...]:

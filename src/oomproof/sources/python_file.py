@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from oomproof.errors import InputError, JobError
+from oomproof.errors import InputError, JobError, near
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.job import BATCH_NAMES, Knob, Progress, Setting, Settings
 from oomproof.sources.python_knobs import parameter_knobs
@@ -95,10 +95,10 @@ def open_python(path: Path, function: str) -> PythonJob:
     make = getattr(module, function, None)
     if not callable(make):
         names = [name for name, value in vars(module).items() if inspect.isfunction(value)]
-        near = difflib.get_close_matches(function, names, 3, 0.4) or names[:3]
+        meant = near(function, names, 0.4) or names[:3]
         raise InputError(
             f"{path} has no function '{function}'"
-            + (f"; it has {', '.join(near)}" if near else " (it has no functions)")
+            + (f"; it has {', '.join(meant)}" if meant else " (it has no functions)")
         )
     name = f"{path.name}:{function}"
     literals = _literals(make, name)
@@ -120,11 +120,8 @@ def _parameters(make: Callable[..., Any], name: str, literals: Mapping[str, tupl
 
 def _literals(make: Callable[..., Any], name: str) -> dict[str, tuple[Any, ...]]:
     """The values of every parameter annotated with a Literal; its default must be one of them."""
-    try:
-        hints = get_type_hints(make)
-    except Exception:  # an annotation may name what exists for a type checker only
-        hints = getattr(make, "__annotations__", {})
-    found = {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal and name != "return"}
+    hints = {name: _hint(make, hint) for name, hint in getattr(make, "__annotations__", {}).items() if name != "return"}
+    found = {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
     defaults = {p.name: p.default for p in inspect.signature(make).parameters.values()}
     for parameter, values in found.items():
         default = defaults[parameter]
@@ -134,6 +131,15 @@ def _literals(make: Callable[..., Any], name: str) -> dict[str, tuple[Any, ...]]
                 f"({', '.join(map(str, values))}); it is {default!r}"
             )
     return found
+
+
+def _hint(make: Callable[..., Any], hint: Any) -> Any:
+    """One annotation, evaluated; None where it names what exists for a type checker only."""
+    alone = SimpleNamespace(__annotations__={"hint": hint})
+    try:
+        return get_type_hints(alone, getattr(make, "__globals__", {}))["hint"]
+    except (NameError, AttributeError, TypeError, SyntaxError):
+        return None
 
 
 def _import(path: Path) -> Any:

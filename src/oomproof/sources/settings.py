@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from oomproof.errors import InputError
+from oomproof.errors import InputError, did_you_mean
 from oomproof.memory.allocators.cuda import CudaRules
 from oomproof.memory.runtime import HELP, Runtime
 from oomproof.sources.job import Job, Setting
@@ -44,12 +43,8 @@ def resolve(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
     known = {setting.name: setting for setting in settings_of(job)}
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 3, 0.5)
-            raise InputError(
-                f"{job.name} has no setting '{name}'"
-                + (f"; did you mean {' or '.join(near)}?" if near else ".")
-                + f" It has {', '.join(known)}"
-            )
+            meant = did_you_mean(name, known, ".")
+            raise InputError(f"{job.name} has no setting '{name}'{meant} It has {', '.join(known)}")
     values = {name: _read(each, given[name]) if name in given else each.default for name, each in known.items()}
     CudaRules(values["expandable_segments"], values["max_split_size_mb"])  # refuses what PyTorch's allocator refuses
     return values

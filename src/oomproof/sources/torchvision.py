@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from oomproof.errors import InputError
+from oomproof.errors import InputError, did_you_mean
 from oomproof.memory.timeline import Timeline
 from oomproof.sources import torchvision_families as families
 from oomproof.sources.job import Knob, Progress, Setting, Settings
@@ -106,10 +105,9 @@ class TorchvisionJob:
     def _chosen(self, settings: Settings) -> str:
         model, same = str(settings.get("model", self.model)), self._same_outputs()
         if model not in same:
-            near = difflib.get_close_matches(model, same, 3, 0.5)
             raise InputError(
                 f"model must be one that gives {families.outputs(self.model, self.task)}, as {self.model} does; "
-                f"got '{model}'" + (f"; did you mean {' or '.join(near)}?" if near else "")
+                f"got '{model}'{did_you_mean(model, same)}"
             )
         return model
 
@@ -136,11 +134,9 @@ def _detector_settings(model: str) -> list[Setting]:
 def open_torchvision(name: str) -> TorchvisionJob:
     models = model_names()
     if name not in models:
-        near = difflib.get_close_matches(name, models, 3, 0.5)
         raise InputError(
-            f"torchvision has no model '{name}'"
-            + (f"; did you mean {' or '.join(near)}?" if near else "")
-            + " (`python -c 'import torchvision; print(torchvision.models.list_models())'` lists them)"
+            f"torchvision has no model '{name}'{did_you_mean(name, models)} "
+            "(`python -c 'import torchvision; print(torchvision.models.list_models())'` lists them)"
         )
     return TorchvisionJob(name, models[name])
 

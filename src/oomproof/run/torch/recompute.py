@@ -7,7 +7,6 @@ any loss.
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -17,7 +16,7 @@ import torch
 from torch.nn.modules.batchnorm import SyncBatchNorm, _NormBase
 from torch.utils.checkpoint import checkpoint
 
-from oomproof.errors import InputError, JobError
+from oomproof.errors import InputError, JobError, did_you_mean
 from oomproof.run.torch.chunks import in_chunks, separate_images
 from oomproof.run.torch.trees import tensors_of
 
@@ -154,9 +153,8 @@ def chosen_modules(model: torch.nn.Module, setting: str) -> list[tuple[str, int]
     for text in setting.split(","):
         path, colon, number = text.strip().partition(":")
         if not path or path not in modules:
-            near = difflib.get_close_matches(path, [name for name in modules if name], 3, 0.4)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(dict(model.named_children()))}"
-            raise InputError(f"checkpoint: the model has no module '{path}'; {hint}")
+            hint = did_you_mean(path, filter(None, modules), f"; it has {', '.join(dict(model.named_children()))}")
+            raise InputError(f"checkpoint: the model has no module '{path}'{hint}")
         if colon and (not number.strip().isdecimal() or int(number) < 1):
             raise InputError(f"checkpoint: '{text.strip()}' must end in a number of images from 1 on, as in {path}:2")
         if type(modules[path]).forward is torch.nn.Module.forward:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from oomproof.errors import InputError, OomproofError
 from oomproof.run.torch.on_fakes import Fakes, each, empty, on_fakes, put
+from oomproof.run.torch.trees import tensors_of
 
 Forward = Callable[[torch.nn.Module], Any]
 """Runs one forward pass; returns what the training looks at: a loss, a dict of losses, or outputs."""
@@ -112,7 +113,7 @@ def _graph(model: torch.nn.Module, forward: Forward, fakes: Callable[[], Fakes])
         net.train()  # the library has set eval(), in which detectors have no loss
         for parameter in net.parameters():
             parameter.requires_grad_(parameter.is_floating_point())  # frozen layers are part of the graph too
-        roots = [result.sum() for result in _tensors(forward(net)) if result.requires_grad]
+        roots = [result.sum() for result in tensors_of(forward(net)) if result.requires_grad]
         if not roots:
             raise InputError("nothing that the model's forward pass returns depends on its parameters")
         return roots
@@ -233,7 +234,7 @@ def _own_pruners(library: Any) -> dict[type, Any]:
     except ImportError:
         return {}
 
-    class FrozenBatchNormPruner(library.BasePruningFunc):  # type: ignore[misc]
+    class FrozenBatchNormPruner(library.BasePruningFunc):  # type: ignore[misc]  # the library has no types
         def prune_out_channels(self, layer: Any, idxs: Any) -> Any:
             stay = sorted(set(range(len(layer.weight))) - set(idxs))
             for name, buffer in layer._buffers.items():
@@ -248,15 +249,3 @@ def _own_pruners(library: Any) -> dict[type, Any]:
         get_in_channels = get_out_channels
 
     return {FrozenBatchNorm2d: FrozenBatchNormPruner()}
-
-
-def _tensors(tree: Any) -> Iterator[torch.Tensor]:
-    if isinstance(tree, torch.Tensor):
-        yield tree
-    elif isinstance(tree, Mapping):
-        yield from _tensors(list(tree.values()))
-    elif isinstance(tree, (list, tuple)):
-        for branch in tree:
-            yield from _tensors(branch)
-    elif hasattr(tree, "__dict__"):
-        yield from _tensors(vars(tree))

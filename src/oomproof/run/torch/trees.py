@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -11,16 +11,23 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 
-def tensors_of(tree: Any) -> Iterator[torch.Tensor]:
-    """Every tensor, in order."""
+def tensors_of(tree: Any, inside: tuple[int, ...] = ()) -> Iterator[torch.Tensor]:
+    """Every tensor, in order; also those that are attributes of an object, such as an ImageList. What can be iterated
+    only once is left alone. ``inside`` are the objects on the way here, which may hold each other."""
     if isinstance(tree, torch.Tensor):
         yield tree
-    elif isinstance(tree, Mapping):
-        for branch in tree.values():
-            yield from tensors_of(branch)
+        return
+    if isinstance(tree, Mapping):
+        branches: Iterable[Any] = tree.values()
     elif isinstance(tree, (list, tuple)):
-        for branch in tree:
-            yield from tensors_of(branch)
+        branches = tree
+    elif hasattr(tree, "__dict__") and not isinstance(tree, (torch.nn.Module, type)) and not callable(tree):
+        branches = list(vars(tree).values())
+    else:
+        return
+    if id(tree) not in inside:
+        for branch in branches:
+            yield from tensors_of(branch, (*inside, id(tree)))
 
 
 def mapped(change: Callable[[torch.Tensor], Any], tree: Any) -> Any:
@@ -36,7 +43,8 @@ def mapped(change: Callable[[torch.Tensor], Any], tree: Any) -> Any:
 
 def like_sequence(model: Sequence[Any], parts: list[Any]) -> Any:
     """A list, tuple or named tuple of the kind of ``model``."""
-    return type(model)(*parts) if hasattr(model, "_fields") else type(model)(parts)  # type: ignore[call-arg]
+    kind: Any = type(model)
+    return kind(*parts) if hasattr(model, "_fields") else kind(parts)
 
 
 def like_mapping(model: Mapping[Any, Any], parts: dict[Any, Any]) -> Any:

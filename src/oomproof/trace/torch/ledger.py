@@ -15,6 +15,7 @@ import torch
 from torch.nn.modules.batchnorm import _NormBase
 
 from oomproof.memory.timeline import KINDS, Builder, Timeline
+from oomproof.run.torch.trees import tensors_of
 from oomproof.trace.torch.activity import Activity
 from oomproof.trace.torch.values import Value
 
@@ -154,7 +155,7 @@ class Ledger:
 
     def mark_state(self, optimizer: torch.optim.Optimizer, owners: Mapping[int, str]) -> None:
         for parameter, state in optimizer.state.items():
-            for tensor in _tensors(state.values()):
+            for tensor in tensors_of(state):
                 self.mark(tensor, "optimizer", owners.get(id(parameter), OUTSIDE))
 
     def erase(self, blocks: Iterable[int]) -> None:
@@ -174,12 +175,12 @@ class Ledger:
     def enter_module(self, module: torch.nn.Module, inputs: Any) -> None:
         name = self.module_name(module)
         self.modules.append(name)
-        self._activity.enter(name, self.builder.ticks, _tensors(inputs), self._live, module in self._names)
+        self._activity.enter(name, self.builder.ticks, tensors_of(inputs), self._live, module in self._names)
 
     def leave_module(self, inputs: Any, output: Any) -> None:
         if self.modules:
             self.modules.pop()
-            self._activity.leave(self.builder.ticks, _tensors(output), self._live)
+            self._activity.leave(self.builder.ticks, tensors_of(output), self._live)
 
     def did(self, flops: int, nbytes: int, form: int) -> None:
         """An operation ran that launches a kernel."""
@@ -225,13 +226,3 @@ class Ledger:
         timeline = builder.build(about)
         work, modules = self._activity.told(timeline.owners)
         return replace(timeline, work=work, modules=modules)
-
-
-def _tensors(tree: Any) -> Iterable[torch.Tensor]:
-    if isinstance(tree, torch.Tensor):
-        yield tree
-    elif isinstance(tree, Mapping):
-        yield from _tensors(tree.values())
-    elif isinstance(tree, Iterable) and not isinstance(tree, str):
-        for branch in tree:
-            yield from _tensors(branch)

@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from oomproof.memory.first_step import with_first_step
 from oomproof.memory.timeline import Timeline
 from oomproof.run.torch.training import Training
+from oomproof.run.torch.trees import mapped
 from oomproof.trace.torch.dialect import Dialect, speaking
 from oomproof.trace.torch.ledger import Ledger
 from oomproof.trace.torch.loop import Loop, Pieces
@@ -139,13 +140,7 @@ def _adopt_model(tracer: Tracer, model: torch.nn.Module) -> None:
 
 def _adopted(tracer: Tracer, batch: Any) -> Any:
     """The batch with real tensors made fake; their values are kept."""
-    if isinstance(batch, torch.Tensor):
-        return batch if isinstance(batch, FakeTensor) else tracer.adopt(batch)
-    if isinstance(batch, dict):
-        return {key: _adopted(tracer, part) for key, part in batch.items()}
-    if isinstance(batch, (list, tuple)) and not hasattr(batch, "_fields"):
-        return type(batch)(_adopted(tracer, part) for part in batch)
-    return batch
+    return mapped(lambda tensor: tensor if isinstance(tensor, FakeTensor) else tracer.adopt(tensor), batch)
 
 
 def trained_batchnorms(model: torch.nn.Module) -> int:
