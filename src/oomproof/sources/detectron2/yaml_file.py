@@ -94,7 +94,7 @@ def parse(text: str, name: str) -> YamlFile:
         raise InputError(f"{name} is nested too deeply to be a config") from None
     finally:
         loader.dispose()
-    base = found.leaves.pop("_BASE_", ())
+    base = found.leaves.pop("_BASE_", [])
     names = (base,) if isinstance(base, str) else tuple(base) if isinstance(base, list) else None
     if names is None or not all(isinstance(each, str) for each in names):
         raise InputError(f"{name}: _BASE_ must be the path of a config, or a list of paths; got {base!r}")
