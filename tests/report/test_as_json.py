@@ -28,6 +28,7 @@ FORECAST = {
     "owners": list,
     "peak": {"phase": str, "owner": str, "op": str},
     "not_counted": list,
+    "notes": list,
 }
 
 

@@ -63,6 +63,8 @@ class Forecast:
     shortage_at_worst: Shortage | None = None
     """where it runs out at the upper figures"""
     not_counted: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """what a reader should know about the job: settings that do nothing, what was assumed"""
 
     @property
     def budget(self) -> int:

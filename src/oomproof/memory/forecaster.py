@@ -84,7 +84,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
     )
     on_device = Range(reserved.expected + around.expected, reserved.low + around.low, reserved.high + around.high)
     host, shm = host_memory(timeline, runtime)
-    notes = tuple(timeline.about.get("not_counted", ()))
+    left_out = tuple(timeline.about.get("not_counted", ()))
     return Forecast(
         job=job,
         settings=settings,
@@ -102,7 +102,8 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         phases=whole.by_phase(),
         shortage=likely.shortage,
         shortage_at_worst=likely.shortage or worst.shortage,
-        not_counted=(*notes, *NOT_COUNTED),
+        not_counted=(*left_out, *NOT_COUNTED),
+        notes=tuple(timeline.about.get("notes", ())),
     )
 
 

@@ -16,7 +16,7 @@ BLOCKS = ("born", "died", "bytes", "kind", "phase", "owner", "op")
 CALLS = ("call_tick", "call_owner", "call_phase", "call_spec")
 MARKS = ("mark_tick", "mark_phase")
 
-ABOUT = {"job": str, "settings": dict, "dialect": str, "threads": int, "not_counted": list}
+ABOUT = {"job": str, "settings": dict, "dialect": str, "threads": int, "not_counted": list, "notes": list}
 """what others read of «about», and its type"""
 MAX_BYTES = 1 << 60
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")

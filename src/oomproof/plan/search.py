@@ -23,10 +23,10 @@ from oomproof.plan.scale import PACKED, Scale, at_ease, scale_of
 from oomproof.plan.tracing import Tracing
 from oomproof.plan.ways import FREE, Estimator, Structure, Turned, Way, corrected, seconds_of
 from oomproof.plan.wording import described
-from oomproof.sources.job import PROMISES, Knob, batch_name
+from oomproof.sources.job import PROMISES, Knob, batch_name, sharing
 
 SMALL = 2
-"""images in the trace from which larger batches are estimated"""
+"""images on a GPU in the trace from which larger batches are estimated"""
 MOST_ASKED = 250
 """values that a step may ask for (boxes, matches) to be traced as it is; beyond, it is estimated from a small one"""
 MOST_TRIES = 6
@@ -38,7 +38,7 @@ RUN = ("gradient_as_bucket_view", "cudnn_benchmark", "expandable_segments")
 """knobs of the run around the step, in the order in which they are tried where a step does not fit by itself"""
 ESTIMATED = (*FREE, "optimizer_state", "checkpoint", *RUN)
 """knobs that need no trace of their own"""
-UNASKED = ("precision",)
+UNASKED = ("precision", "SOLVER.AMP.ENABLED")
 """of the others, those that are tried without being named; the rest when nothing else fits, or when named"""
 IMAGE_NAMES = ("image_size", "size", "side", "img_size", "imgsz", "resolution")
 
@@ -103,7 +103,7 @@ class Search:
     @property
     def few(self) -> int:
         """Images in the traces from which larger batches are estimated."""
-        return self.images if self.batch is None else min(SMALL, self.images)
+        return self.images if self.batch is None else min(SMALL * sharing(self.settings), self.images)
 
     # -- the job as it is --------------------------------------------------------------------------------------
 
@@ -384,7 +384,7 @@ def small_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     name = batch_name(settings)
     if not name or "accumulate" not in settings:
         return dict(settings)
-    return at_images(settings, name, min(SMALL, settings[name]))
+    return at_images(settings, name, min(SMALL * sharing(settings), settings[name]))
 
 
 def _combinations(knobs: Sequence[Knob]) -> list[tuple[Turned, ...]]:

@@ -29,6 +29,7 @@ def forecast(of: Forecast) -> dict[str, Any]:
         "owners": [[owner, int(nbytes)] for owner, nbytes in of.owners],
         "peak": {"phase": of.phase, "owner": of.owner, "op": of.op},
         "not_counted": list(of.not_counted),
+        "notes": list(of.notes),
     }
 
 

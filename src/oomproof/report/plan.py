@@ -32,6 +32,7 @@ def report(plan: Plan, settings: Sequence[Setting], writing: bool = False) -> Re
         *section("Turned down", changes.alternatives(plan.alternatives)),
         *section("Memory against time per image", frontier),
         *section("Notes", bullets(list(_notes(plan)))),
+        *section("Notes", bullets(plan.after.notes)),
         *section("Not counted", bullets(plan.after.not_counted)),
     )
 

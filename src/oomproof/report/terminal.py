@@ -29,6 +29,7 @@ def report(forecast: Forecast, settings: Sequence[Setting]) -> RenderableType:
         *section("On the device at the peak, GiB", Chart(_kinds(forecast), forecast.on_device.expected)),
         *section("Modules that hold the most at the peak, GiB", Chart(_owners(forecast), forecast.allocated.expected)),
         *section("Most in each phase, GiB", Chart(list(forecast.phases.items()), forecast.allocated.expected)),
+        *section("Notes", bullets(forecast.notes)),
         *section("Not counted", bullets(forecast.not_counted)),
     )
 

@@ -19,7 +19,7 @@ PROMISES = ("identical", "equivalent", "different")
 expectation or up to rounding; another training."""
 
 
-BATCH_NAMES = ("batch", "batch_size", "images_per_gpu", "bs")
+BATCH_NAMES = ("batch", "batch_size", "images_per_gpu", "bs", "SOLVER.IMS_PER_BATCH")
 """what people call the number of images in a step"""
 
 
@@ -31,6 +31,10 @@ class Setting:
     default: Any
     help: str
     choices: tuple[str, ...] = ()
+    read: Callable[[Any], Any] | None = None
+    """makes a value of what was given, where the default's type does not say how"""
+    follows: Callable[[Settings], Any] | None = None
+    """works out the value from the other settings, where none is given"""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,11 @@ class Knob:
     promise: str
     why: str
     """what the promise rests on, or what the knob costs, in a phrase"""
+
+
+def sharing(settings: Settings) -> int:
+    """How many GPUs share the batch that the settings name: 1 where it is that of one GPU, as it mostly is."""
+    return int(settings.get("SOLVER.REFERENCE_WORLD_SIZE") or settings.get("gpus") or 1)
 
 
 def batch_name(settings: Settings) -> str:

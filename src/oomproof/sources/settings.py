@@ -46,12 +46,17 @@ def resolve(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
             meant = did_you_mean(name, known, ".")
             raise InputError(f"{job.name} has no setting '{name}'{meant} It has {', '.join(known)}")
     values = {name: _read(each, given[name]) if name in given else each.default for name, each in known.items()}
+    for name, each in known.items():
+        if each.follows is not None and name not in given:
+            values[name] = each.follows(values)
     CudaRules(values["expandable_segments"], values["max_split_size_mb"])  # refuses what PyTorch's allocator refuses
     return values
 
 
 def _read(setting: Setting, value: Any) -> Any:
     """A value as the setting's type, checked."""
+    if setting.read is not None:
+        return setting.read(value)
     if setting.choices:
         if str(value) not in setting.choices:
             raise InputError(f"{setting.name} must be one of {', '.join(setting.choices)}; got '{value}'")
