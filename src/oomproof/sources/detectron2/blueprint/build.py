@@ -1,0 +1,79 @@
+"""A config becomes a model: Detectron2's names for parts, and the classes that stand for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+
+from oomproof.errors import InputError
+from oomproof.sources.detectron2.blueprint.detector import (
+    GeneralizedRCNN,
+    ProposalNetwork,
+)
+from oomproof.sources.detectron2.blueprint.fpn import FPN, LastLevelMaxPool, LastLevelP6P7
+from oomproof.sources.detectron2.blueprint.resnet import ResNet
+from oomproof.sources.detectron2.blueprint.roi_heads import StandardROIHeads
+from oomproof.sources.detectron2.blueprint.rpn import RPN
+
+Config = Mapping[str, Any]
+"""Detectron2's keys in dotted form, every default key present"""
+
+
+def build(config: Config) -> nn.Module:
+    """The model that Detectron2 would build. ``model.train()(batch(config, ...))`` gives its losses."""
+    made: nn.Module = _chosen(config, "MODEL.META_ARCHITECTURE", _MODELS)(config)
+    return made
+
+
+def _generalized_rcnn(config: Config) -> nn.Module:
+    return GeneralizedRCNN(config, *_parts(config))
+
+
+def _proposal_network(config: Config) -> nn.Module:
+    backbone = _backbone(config)
+    return ProposalNetwork(config, backbone, RPN(config, backbone.features))
+
+
+def _parts(config: Config) -> tuple[nn.Module, nn.Module | None, nn.Module]:
+    backbone = _backbone(config)
+    generator = _chosen(config, "MODEL.PROPOSAL_GENERATOR.NAME", _GENERATORS)(config, backbone.features)
+    heads = _chosen(config, "MODEL.ROI_HEADS.NAME", _HEADS)(config, backbone.features)
+    return backbone, generator, heads
+
+
+def _backbone(config: Config) -> Any:
+    return _chosen(config, "MODEL.BACKBONE.NAME", _BACKBONES)(config)
+
+
+def _fpn(config: Config) -> FPN:
+    return FPN(config, ResNet(config), LastLevelMaxPool())
+
+
+def _retinanet_fpn(config: Config) -> FPN:
+    bottom_up = ResNet(config)
+    channels = bottom_up.features["res5"].channels
+    return FPN(config, bottom_up, LastLevelP6P7(channels, int(config["MODEL.FPN.OUT_CHANNELS"])))
+
+
+def _chosen(config: Config, key: str, known: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+    if config[key] not in known:
+        raise InputError(
+            f"{key} '{config[key]}' has no blueprint; known are {', '.join(known)}. Install Detectron2 beside oomproof "
+            "to trace the real model"
+        )
+    return known[config[key]]
+
+
+_MODELS: dict[str, Callable[..., Any]] = {
+    "GeneralizedRCNN": _generalized_rcnn,
+    "ProposalNetwork": _proposal_network,
+}
+_BACKBONES: dict[str, Callable[..., Any]] = {
+    "build_resnet_backbone": ResNet,
+    "build_resnet_fpn_backbone": _fpn,
+    "build_retinanet_resnet_fpn_backbone": _retinanet_fpn,
+}
+_GENERATORS: dict[str, Callable[..., Any]] = {"RPN": RPN, "PrecomputedProposals": lambda config, features: None}
+_HEADS: dict[str, Callable[..., Any]] = {"StandardROIHeads": StandardROIHeads}
