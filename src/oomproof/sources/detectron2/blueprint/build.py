@@ -8,14 +8,20 @@ from typing import Any
 from torch import nn
 
 from oomproof.errors import InputError
+from oomproof.sources.detectron2.blueprint.cascade_heads import CascadeROIHeads
 from oomproof.sources.detectron2.blueprint.detector import (
     GeneralizedRCNN,
+    PanopticFPN,
     ProposalNetwork,
+    SemanticSegmentor,
 )
 from oomproof.sources.detectron2.blueprint.fpn import FPN, LastLevelMaxPool, LastLevelP6P7
+from oomproof.sources.detectron2.blueprint.res5_heads import Res5ROIHeads
 from oomproof.sources.detectron2.blueprint.resnet import ResNet
-from oomproof.sources.detectron2.blueprint.roi_heads import StandardROIHeads
+from oomproof.sources.detectron2.blueprint.retinanet import RetinaNet
+from oomproof.sources.detectron2.blueprint.roi_heads import StandardROIHeads, known_head
 from oomproof.sources.detectron2.blueprint.rpn import RPN
+from oomproof.sources.detectron2.blueprint.semantic import SemSegFPNHead
 
 Config = Mapping[str, Any]
 """Detectron2's keys in dotted form, every default key present"""
@@ -34,6 +40,21 @@ def _generalized_rcnn(config: Config) -> nn.Module:
 def _proposal_network(config: Config) -> nn.Module:
     backbone = _backbone(config)
     return ProposalNetwork(config, backbone, RPN(config, backbone.features))
+
+
+def _panoptic(config: Config) -> nn.Module:
+    backbone, *others = _parts(config)
+    return PanopticFPN(config, _semantic_head(config, backbone), backbone, *others)
+
+
+def _semantic(config: Config) -> nn.Module:
+    backbone = _backbone(config)
+    return SemanticSegmentor(config, backbone, _semantic_head(config, backbone))
+
+
+def _semantic_head(config: Config, backbone: Any) -> nn.Module:
+    known_head(config, "MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead")
+    return SemSegFPNHead(config, backbone.features)
 
 
 def _parts(config: Config) -> tuple[nn.Module, nn.Module | None, nn.Module]:
@@ -69,6 +90,9 @@ def _chosen(config: Config, key: str, known: Mapping[str, Callable[..., Any]]) -
 _MODELS: dict[str, Callable[..., Any]] = {
     "GeneralizedRCNN": _generalized_rcnn,
     "ProposalNetwork": _proposal_network,
+    "RetinaNet": lambda config: RetinaNet(config, _backbone(config)),
+    "PanopticFPN": _panoptic,
+    "SemanticSegmentor": _semantic,
 }
 _BACKBONES: dict[str, Callable[..., Any]] = {
     "build_resnet_backbone": ResNet,
@@ -76,4 +100,8 @@ _BACKBONES: dict[str, Callable[..., Any]] = {
     "build_retinanet_resnet_fpn_backbone": _retinanet_fpn,
 }
 _GENERATORS: dict[str, Callable[..., Any]] = {"RPN": RPN, "PrecomputedProposals": lambda config, features: None}
-_HEADS: dict[str, Callable[..., Any]] = {"StandardROIHeads": StandardROIHeads}
+_HEADS: dict[str, Callable[..., Any]] = {
+    "StandardROIHeads": StandardROIHeads,
+    "CascadeROIHeads": CascadeROIHeads,
+    "Res5ROIHeads": Res5ROIHeads,
+}

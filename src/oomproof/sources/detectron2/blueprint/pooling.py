@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -56,6 +57,15 @@ class ROIPooler(nn.Module):
         side = torch.sqrt((every[:, 2] - every[:, 0]) * (every[:, 3] - every[:, 1]))
         level = torch.floor(_USUAL_LEVEL + torch.log2(side / _USUAL_SIDE + 1e-8))
         return level.clamp(self.lowest, self.highest).to(torch.int64) - self.lowest
+
+
+def pooler(config: Mapping[str, Any], head: str, strides: Sequence[int]) -> ROIPooler:
+    """The pooler of the BOX, MASK or KEYPOINT head."""
+
+    def of(name: str) -> Any:
+        return config[f"MODEL.ROI_{head}_HEAD.POOLER_{name}"]
+
+    return ROIPooler(int(of("RESOLUTION")), strides, int(of("SAMPLING_RATIO")), of("TYPE"))
 
 
 def _with_image(boxes: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -13,7 +13,7 @@ from oomproof.sources.detectron2.blueprint.box_head import FastRCNNConvFCHead, F
 from oomproof.sources.detectron2.blueprint.keypoint_head import KRCNNConvDeconvUpsampleHead, with_visible_keypoints
 from oomproof.sources.detectron2.blueprint.layers import Feature
 from oomproof.sources.detectron2.blueprint.mask_head import MaskRCNNConvUpsampleHead
-from oomproof.sources.detectron2.blueprint.pooling import ROIPooler
+from oomproof.sources.detectron2.blueprint.pooling import pooler
 from oomproof.sources.detectron2.blueprint.samples import Samples, foreground, sampled
 
 Losses = dict[str, torch.Tensor]
@@ -27,15 +27,15 @@ class StandardROIHeads(nn.Module):
         self.in_features = tuple(config["MODEL.ROI_HEADS.IN_FEATURES"])
         taken = [features[name] for name in self.in_features]
         strides, channels = [feature.stride for feature in taken], taken[0].channels
-        self.box_pooler = _pooler(config, "BOX", strides)
+        self.box_pooler = pooler(config, "BOX", strides)
         self._add_box_heads(channels)
         if config["MODEL.MASK_ON"]:
             known_head(config, "MODEL.ROI_MASK_HEAD.NAME", "MaskRCNNConvUpsampleHead")
-            self.mask_pooler = _pooler(config, "MASK", strides)
+            self.mask_pooler = pooler(config, "MASK", strides)
             self.mask_head = MaskRCNNConvUpsampleHead(config, channels)
         if config["MODEL.KEYPOINT_ON"]:
             known_head(config, "MODEL.ROI_KEYPOINT_HEAD.NAME", "KRCNNConvDeconvUpsampleHead")
-            self.keypoint_pooler = _pooler(config, "KEYPOINT", strides)
+            self.keypoint_pooler = pooler(config, "KEYPOINT", strides)
             self.keypoint_head = KRCNNConvDeconvUpsampleHead(config, channels)
 
     def _add_box_heads(self, channels: int) -> None:
@@ -94,10 +94,3 @@ def known_head(config: Mapping[str, Any], key: str, known: str) -> None:
             f"{key} '{config[key]}' has no blueprint; expected {known}. Install Detectron2 beside oomproof to trace "
             "the real model"
         )
-
-
-def _pooler(config: Mapping[str, Any], head: str, strides: list[int]) -> ROIPooler:
-    def of(name: str) -> Any:
-        return config[f"MODEL.ROI_{head}_HEAD.POOLER_{name}"]
-
-    return ROIPooler(int(of("RESOLUTION")), strides, int(of("SAMPLING_RATIO")), of("TYPE"))
