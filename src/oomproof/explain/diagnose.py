@@ -108,7 +108,7 @@ def _no_failure(facts: Facts) -> Cause:
     return Cause(
         "unknown",
         0.0,
-        "cannot tell: the log has no error and no word about memory",
+        "cannot tell: the log has no known error and no word about memory",
         f"{facts.lines:,} line{'s were' if facts.lines != 1 else ' was'} read{where}",
         (),
         SEND,

@@ -25,6 +25,7 @@ _NOTES = {
         r"|retain_graph=True|outputs?\.append\((?!.*(?:cpu|detach))"
     ),
 }
+_EXCEPTION = re.compile(r"[\w.]{0,80}(?:Error|Exception|error)\b|terminate called|Aborted")
 MOST_FAILURES = 600
 _INFORMATION = {
     ("cuda", "numbers"): 12,
@@ -41,6 +42,7 @@ _INFORMATION = {
     ("tensorflow", "driver"): 4,
     ("xla", "program"): 11,
     ("xla", "tpu"): 11,
+    ("xla", "buffer"): 9,
     ("xla", "bare"): 9,
     ("handle", "tensorflow"): 6,
     ("handle", "torch"): 6,
@@ -73,8 +75,8 @@ def gather(kept: Kept) -> Facts:
 
 
 def from_lines(lines: Sequence[Line], kept: Kept | None = None) -> Facts:
-    failures = _failures(lines)
     steps = progress.progress(lines)
+    failures = _outlived(_failures(lines), steps)
     main = _main(failures, steps)
     return Facts(
         failures=failures,
@@ -102,6 +104,21 @@ def _failures(lines: Sequence[Line]) -> tuple[Failure, ...]:
                 _add(failure, found)
                 break
     return tuple(found)
+
+
+def _outlived(failures: tuple[Failure, ...], steps: Sequence[Progress]) -> tuple[Failure, ...]:
+    """A message without traceback or exception, printed in passing, and training after it: the program caught it."""
+    trained = max((step.at for step in steps if step.doing == "train"), default=-1)
+    ended = max((failure.at for failure in failures if failure.fatal), default=-1)
+    return tuple(
+        replace(failure, fatal=False)
+        if failure.family in ("cuda", "other")
+        and failure.at == ended < trained
+        and not failure.frames
+        and not _EXCEPTION.match(failure.quote)
+        else failure
+        for failure in failures
+    )
 
 
 def _speaking(lines: Sequence[Line]) -> list[int]:
@@ -145,7 +162,8 @@ def _main(failures: Sequence[Failure], steps: Sequence[Progress]) -> Failure | N
         if any(failure.at < at < last[0].at for at in trained) or len(last) >= 100:
             break
         last.insert(0, failure)
-    return max(last, key=information)
+    # A worker's error is told twice; the second time it has its traceback.
+    return max(last, key=lambda failure: (information(failure), bool(failure.frames)))
 
 
 def _again(main: Failure | None, failures: Iterable[Failure]) -> int:

@@ -20,7 +20,8 @@ LONGEST = 6000
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,24}[A-Za-z]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|\x1b[()=>][0-9A-B]?")
 # Bold and dim without their escape character, as a paste into a web form leaves them.
 _BARE_COLOURS = re.compile(r"\[(?:\d{1,3};){0,4}\d{1,3}m")
-_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff]")
+"""control characters, and the mark that Windows puts before a text"""
 _BREAKS = re.compile(r"\r\n|\n|\r")
 _CONTAINER = re.compile(r'^\{"log": ?"(.*?)(?:\\r)?(?:\\n)?", ?"(?:stream|time)"')
 _KUBERNETES = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [FP] ")
@@ -58,7 +59,7 @@ def clean(raw: str) -> tuple[str, str]:
     """(text, rank): what the program itself wrote, and which process it was."""
     text = raw
     if text.startswith("{") and (found := _CONTAINER.match(text)):
-        text = found[1].replace('\\"', '"').replace("\\t", " ").replace("\\u001b", "\x1b")
+        text = _unescaped(found[1])
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
     if "[" in text:
@@ -69,6 +70,19 @@ def clean(raw: str) -> tuple[str, str]:
         text = _QUOTED.sub("", text)
     rank, text = _without_prefixes(text)
     return _without_box(text).rstrip(), rank
+
+
+def _unescaped(written: str) -> str:
+    """The inside of a JSON string; half of one as it stands."""
+    if "\\" not in written:
+        return written
+    import json
+
+    try:
+        text: str = json.loads(f'"{written}"', strict=False)
+    except ValueError:
+        return written.replace('\\"', '"')
+    return text.replace("\t", " ").encode("utf-8", "replace").decode("utf-8")
 
 
 def _without_prefixes(text: str) -> tuple[str, str]:

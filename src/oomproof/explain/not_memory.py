@@ -54,10 +54,29 @@ KINDS: Sequence[tuple[str, re.Pattern[str], str, str]] = tuple(
             'ulimit -n 65535 ; or torch.multiprocessing.set_sharing_strategy("file_system")',
         ),
         (
+            "threads",
+            r"can't start new thread|pthread_create failed|Resource temporarily unavailable",
+            "the limit on processes or threads was reached",
+            "ulimit -u ; OMP_NUM_THREADS=1, and fewer data workers",
+        ),
+        (
+            "hardware",
+            r"ECC error|NVRM: Xid|fallen off the bus|GPU is lost",
+            "the GPU itself reports a fault",
+            "nvidia-smi -q -d ECC ; dmesg -T | grep -i xid ; reset the card or take another",
+        ),
+        (
+            "submission",
+            r"Unable to allocate resources|[Jj]ob submission failed|Requested node configuration is not available",
+            "the batch system did not start the job",
+            "sinfo ; ask for what a node of that partition has",
+        ),
+        (
             "driver",
             r"no kernel image is available|driver version is insufficient"
             r"|CUDA driver initialization failed|No CUDA GPUs are available|invalid device ordinal"
-            r"|libcuda|not compiled with CUDA enabled|Found no NVIDIA driver|CUDA_ERROR_NO_DEVICE",
+            r"|libcuda|CUDA unknown error|is_available\(\) is False"
+            r"|not compiled with CUDA enabled|Found no NVIDIA driver|CUDA_ERROR_NO_DEVICE",
             "CUDA, the driver and the framework do not go together",
             "nvidia-smi ; python -m torch.utils.collect_env",
         ),
@@ -88,7 +107,7 @@ KINDS: Sequence[tuple[str, re.Pattern[str], str, str]] = tuple(
         (
             "terminated",
             r"SIGTERM|signal 15|killed by signal: Terminated|exit ?code\W{0,6}(?:143|-15)\b|DUE TO"
-            r"|^Terminated\b|CANCELLED AT",
+            r"|^(?:\[\d+\]\s*[+-]?\s*(?:\d+\s+)?)?Terminated\b|CANCELLED AT",
             "somebody or something asked it to stop (SIGTERM)",
             "ask the scheduler or the supervisor why it sent the signal",
         ),
@@ -110,7 +129,8 @@ KINDS: Sequence[tuple[str, re.Pattern[str], str, str]] = tuple(
 )
 ADVICE = {kind: (what, step) for kind, _, what, step in KINDS}
 _EXCEPTION = re.compile(
-    r"^\s*(?:[\w.]{1,80}\.)?([A-Z]\w{2,60}(?:Error|Exception|Interrupt|Exit|Failure))\b(?::\s*(.{0,300}))?"
+    r"^\s*(?:(?:[\w.]{1,80}\.)?([A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit|Failure))\b"
+    r"|(?:[a-z_]\w{0,40}\.){1,8}([A-Z]\w{2,60}|error)(?=: ))"
 )
 _WEAK = {"nan", "terminated"}
 """said in passing too; they count only where nothing stronger is there"""
@@ -138,6 +158,15 @@ _ANY = any_of(
     r"walltime",
     r"Watchdog",
     r"reset by",
+    r"thread",
+    r"unavailable",
+    r"Xid",
+    r"the bus",
+    r"is lost",
+    r"allocate resources",
+    r"submission",
+    r"node configuration",
+    r"^\s*[a-z_]\w*\.[\w.]+: ",
     r"quota",
     r"core dumped",
     r"exit ?code",
@@ -173,7 +202,7 @@ def errors(lines: Sequence[Line]) -> tuple[Failure, ...]:
                     at=at,
                     rank=line.rank,
                     fatal=kind not in _WEAK or exception is not None,
-                    op=exception[1] if exception else "",
+                    op=exception[1] or exception[2] if exception else "",
                 )
             )
     return tuple(found[:50] + found[50:][-200:])

@@ -63,7 +63,7 @@ _DOING: Sequence[tuple[str, re.Pattern[str]]] = tuple(
         ),
         (
             "eval_job",
-            r"Waiting for new checkpoint|Starting evaluation at|Evaluation \[\d|eval_continuously|checkpoint_dir.*eval",
+            r"Waiting for new checkpoint|eval_continuously|checkpoint_dir.*eval",
             0,
         ),
         (

@@ -73,7 +73,7 @@ _SWITCHES: Sequence[tuple[str, re.Pattern[str]]] = tuple(
         (
             "eval_job",
             r"Waiting for new checkpoint|--checkpoint_dir|eval_continuously|eager_eval_loop"
-            r"|legacy/eval\.py|\beval\.py --|evaluator\.py|Starting evaluation at",
+            r"|legacy/eval\.py|\beval\.py --|evaluator\.py",
         ),
         ("kubernetes", r"kubectl|kubelet|Kubernetes|\bpod\b|Namespace:|\bReason: +\w"),
         ("slurm", r"slurm|srun|sbatch"),

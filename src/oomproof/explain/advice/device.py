@@ -67,7 +67,8 @@ def steps(facts: Facts) -> dict[str, str]:
         "variable_shape": f"bound the largest batch: a maximal image size, aspect-ratio grouping, or {batch}{fit}",
         "gt_boxes": boxes,
         "eval_postprocess": _EVALUATION.get(framework, evaluation),
-        "eval_no_grad": "with torch.no_grad(): around the evaluation, and model.eval() before it",
+        "eval_no_grad": "with torch.no_grad(): around the evaluation, and model.eval() before it; if they are there: "
+        "a smaller evaluation batch",
         "leak": _leak(facts),
         "checkpoint_on_gpu": "torch.load(path, map_location='cpu') ; del checkpoint ; torch.cuda.empty_cache()",
         "other_process": _others(facts),
@@ -76,11 +77,11 @@ def steps(facts: Facts) -> dict[str, str]:
         "tf_greedy_allocation": f"{GROWTH}, or TF_FORCE_GPU_ALLOW_GROWTH=true python train.py",
         "tf_memory_cap": "raise or remove the cap: per_process_gpu_memory_fraction, "
         "LogicalDeviceConfiguration(memory_limit=...), set_per_process_memory_fraction",
-        "masked_oom": f"{GROWTH} ; nvidia-smi" if of_tensorflow else f"nvidia-smi while it runs ; then {batch}",
+        "masked_oom": _masked(facts, batch),
         "train_and_eval_together": "CUDA_VISIBLE_DEVICES=-1 python model_main_tf2.py --checkpoint_dir=... (the "
         "evaluation, on the CPU)",
         "retracing": "@tf.function(reduce_retracing=True) with fixed shapes: pad images to one size, "
-        "batch(..., drop_remainder=True), tensors instead of Python numbers",
+        "batch(..., drop_remainder=True), tensors instead of Python numbers; in loops model(x), not model.predict(x)",
         "mps_limit": f"{batch}, or smaller images; PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 lifts the limit, at the risk "
         "of a frozen Mac",
         "xla_compile": f"model.compile(..., jit_compile=False), or {batch}"
@@ -111,6 +112,14 @@ def _fit(facts: Facts) -> str:
     return f" ; oomproof fit JOB --on {device} finds what fits before the next try"
 
 
+def _masked(facts: Facts, batch: str) -> str:
+    if facts.setup.framework in TENSORFLOW:
+        return f"{GROWTH} ; nvidia-smi"
+    if facts.setup.framework == "jax":
+        return "XLA_PYTHON_CLIENT_PREALLOCATE=false python train.py ; nvidia-smi shows who else is on the card"
+    return f"nvidia-smi while it runs ; then {batch}"
+
+
 def _leak(facts: Facts) -> str:
     if facts.main is not None and facts.main.where == "host":
         return "what grows is in Python or in the workers: memray run train.py ; num_workers=0 tells which of them"
@@ -135,11 +144,12 @@ def _fragmentation(facts: Facts, batch: str) -> str:
         return f"{batch} ; restart the process, for what it has allocated cannot be moved"
     quote = failure.quote if failure else ""
     variable = "PYTORCH_HIP_ALLOC_CONF" if "HIP out of memory" in quote else "PYTORCH_CUDA_ALLOC_CONF"
-    # «reserved in total» is the wording of versions before 2.1, which have no expandable segments.
-    option = (
-        "max_split_size_mb:128" if "reserved in total" in quote or "cached)" in quote else "expandable_segments:True"
-    )
-    return f"{variable}={option} python train.py"
+    if "reserved in total" not in quote and "cached)" not in quote:
+        return f"{variable}=expandable_segments:True python train.py"
+    # The wording of versions before 2.1, which have no expandable segments; before 1.10 there is no option at all.
+    if "If reserved memory is" in quote:
+        return f"{variable}=max_split_size_mb:128 python train.py"
+    return "torch.cuda.empty_cache() between training and evaluation ; from PyTorch 2.1: expandable_segments:True"
 
 
 def _outlier(facts: Facts) -> str:

@@ -30,7 +30,7 @@ def steps(facts: Facts) -> dict[str, str]:
         if framework == "tfod"
         else "dataset.shuffle(256) before images are decoded, not after",
         "host_image_cache": _CACHE.get(framework, "switch the cache off, or cache on disk"),
-        "host_generators": "model.fit(..., workers=1, use_multiprocessing=False, max_queue_size=2)",
+        "host_generators": _generators(facts),
         "host_masks": "LoadAnnotations(with_mask=True, poly2mask=False), or crop before masks are decoded"
         if framework == "mmdet"
         else "crop or shrink images before their masks are decoded, or keep polygons",
@@ -41,6 +41,14 @@ def steps(facts: Facts) -> dict[str, str]:
         ),
         "host_too_small": _too_small(facts),
     }
+
+
+def _generators(facts: Facts) -> str:
+    options = "workers=1, use_multiprocessing=False, max_queue_size=2"
+    frames = facts.main.frames if facts.main else ()
+    # Keras 3 took these arguments from fit and gave them to the dataset.
+    newer = any("keras/src" in frame.file or "py_dataset" in frame.file for frame in frames)
+    return f"super().__init__({options}) in the PyDataset" if newer else f"model.fit(..., {options})"
 
 
 def _workers(facts: Facts, few: int | None = None) -> str:

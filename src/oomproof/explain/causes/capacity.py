@@ -13,6 +13,8 @@ from oomproof.explain.diagnosis import Cause
 from oomproof.explain.facts import Facts, Failure
 
 _WEIGHTS = re.compile(r"/(?:weights|kernel|bias|gamma|beta)\b|Momentum|RMSProp|Adam(?!ax)|Initializer|/Assign$|slot_")
+WHOLE_SET = 5000
+"""more than any second stage crops from an image: a first side of that length is a whole set, fed at once"""
 FAMILIES = ("cuda", "tensorflow", "other", "xla", "handle", "mps")
 
 
@@ -75,8 +77,11 @@ def too_big(facts: Facts) -> Iterator[Cause]:
         base = 0.4 if facts.setup.batch is None else 0.46
     if moment.first_step(facts, failure) and facts.progress:
         base += 0.08
-    if failure.family in ("xla", "mps", "cpu"):
+    if failure.family in ("xla", "mps", "cpu") and (failure.family, failure.kind) != ("xla", "buffer"):
         base = 0.35
+    if len(failure.shape) == 4 and failure.shape[0] >= WHOLE_SET:
+        base += 0.25
+    memory, card = ("device", "card") if failure.where == "device" else ("host", "machine")
     sums = _sum(failure)
     evidence = (quoted(failure), *([sums] if sums else []))
     request = text(failure.requested) if failure.requested is not None else "what it asked for"
@@ -96,19 +101,19 @@ def too_big(facts: Facts) -> Iterator[Cause]:
     yield Cause(
         "batch_too_big",
         0.15 if single else base - 0.12 if start else base + (0.1 if batch else 0.04),
-        f"device memory: {known} does not fit: {full}",
-        (sums or "the training's own tensors fill the card") + big + again,
+        f"{memory} memory: {known} does not fit: {full}",
+        (sums or f"the training's own tensors fill the {card}") + big + again,
         evidence,
     )
     reason = (
         "even one image a step does not fit"
         if single
-        else start or "the model or its images may be too large for this card at any batch"
+        else start or f"the model or its images may be too large for this {card} at any batch"
     )
     yield Cause(
         "model_or_image_too_big",
         base + 0.25 if single or start else base - 0.06,
-        f"device memory: the model or its images are too large for the card: {full}",
+        f"{memory} memory: the model or its images are too large for the {card}: {full}",
         f"{reason}; {sums}" if sums else reason + big,
         evidence,
     )
@@ -117,7 +122,7 @@ def too_big(facts: Facts) -> Iterator[Cause]:
 def _batch(facts: Facts, failure: Failure) -> int | None:
     if facts.setup.batch is not None:
         return facts.setup.batch
-    if failure.family == "tensorflow" and len(failure.shape) == 4 and failure.shape[0] <= 256:
+    if failure.family == "tensorflow" and len(failure.shape) == 4 and not 256 < failure.shape[0] < WHOLE_SET:
         return failure.shape[0]
     return None
 

@@ -217,21 +217,25 @@ def mps_limit(facts: Facts) -> Iterator[Cause]:
 
 def xla_compile(facts: Facts) -> Iterator[Cause]:
     failure = facts.main
-    if failure is None or failure.family != "xla":
+    if failure is None or failure.family != "xla" or failure.kind == "buffer":
         return
     needs = failure.process or failure.requested or 0
     largest = f"; the largest buffer is {text(failure.pieces[0][0])}, {failure.pieces[0][1]}" if failure.pieces else ""
     if failure.total:
         why = f"used {number(needs)} of {number(failure.total)} GiB, {number(needs - failure.total)} too many{largest}"
+    elif not needs:
+        why = "the message has no numbers: neither what the program needs nor what the device has"
     else:
         why = (
             f"the compiled program asks for {text(failure.requested or needs)} at once"
             + (f" of {text(failure.process)} in all" if failure.process else "")
             + largest
         )
+    # Every card has more than that: then it is not this program that fills it.
+    small = failure.process is not None and needs < 1 << 30
     yield Cause(
         "xla_compile",
-        0.85 if failure.kind != "bare" else 0.7,
+        0.4 if small else 0.85 if failure.kind != "bare" else 0.7,
         "device memory: the program that XLA compiled needs more than the device "
         f"has{f' ({text(failure.total)})' if failure.total else ''}",
         why,

@@ -21,6 +21,8 @@ MATCHING = any_of(
     "assign_targets",
     "hungarian",
     "linear_sum_assignment",
+    r"\b\w*(?:class|bbox|giou|mask|dice)_cost\b",
+    r"\bcost_(?:class|bbox|giou|mask|dice)\b",
     "simota",
     "get_in_boxes_info",
     "dynamic_k_matching",
@@ -202,8 +204,30 @@ IN_A_WORKER = any_of(
 LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python|<frozen|importlib|\\lib\\", re.IGNORECASE)
 
 
+_OF_TORCH = re.compile(r"(?:site|dist)-packages[/\\]torch[/\\]|[/\\]torch[/\\]_")
+_NETWORK = any_of(
+    r"torch[/\\]nn[/\\]",
+    r" forward ",
+    r"_forward\b",
+    r"\bforward_\w+",
+    r"\bF\.\w+\(",
+    r"\b(?:self\.)?\w*(?:net|model|backbone|encoder|decoder|head|module|unet|detector)\w*\(",
+)
+
+
+def in_network(failure: Failure) -> bool:
+    """Whether the innermost lines are the network's own; true as well where there are no lines to tell by."""
+    inner = failure.frames[-3:]
+    return not inner or any(_NETWORK.search(f"{frame.file} {frame.name} {frame.code}") for frame in inner)
+
+
 def told(frame: Frame) -> str:
     return f"{frame.file} {frame.name} {frame.code}"
+
+
+def evaluating(failure: Failure) -> list[Frame]:
+    """Frames that may tell of an evaluation: PyTorch's own do not, as ``_dynamo/eval_frame.py`` in any training."""
+    return [frame for frame in failure.frames if not _OF_TORCH.search(frame.file)]
 
 
 def find(failure: Failure, pattern: re.Pattern[str]) -> Frame | None:

@@ -12,6 +12,9 @@ from oomproof.explain.diagnosis import Cause
 from oomproof.explain.facts import Facts, Failure, Frame
 
 MANY_ANCHORS = 5000
+WITHOUT_GRADIENTS = ("tensorflow", "xla", "handle")
+"""families whose frameworks keep nothing for a backward pass unless they are told to"""
+KEEPING = ("concat", "gather", "update", "append", "extend")
 _INSTANCES = re.compile(r"\d+/\d+ [\d.]+G (?:[\d.]+ ){3,5}(\d{1,7}) \d{2,5}\b")
 
 
@@ -90,7 +93,9 @@ def _matrix(failure: Failure) -> bool:
 
 
 def _evaluating(facts: Facts, failure: Failure) -> bool:
-    return places.find(failure, places.EVALUATING) is not None or moment.doing(facts, failure) in ("eval", "results")
+    frames = places.evaluating(failure)
+    named = any(places.EVALUATING.search(places.told(frame)) for frame in frames)
+    return named or moment.doing(facts, failure) in ("eval", "results")
 
 
 def _evaluation_frame(failure: Failure) -> Frame | None:
@@ -100,7 +105,7 @@ def _evaluation_frame(failure: Failure) -> Frame | None:
         lambda frame: frame.code,
         lambda frame: frame.file.replace("\\", "/").rsplit("/", 1)[-1],
     ):
-        found = next((frame for frame in failure.frames if places.EVALUATING.search(told(frame))), None)
+        found = next((frame for frame in places.evaluating(failure) if places.EVALUATING.search(told(frame))), None)
         if found is not None:
             return found
     return None
@@ -123,8 +128,19 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
     trained = moment.late(facts, failure) is not None or bool(moment.trained(facts, failure))
     fitted = "training had fitted; " if trained else ""
     safe = places.find(failure, places.SAFE_EVALUATION) is not None
+    if post is None and frame is not None and failure.family == "cuda" and not places.in_network(failure):
+        place = failure.frames[-1].place
+        yield Cause(
+            "eval_postprocess",
+            0.76,
+            f"device memory: evaluation asked for {request} outside the network: its own work on the predictions",
+            f"{fitted}it failed in {place}, which is no layer; what is kept of the predictions there, or made of them, "
+            "is too large",
+            evidence,
+        )
+        return
     if post is not None:
-        kept = any(word in post.name for word in ("concat", "gather", "update"))
+        kept = any(word in f"{post.name} {post.code}" for word in KEEPING)
         what = "predictions that are kept on the GPU" if kept else "masks or predictions at full image size"
         grows = "the images evaluated so far" if kept else "detections x height x width of an image"
         yield Cause(
@@ -136,17 +152,18 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
         )
         return
     below = f"{fitted}it failed below {frame.place if frame else 'evaluation'}"
-    if not safe:
+    if not safe and failure.family not in WITHOUT_GRADIENTS:
         yield Cause(
             "eval_no_grad",
-            0.8,
+            0.7,
             f"device memory: the network ran out in evaluation, asking for {request}",
-            f"{below}; nothing in the traceback switches gradients off, so every layer's activations are kept",
+            f"{below}; nothing in the traceback shows that gradients are off (a `with` block would not), and with them "
+            "on every layer's activations are kept",
             evidence,
         )
     yield Cause(
         "eval_postprocess",
-        0.75 if safe else 0.5,
+        0.8 if safe or failure.family in WITHOUT_GRADIENTS else 0.5,
         f"device memory: evaluation needs more than training did, {request} were refused",
         f"{below}: its images, its batch or the predictions it keeps are larger",
         evidence,

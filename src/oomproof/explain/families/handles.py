@@ -36,15 +36,19 @@ _TENSORFLOW = any_of(
     r"xla",
     r"cuDNN launch failure",
 )
-_WORKSPACE = re.compile(
-    r"valid cuDNN algorithm|find an engine|No algorithm worked|CUDNN_STATUS_ALLOC_FAILED", re.IGNORECASE
-)
+_WORKSPACE = re.compile(r"valid cuDNN algorithm|find an engine|No algorithm worked", re.IGNORECASE)
+_IN_CONVOLUTION = re.compile(r"conv", re.IGNORECASE)
 
 
 def read(lines: Sequence[Line], at: int) -> Failure | None:
     line = lines[at]
     of_tensorflow = bool(_TENSORFLOW.search(line.text))
-    workspace = bool(_WORKSPACE.search(line.text)) and "handle" not in line.text
+    stack = frames.before(lines, at)
+    workspace = bool(_WORKSPACE.search(line.text)) or (
+        "CUDNN_STATUS_ALLOC_FAILED" in line.text
+        and any(_IN_CONVOLUTION.search(f"{frame.name} {frame.code}") for frame in stack[-4:])
+    )
+    workspace = workspace and "handle" not in line.text
     return Failure(
         family="handle",
         kind="workspace" if workspace else "tensorflow" if of_tensorflow else "torch",
@@ -54,5 +58,5 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
         at=at,
         rank=line.rank,
         op="tensorflow" if of_tensorflow else "",
-        frames=frames.before(lines, at),
+        frames=stack,
     )

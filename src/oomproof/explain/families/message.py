@@ -10,6 +10,8 @@ from oomproof.explain.facts import Line
 AHEAD = 14
 GAP = 3
 """line numbers that may be missing within one message"""
+NEARLY_FULL = 60
+"""characters of a line behind which the rest of a sentence may stand"""
 _NEXT = re.compile(r'Traceback \(most recent|^\s*File "|^During handling of|^Epoch|^\s*$')
 LONGEST_QUOTE = 480
 
@@ -20,7 +22,9 @@ def block(lines: Sequence[Line], at: int, stop: re.Pattern[str] | None = None, a
     found = [first.text]
     number = first.number
     for line in lines[at + 1 : at + 1 + ahead]:
-        if line.rank != first.rank:
+        # A terminal that wraps puts the rank before the first piece only.
+        wrapped = not line.rank and len(found[-1]) >= NEARLY_FULL
+        if line.rank != first.rank and not wrapped:
             continue
         if line.number - number > GAP or _NEXT.search(line.text) or (stop is not None and stop.search(line.text)):
             break

@@ -67,7 +67,7 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
         quote=quote(line),
         at=at,
         rank=line.rank,
-        fatal=not re.search(r"WARN|[Ss]kip|retry|[Cc]aught", line.text),
+        fatal=not re.search(r"WARN|[Ss]kip|retry(?:ing)?\b(?! failed)|[Cc]aught", line.text),
         requested=requested,
         allocated=find(_ALLOCATED, text),
         free=find(_FREE, text),

@@ -18,13 +18,14 @@ TRIGGER = any_of(
     r"BufferAssignment OOM",
     r"Failed to allocate request for",
     r"Attempting to (?:reserve|allocate) [\d.]+\w* at the bottom",
+    r"allocating device buffer",
     r"Exceeded hbm capacity",
 )
 _REQUESTED = any_of(
     r"trying to allocate (\d{1,20} bytes)",
     rf"trying to allocate {SIZE}",
     rf"allocate request for {SIZE}",
-    rf"to (?:reserve|allocate) {SIZE} at the bottom",
+    rf"Attempting to (?:reserve|allocate) {SIZE}",
 )
 _USED = re.compile(rf"Used {SIZE} of {SIZE} (?:hbm|vmem|smem)")
 _FREE = re.compile(rf"{SIZE} free")
@@ -51,6 +52,8 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
         if used or "at the bottom" in text
         else "program"
         if pieces or find(_TOTAL, joined(report))
+        else "buffer"
+        if re.search(r"device buffer|allocate request for", text)
         else "bare",
         where="device",
         line=line.number,
