@@ -1,0 +1,53 @@
+"""TensorFlow's graph optimizer, run offline: the graph as the runtime would rewrite it before the first step.
+
+For a GPU, one is described to it that need not exist. Layouts (NHWC to NCHW), fused operations and folded constants
+then come out as they would there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oomproof.trace.tensorflow.capture import Captured, silent
+
+GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
+CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
+
+
+def optimized(captured: Captured, *, gpu: bool, capability: str = "8.0") -> Any:
+    """The GraphDef after TensorFlow's default passes. ``capability`` decides which layouts a GPU is thought to like."""
+    from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
+    from tensorflow.python.grappler import tf_optimizer
+
+    whole = meta_graph_pb2.MetaGraphDef()
+    whole.graph_def.CopyFrom(captured.definition)
+    for node in whole.graph_def.node:
+        node.device = GPU if gpu else CPU
+    wanted = [*(name.split(":")[0] for name in captured.results), *captured.targets]
+    # The batch and what the function holds must stay, even where nothing reads them.
+    whole.collection_def["train_op"].node_list.value.extend(
+        dict.fromkeys([*wanted, *captured.inputs, *captured.constants])
+    )
+    config = config_pb2.ConfigProto()
+    # By default, graphs of a few nodes are left alone; the runtime has no such threshold for functions.
+    config.graph_options.rewrite_options.min_graph_nodes = -1
+    with silent():
+        return tf_optimizer.OptimizeGraph(config, whole, verbose=False, cluster=_cluster(gpu, capability))
+
+
+def _cluster(gpu: bool, capability: str) -> Any:
+    from tensorflow.core.protobuf import device_properties_pb2
+    from tensorflow.python.grappler import cluster
+
+    cpu = device_properties_pb2.NamedDevice(name=CPU)
+    cpu.properties.type, cpu.properties.frequency, cpu.properties.num_cores = "CPU", 2000, 4
+    devices = [cpu]
+    if gpu:
+        card = device_properties_pb2.NamedDevice(name=GPU)
+        about = card.properties
+        about.type, about.vendor, about.model = "GPU", "NVIDIA", "a GPU"
+        about.frequency, about.num_cores, about.memory_size, about.bandwidth = 1500, 80, 16 << 30, 900_000_000
+        for name, value in (("architecture", capability), ("cuda", "12050"), ("cudnn", "9030")):
+            about.environment[name] = value
+        devices.insert(0, card)
+    return cluster.Cluster(devices=devices, disable_timeline=True)

@@ -1,0 +1,108 @@
+"""Orders in which TensorFlow's executor may run a graph.
+
+Each thread of the executor has a queue of ready nodes and works through it first in, first out. What it does with a
+node that has become ready depends on the kernel. GPU kernels only launch work, so they count as cheap and join the
+queue: the order is that of one queue (``gpu``). Kernels of a CPU count as expensive: one of them is kept if the queue
+is empty, the others are handed to the thread pool, which takes the newest first (``cpu``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from oomproof.trace.tensorflow.graph import Graph, Node
+from oomproof.trace.tensorflow.kernels import CHEAP
+
+Order = list[int]
+
+
+def gpu_order(graph: Graph) -> Order:
+    return _executed(graph, lambda node: True)
+
+
+def cpu_order(graph: Graph) -> Order:
+    """One thread for operations (inter_op_parallelism_threads=1)."""
+    return _executed(graph, lambda node: node.op in CHEAP)
+
+
+def graph_order(graph: Graph) -> Order:
+    """As the graph lists its nodes, which is about as the program made them."""
+    return list(range(len(graph.nodes)))
+
+
+def newest_first(graph: Graph) -> Order:
+    """Depth first: always the node that became ready last."""
+    waiting, users = _waiting(graph)
+    ready = [number for number in range(len(graph.nodes) - 1, -1, -1) if waiting[number] == 0]
+    order: Order = []
+    while ready:
+        number = ready.pop()
+        order.append(number)
+        for user in users[number]:
+            waiting[user] -= 1
+            if waiting[user] == 0:
+                ready.append(user)
+    return order
+
+
+def named_order(graph: Graph, names: Iterable[str]) -> Order:
+    """As a run was seen to go, by names of nodes; nodes that were not seen run when they are first needed."""
+    place = {node.name: number for number, node in enumerate(graph.nodes)}
+    seen = [place[name] for name in dict.fromkeys(names) if name in place]
+    order: Order = []
+    done: set[int] = set()
+    for wanted in (*seen, *range(len(graph.nodes))):
+        stack = [wanted]
+        while stack:
+            number = stack[-1]
+            node = graph.nodes[number]
+            missing = [] if number in done else [n for n in _before(node) if n not in done]
+            if missing:
+                stack.extend(reversed(missing))
+                continue
+            stack.pop()
+            if number not in done:
+                done.add(number)
+                order.append(number)
+    return order
+
+
+ORDERS: dict[str, Callable[[Graph], Order]] = {
+    "gpu": gpu_order,
+    "cpu": cpu_order,
+    "graph": graph_order,
+    "newest first": newest_first,
+}
+
+
+def _executed(graph: Graph, cheap: Callable[[Node], bool]) -> Order:
+    waiting, users = _waiting(graph)
+    is_cheap = [cheap(node) for node in graph.nodes]
+    pool = deque(number for number in range(len(graph.nodes)) if waiting[number] == 0)
+    queue: deque[int] = deque()
+    if all(is_cheap):  # one queue for all of them, the first ones included
+        queue, pool = pool, queue
+    order: Order = []
+    while pool or queue:
+        if not queue:
+            queue.append(pool.popleft())
+        number = queue.popleft()
+        order.append(number)
+        expensive: list[int] = []
+        for user in users[number]:
+            waiting[user] -= 1
+            if waiting[user] == 0:
+                (queue if is_cheap[user] else expensive).append(user)
+        if expensive and not queue:
+            queue.append(expensive.pop())
+        pool.extendleft(expensive)
+    return order
+
+
+def _waiting(graph: Graph) -> tuple[list[int], Sequence[Sequence[int]]]:
+    return [len(set(_before(node))) for node in graph.nodes], graph.users()
+
+
+def _before(node: Node) -> list[int]:
+    return [*(ref[0] for ref in node.inputs), *node.controls]

@@ -1,0 +1,163 @@
+"""A TensorFlow training step as a Timeline, without running it.
+
+The step is traced to a graph, the graph goes through TensorFlow's own optimizer as on a GPU, and the order in which the
+executor would run it decides which memory is held when. A GPU's order is known but for races between threads, so the
+peaks of other orders are told beside it (``about["orders"]``): the highest makes the upper figure of a forecast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from oomproof.memory.timeline import Builder, Timeline
+from oomproof.trace.tensorflow.capture import Captured, capture, tensorflow
+from oomproof.trace.tensorflow.graph import Graph
+from oomproof.trace.tensorflow.grappler import optimized
+from oomproof.trace.tensorflow.liveness import Execution
+from oomproof.trace.tensorflow.order import ORDERS, Order, named_order
+from oomproof.trace.tensorflow.reading import Reader
+from oomproof.trace.tensorflow.roles import Roles, roles_of, variable_roles
+from oomproof.trace.tensorflow.scratch import convolution
+
+Dialect = Literal["cuda", "cpu"]
+STEPS = 2
+"""steps in a Timeline: what the first leaves behind decides where the allocator puts the second"""
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a framework above TensorFlow knows of a step. May be filled while the step is traced."""
+
+    scopes: Mapping[str, str] = field(default_factory=dict)
+    """name scope -> owner"""
+    variables: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    """id() of a variable's handle -> (kind, owner)"""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step's graph as the runtime would run it, with what is needed to lay it out in time."""
+
+    graph: Graph
+    roles: Roles
+    captured: Captured
+    variables: Mapping[str, tuple[str, str]]
+    """(kind, owner) by the name of the handle"""
+    guessed: int
+    """tensors with a side that is not known before the step runs"""
+    unknown: int
+    """what such a side counts as"""
+    capability: str
+
+
+def trace_step(
+    step: Callable[..., Any],
+    batch: Sequence[Any],
+    *,
+    names: Names | None = None,
+    dialect: Dialect = "cuda",
+    capability: str = "8.0",
+    unknown: int = 1,
+    about: Mapping[str, Any] | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Timeline:
+    """One steady training step, twice in a row, as a Timeline.
+
+    ``step(*batch)`` does all of it (forward, loss, gradients, update) with TensorFlow operations: a plain function, a
+    tf.function or a ConcreteFunction. ``batch`` is what it is called with: tensors, arrays or TensorSpecs in any
+    nesting; only their shapes and types are used. Variables must exist before, or be made in the first call.
+
+    ``dialect``: ``cuda`` for a GPU of compute capability ``capability``; ``cpu`` as this machine would run it with
+    one thread for operations, which tests hold against the real allocator. An unknown side of a shape counts as ``unknown``.
+    """
+    ready = prepared(
+        step, batch, names=names, dialect=dialect, capability=capability, unknown=unknown, progress=progress
+    )
+    return timeline_of(ready, dialect, about=about, progress=progress)
+
+
+def timeline_of(
+    step: Step,
+    dialect: Dialect = "cuda",
+    *,
+    about: Mapping[str, Any] | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Timeline:
+    """The Timeline in the order to expect, with the peaks of the other orders in ``about``."""
+    progress("laying out memory")
+    expected = "gpu" if dialect == "cuda" else "cpu"
+    timelines = {name: laid_out(step, find(step.graph), dialect) for name, find in ORDERS.items()}
+    peaks = {name: timeline.peak().bytes for name, timeline in timelines.items()}
+    given = dict(about or {})
+    facts = described_as(step, dialect) | {"orders": peaks}
+    notes = [*facts["not_counted"], *given.get("not_counted", ())]
+    return replace(timelines[expected], about=facts | given | {"not_counted": notes})
+
+
+def prepared(
+    step: Callable[..., Any],
+    batch: Sequence[Any],
+    *,
+    names: Names | None = None,
+    dialect: Dialect = "cuda",
+    capability: str = "8.0",
+    unknown: int = 1,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Step:
+    """The step's graph, optimized and read."""
+    names = names or Names()
+    tensorflow()
+    progress("tracing the step")
+    captured = capture(step, batch)
+    progress("optimizing the graph")
+    definition = optimized(captured, gpu=dialect == "cuda", capability=capability)
+    progress("reading the graph")
+    reader = Reader(definition, unknown)
+    graph = reader.read(captured.results, captured.targets, (*captured.inputs, *captured.constants))
+    roles = roles_of(graph, names.scopes)
+    variables = variable_roles(graph, roles, captured.variables, names.variables)
+    return Step(graph, roles, captured, variables, reader.guessed, unknown, capability)
+
+
+def laid_out(step: Step, order: Order, dialect: Dialect) -> Timeline:
+    """The step in an order, as a Timeline."""
+    graph, captured = step.graph, step.captured
+    builder = Builder()
+    run = Execution(builder, on_gpu=dialect == "cuda", scratch=convolution)
+    for variable in captured.variables:
+        kind, owner = step.variables[variable.node]
+        run.hold_variable(variable.node, variable.bytes, kind=kind, owner=owner)
+    run.prepare(graph, step.roles)
+    for _ in range(STEPS):
+        given = {}
+        for number in graph.arguments:
+            node = graph.nodes[number]
+            kind = "input" if node.name in captured.inputs else "buffer"
+            given[number] = run.hold(node.outputs[0].bytes, kind=kind, owner=node.name, op="input")
+        run.run(graph, order, step.roles, given)
+        for memory in given.values():
+            run.release(memory)
+    return builder.build()
+
+
+def measured_order(step: Step, names: Iterable[str]) -> Order:
+    """The order in which a profile shows that nodes ran."""
+    return named_order(step.graph, names)
+
+
+def described_as(step: Step, dialect: Dialect) -> dict[str, Any]:
+    tf = tensorflow()
+    notes = []
+    if step.guessed:
+        notes.append(f"{step.guessed} tensors whose size depends on the data: an unknown side counts as {step.unknown}")
+    return {
+        "framework": f"tensorflow {tf.__version__}",
+        "dialect": dialect,
+        "allocator": "bfc",
+        "threads": 1,
+        "capability": step.capability if dialect == "cuda" else "",
+        "nodes": len(step.graph.nodes),
+        "not_counted": notes,
+    }
