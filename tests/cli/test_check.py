@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ def test_sweep_exit_code_when_nothing_fits(run: Run, step: str) -> None:
 
 
 def test_interrupt_is_one_line(step: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupted(_: str) -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("oomproof.sources.open_job", interrupted)
@@ -85,7 +85,7 @@ def test_interrupt_is_one_line(step: str, monkeypatch: pytest.MonkeyPatch, capsy
 
 
 def test_an_internal_error_is_one_line(run: Run, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: str) -> None:
+    def broken(*_: object) -> None:
         raise ZeroDivisionError("two\nlines")
 
     monkeypatch.setattr("oomproof.sources.open_job", broken)
@@ -101,9 +101,9 @@ def test_prints_of_user_code_stay_off_stdout(run: Run, step: str, monkeypatch: p
 
     real = sources.open_job
 
-    def chatty(text: str) -> object:
+    def chatty(text: str, overrides: Sequence[str] = ()) -> object:
         print("loading my dataset")
-        return real(text)
+        return real(text, overrides)
 
     monkeypatch.setattr("oomproof.sources.open_job", chatty)
     _, out, err = run("check", step, "--on", "8GiB", "--json")

@@ -21,7 +21,16 @@ JobText = Annotated[
     str,
     typer.Argument(
         metavar="JOB",
-        help="torchvision:NAME, FILE.py:FUNCTION, a saved FILE.timeline, or a PyTorch memory SNAPSHOT.pickle.",
+        help="torchvision:NAME, FILE.py:FUNCTION, a Detectron2 FILE.yaml, zoo name or train_net.py, a saved "
+        "FILE.timeline, or a PyTorch memory SNAPSHOT.pickle.",
+        show_default=False,
+    ),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY VALUE]...",
+        help='Keys of a Detectron2 config as its tools take them: SOLVER.IMS_PER_BATCH 8 INPUT.MIN_SIZE_TRAIN "(600,)"',
         show_default=False,
     ),
 ]
@@ -42,6 +51,10 @@ Batch = Annotated[
 ImageSize = Annotated[
     str | None,
     typer.Option("--image-size", metavar="HxW", help="Height x width in pixels, 800x1333; for --set image_size=HxW."),
+]
+Gpus = Annotated[
+    str | None,
+    typer.Option("--gpus", metavar="N", help="GPUs that share the batch of a Detectron2 config; for --set gpus=N."),
 ]
 Pairs = Annotated[
     list[str] | None,
@@ -78,7 +91,7 @@ def pair(text: str, option: str, example: str) -> tuple[str, str]:
 
 
 def given_settings(
-    pairs: Sequence[str], batch: str | None, image_size: str | None, file: Path | None = None
+    pairs: Sequence[str], batch: str | None, image_size: str | None, file: Path | None = None, gpus: str | None = None
 ) -> dict[str, Any]:
     """The file of ``--from`` first; then ``--set`` in order, the last one wins; then the shorthands, which win."""
     given = {**_read(file), **dict(pair(text, "--set", "precision=fp16") for text in pairs)}
@@ -86,6 +99,8 @@ def given_settings(
         given["batch"] = batch
     if image_size is not None:
         given["image_size"] = image_size
+    if gpus is not None:
+        given["gpus"] = gpus
     return given
 
 

@@ -13,9 +13,11 @@ from oomproof.cli.arguments import (
     Batch,
     Debug,
     From,
+    Gpus,
     ImageSize,
     JobText,
     On,
+    Overrides,
     Pairs,
     Quiet,
     device_on,
@@ -37,10 +39,12 @@ FITS, DOES_NOT_FIT = 0, 2
 
 def check(
     job: JobText,
+    overrides: Overrides = None,
     *,
     on: On = "",
     batch: Batch = None,
     image_size: ImageSize = None,
+    gpus: Gpus = None,
     pairs: Pairs = None,
     base: From = None,
     sweep: Annotated[
@@ -76,31 +80,32 @@ def check(
       oomproof check torchvision:maskrcnn_resnet50_fpn --batch 2 --on "RTX 3060"
       oomproof check train_job.py:job --on 8GiB --set precision=fp16 --json
       oomproof check torchvision:retinanet_resnet50_fpn --sweep batch=1..16 --on T4
+      oomproof check mask_rcnn_R_50_FPN_3x.yaml --on "RTX 3060" SOLVER.IMS_PER_BATCH 8
       oomproof check torchvision:fcos_resnet50_fpn --on T4 --save step.timeline
       oomproof check step.timeline --on "RTX 4090"
     """
-    given = given_settings(pairs or (), batch, image_size, base)
+    given = given_settings(pairs or (), batch, image_size, base, gpus)
     swept = sweep_values(sweep) if sweep else None
     if save is not None:
         if swept is not None:
             raise InputError("--save keeps one step, but --sweep makes many: leave one of them out")
         writable(save, "--save")
     if list_settings:
-        _print_settings(job, as_json)
+        _print_settings(job, overrides or (), as_json)
         return
     device = device_on(on)
     with at_work(quiet or as_json) as say:
         say(f"opening {job}")
-        opened = open_job(job)
+        opened = open_job(job, overrides or ())
         answer = _sweep(opened, device, given, swept, say) if swept else _one(opened, device, given, save, say)
     fits = _print(answer, opened, as_json)
     raise typer.Exit(FITS if fits else DOES_NOT_FIT)
 
 
-def open_job(text: str) -> Job:
+def open_job(text: str, overrides: Sequence[str]) -> Job:
     from oomproof import sources
 
-    return sources.open_job(text)
+    return sources.open_job(text, overrides)
 
 
 def _one(job: Job, device: Device, given: Mapping[str, Any], save: Path | None, say: Progress) -> Forecast:
@@ -158,13 +163,13 @@ def _print(answer: Forecast | Sweep, job: Job, as_json: bool) -> bool:
     return answer.fits if isinstance(answer, Forecast) else bool(answer.fitting)
 
 
-def _print_settings(text: str, as_json: bool) -> None:
+def _print_settings(text: str, overrides: Sequence[str], as_json: bool) -> None:
     from oomproof.forecasting import settings_of
     from oomproof.report import as_json as document
     from oomproof.report import settings as listing
 
     with at_work(quiet=True):
-        settings = settings_of(open_job(text))
+        settings = settings_of(open_job(text, overrides))
     if as_json:
         write(document.text(document.settings(settings)))
     else:

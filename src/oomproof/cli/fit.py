@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,9 +15,11 @@ from oomproof.cli.arguments import (
     Batch,
     Debug,
     From,
+    Gpus,
     ImageSize,
     JobText,
     On,
+    Overrides,
     Pairs,
     Quiet,
     device_on,
@@ -36,14 +39,18 @@ if TYPE_CHECKING:
 FITS, NOTHING_FITS, INTERRUPTED = 0, 2, 130
 TAKEN = {"job", "on", "keep", "allow", "leave", "progress"}
 """arguments of oomproof.fit, which no setting can be named after"""
+KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)+")
+"""a key of a Detectron2 config, which is no name of a file"""
 
 
 def fit(
     job: JobText,
+    overrides: Overrides = None,
     *,
     on: On = "",
     batch: Batch = None,
     image_size: ImageSize = None,
+    gpus: Gpus = None,
     pairs: Pairs = None,
     base: From = None,
     keep: Annotated[
@@ -102,8 +109,9 @@ def fit(
       oomproof fit train_job.py:job --on 8GiB --leave precision
       oomproof fit train_job.py:job --on 8GiB --write
       oomproof check train_job.py:job --on 8GiB --from train_job.oomproof.json
+      oomproof fit mask_rcnn_R_50_FPN_3x.yaml --on 8GiB --gpus 1 --write fitted.yaml
     """
-    given = given_settings(pairs or (), batch, image_size, base)
+    given = given_settings(pairs or (), batch, image_size, base, gpus)
     if taken := given.keys() & TAKEN:
         raise InputError(
             f"--set {min(taken)}=...: oomproof.fit has an argument of that name; rename the job's parameter"
@@ -115,13 +123,13 @@ def fit(
         writable(file, "--write")
     device = device_on(on)
     if list_knobs:
-        _print_knobs(job, device, given, as_json, quiet)
+        _print_knobs(job, overrides or (), device, given, as_json=as_json, quiet=quiet)
         return
     with at_long_work(quiet or as_json) as say:
         from oomproof import planning, sources
 
         say(f"opening {job}", 0.0)
-        opened = sources.open_job(job)
+        opened = sources.open_job(job, overrides or ())
         if target is not None:
             own = opened.place  # asked even with a FILE: some jobs cannot be written anywhere
             file = file or own
@@ -160,14 +168,16 @@ def _written(plan: Plan, job: Job, target: Path | None) -> str:
     return job.write(plan.settings, target, device=plan.device.name, changes=words)
 
 
-def _print_knobs(job: str, device: Device, given: Mapping[str, Any], as_json: bool, quiet: bool) -> None:
-    from oomproof import planning
+def _print_knobs(
+    job: str, overrides: Sequence[str], device: Device, given: Mapping[str, Any], *, as_json: bool, quiet: bool
+) -> None:
+    from oomproof import planning, sources
     from oomproof.report import as_json as document
     from oomproof.report import changes, plan_json
 
     with at_long_work(quiet or as_json) as say:
         say(f"opening {job}", 0.0)
-        found = planning.knobs(job, device, **given)
+        found = planning.knobs(sources.open_job(job, overrides), device, **given)
     if as_json:
         write(document.text(plan_json.knobs(found)))
     else:
@@ -192,12 +202,14 @@ def with_value(arguments: Sequence[str], option: str) -> list[str]:
     ['train.py:job', '--write=', '--json']
     >>> with_value(["train.py:job", "--write", "here.json"], "--write")
     ['train.py:job', '--write=here.json']
+    >>> with_value(["mask.yaml", "--write", "SOLVER.IMS_PER_BATCH", "8"], "--write")
+    ['mask.yaml', '--write=', 'SOLVER.IMS_PER_BATCH', '8']
     """
     joined: list[str] = []
     for each in arguments:
         if joined and joined[-1] == option:
             joined[-1] = f"{option}="
-            if not each.startswith("-"):
+            if not each.startswith("-") and not KEY.fullmatch(each):
                 joined[-1] += each
                 continue
         joined.append(each)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from oomproof.errors import InputError
 from oomproof.sources.job import Job
 
 
-def open_job(text: str) -> Job:
-    """``torchvision:NAME``, ``FILE.py:FUNCTION``, a saved ``FILE.timeline``, or a memory snapshot ``FILE.pickle``."""
+def open_job(text: str, overrides: Sequence[str] = ()) -> Job:
+    """``torchvision:NAME``, ``FILE.py:FUNCTION``, a Detectron2 ``FILE.yaml``, zoo name or training script ``FILE.py``,
+    a saved ``FILE.timeline``, or a memory snapshot ``FILE.pickle``. ``overrides`` is KEY, VALUE, KEY, VALUE ... of a
+    Detectron2 config."""
+    detectron2 = _detectron2(text, overrides)
+    if detectron2 is not None:
+        return detectron2
+    if overrides:
+        raise InputError(
+            f"'{overrides[0]}': pairs KEY VALUE after the job are for Detectron2 configs; {text} takes --set NAME=VALUE"
+        )
     source, _, rest = text.partition(":")
     if source == "torchvision":
         from oomproof.sources.torchvision import open_torchvision
@@ -27,6 +37,20 @@ def open_job(text: str) -> Job:
 
         return open_saved(Path(text))
     raise InputError(
-        f"'{text}' is no job: expected torchvision:NAME, FILE.py:FUNCTION, a saved FILE.timeline, "
-        "or a PyTorch memory snapshot FILE.pickle"
+        f"'{text}' is no job: expected torchvision:NAME, FILE.py:FUNCTION, a Detectron2 FILE.yaml, a saved "
+        "FILE.timeline, or a PyTorch memory snapshot FILE.pickle"
     )
+
+
+def _detectron2(text: str, overrides: Sequence[str]) -> Job | None:
+    """The job, where the text names a config of Detectron2 or a script that makes one."""
+    name = text.removeprefix("detectron2:")
+    if name.endswith((".yaml", ".yml")) or name != text:
+        from oomproof.sources.detectron2.job import open_detectron2
+
+        return open_detectron2(name, overrides)
+    if text.endswith(".py"):
+        from oomproof.sources.detectron2.script import is_script, open_script
+
+        return open_script(Path(text), overrides) if is_script(Path(text)) else None
+    return None

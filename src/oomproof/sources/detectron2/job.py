@@ -1,0 +1,132 @@
+"""A Detectron2 training as a Job: its keys are its settings."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from oomproof.errors import InputError
+from oomproof.memory.runtime import HELP as RUN_HELP
+from oomproof.memory.timeline import Timeline
+from oomproof.sources.detectron2 import keys
+from oomproof.sources.detectron2.config import Config, read
+from oomproof.sources.detectron2.notes import notes
+from oomproof.sources.detectron2.schema import DEFAULTS
+from oomproof.sources.detectron2.sizes import MOST_BOXES, largest_image
+from oomproof.sources.job import Knob, Progress, Setting, Settings
+from oomproof.sources.torch_job import training_settings
+
+_TRAINING = ("precision", "accumulate", "checkpoint", "zero_grad")
+"""what may be said of a training beside its config; the rest is as Detectron2 has it"""
+
+
+@dataclass(frozen=True)
+class Detectron2Job:
+    """A config, and the script that it was read out of, where it was one."""
+
+    name: str
+    config: Config
+    script: Path | None = None
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        values = {**self.config.values, "gpus": 1}
+        size = largest_image(values) if _sized(values) else (800, 1333)
+        own = keys.settings(self.config.values)
+        around = (
+            Setting("gpus", 1, "GPUs that share SOLVER.IMS_PER_BATCH"),
+            Setting(
+                "image_size", size, "height x width of the largest images after resizing, in pixels",
+                follows=largest_image,
+            ),
+            Setting("boxes", MOST_BOXES, "annotated objects in every image; 93 is the most that an image of COCO has"),
+            Setting("real", _installed(), "trace Detectron2's own code, where it is installed, not a blueprint of it"),
+        )  # fmt: skip
+        return (*own, *around, *_training(self.config.values), *_run())
+
+    def trace(self, settings: Settings, progress: Progress) -> Timeline:
+        from oomproof.sources.detectron2.pieces import pieces
+
+        if settings["real"] and not _installed():
+            raise InputError(
+                "real=true wants Detectron2 to be installed; leave it out to trace a blueprint of the model"
+            )
+        job = replace(pieces(self.values(settings), settings), name=self.name)
+        step = job.trace(settings, progress)
+        told = [*notes(self.config, self.values(settings), settings), *step.about.get("notes", ())]
+        return replace(step, about={**step.about, "notes": told, "settings": dict(settings)})
+
+    def values(self, settings: Settings) -> dict[str, Any]:
+        """Every key of Detectron2, as ``settings`` have it."""
+        return {**self.config.values, **{key: value for key, value in settings.items() if key in DEFAULTS}}
+
+    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+        from oomproof.sources.detectron2.knobs import knobs
+
+        return knobs(self.values(settings), settings, facts)
+
+    @property
+    def place(self) -> Path:
+        from oomproof.sources.detectron2.write import place
+
+        return place(self.config, self.script)
+
+    def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
+        from oomproof.sources.detectron2.write import write
+
+        return write(self.config, self.script, settings, target or self.place, device=device, changes=changes)
+
+
+def open_detectron2(text: str, overrides: Sequence[str] = ()) -> Detectron2Job:
+    """A YAML file or a name of the model zoo, with KEY VALUE pairs over it."""
+    return _checked(Detectron2Job(text, read(text, overrides)))
+
+
+def _checked(job: Detectron2Job) -> Detectron2Job:
+    meta = job.config.values["MODEL.META_ARCHITECTURE"]
+    if meta not in keys.SUPPORTED:
+        origin = job.config.origins.get("MODEL.META_ARCHITECTURE", job.name)
+        raise InputError(
+            f"{origin}: MODEL.META_ARCHITECTURE {meta} cannot be forecast; supported are {', '.join(keys.SUPPORTED)}. "
+            "Give the job as FILE.py:FUNCTION (docs/jobs.md)"
+        )
+    return job
+
+
+def _sized(values: Mapping[str, Any]) -> bool:
+    try:
+        largest_image(values)
+    except InputError:  # said when the settings are resolved, with what the user gave
+        return False
+    return True
+
+
+def _installed() -> bool:
+    """Detectron2 with its compiled part: a folder of that name in the working directory is not enough."""
+    found = importlib.util.find_spec("detectron2")
+    folders = (found.submodule_search_locations or ()) if found else ()
+    return any(next(Path(folder).glob("_C*.*"), None) for folder in folders)
+
+
+def _training(values: Mapping[str, Any]) -> tuple[Setting, ...]:
+    defaults = {"zero_grad": "before_backward", "precision": _precision(values)}
+    found = [setting for setting in training_settings(defaults) if setting.name in _TRAINING]
+    return tuple(replace(each, follows=_precision) if each.name == "precision" else each for each in found)
+
+
+def _precision(settings: Mapping[str, Any]) -> str:
+    return "fp16" if settings["SOLVER.AMP.ENABLED"] else "fp32"
+
+
+def _run() -> tuple[Setting, ...]:
+    """Settings of the run around the step that a config decides."""
+    follows = {
+        "ddp": lambda settings: settings["gpus"] > 1,
+        "workers": lambda settings: settings["DATALOADER.NUM_WORKERS"],
+        "cudnn_benchmark": lambda settings: settings["CUDNN_BENCHMARK"],
+    }
+    defaults = {"ddp": False, "workers": 0, "cudnn_benchmark": False}
+    return tuple(Setting(name, defaults[name], RUN_HELP[name], follows=follows[name]) for name in follows)

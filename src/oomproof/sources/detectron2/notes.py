@@ -1,0 +1,50 @@
+"""What a reader of a forecast should know about a config: keys that do nothing, what was assumed, where it is from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from oomproof.sources.detectron2 import keys
+from oomproof.sources.detectron2.config import Config
+from oomproof.sources.detectron2.schema import DEFAULTS
+from oomproof.sources.detectron2.sizes import MOST_BOXES, images_per_gpu
+
+
+def notes(config: Config, values: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
+    gpus, images = settings["gpus"], images_per_gpu(settings)
+    own = _own(config)
+    found = [*config.notes, *_idle(config, own, values)]
+    written_for = settings["SOLVER.REFERENCE_WORLD_SIZE"]
+    if written_for not in (0, gpus):
+        found.append(
+            f"SOLVER.REFERENCE_WORLD_SIZE {written_for}: on {gpus} GPU(s) Detectron2 rescales SOLVER.IMS_PER_BATCH "
+            f"{settings['SOLVER.IMS_PER_BATCH']} to {images * gpus}, and the schedule with it"
+        )
+    if gpus == 1 and "SOLVER.IMS_PER_BATCH" not in own and images > 2:
+        found.append(f"SOLVER.IMS_PER_BATCH {images} is all on one GPU; --gpus N shares it among several")
+    if settings["boxes"] == MOST_BOXES:
+        found.append(f"{MOST_BOXES} objects in every image, as in COCO's most crowded; --set boxes=N for your data")
+    blueprint = "a blueprint of Detectron2's model was traced, not Detectron2 itself"
+    found.append("Detectron2's own code was traced" if settings["real"] else blueprint)
+    return found
+
+
+def _own(config: Config) -> list[str]:
+    """Keys that the user's own file, script or command line sets to something else. A base serves many configs."""
+    bases = {origin.file for origin in config.origins.values() if origin.line and origin.file != str(config.path)}
+    return [
+        key
+        for key, origin in config.origins.items()
+        if origin.file not in bases and "model zoo" not in origin.file and config.values[key] != DEFAULTS[key]
+    ]
+
+
+def _idle(config: Config, own: Sequence[str], values: Mapping[str, Any]) -> list[str]:
+    """Those of them that nothing reads in this config."""
+    reasons: dict[str, list[str]] = {}
+    for key in own:
+        why = keys.idle(key, values)
+        if why:
+            reasons.setdefault(why, []).append(f"{key} ({config.origins[key]})")
+    return [f"does nothing here, since {why}: {', '.join(found)}" for why, found in reasons.items()]

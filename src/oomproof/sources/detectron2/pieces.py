@@ -1,0 +1,65 @@
+"""The pieces of a Detectron2 job for the tracer: model, batch, loss and optimizer of its training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from oomproof.errors import InputError
+from oomproof.sources.detectron2.sizes import images_per_gpu
+from oomproof.sources.torch_job import TorchJob
+
+
+def pieces(values: Mapping[str, Any], settings: Mapping[str, Any]) -> TorchJob:
+    """The job under ``settings``; ``values`` are all keys, those in the settings among them."""
+    from oomproof.sources.detectron2 import real
+    from oomproof.sources.detectron2.blueprint import batch, build
+
+    (height, width), boxes, images = settings["image_size"], settings["boxes"], images_per_gpu(settings)
+    if settings["real"]:
+        return TorchJob(
+            lambda: real.build(values),
+            lambda: real.batch(values, images, height, width, boxes),
+            lambda model, data: model(data),
+            optimizer(values),
+        )
+    return TorchJob(
+        lambda: build.build(values),
+        lambda: batch.batch(values, images, height, width, boxes),
+        lambda model, data: model(data),
+        optimizer(values),
+    )
+
+
+def optimizer(values: Mapping[str, Any]) -> Callable[[Any], torch.optim.Optimizer]:
+    """SGD, the one optimizer that Detectron2 builds from a config, with its gradient clipping."""
+    arguments = {
+        "lr": float(values["SOLVER.BASE_LR"]),
+        "momentum": float(values["SOLVER.MOMENTUM"]),
+        "nesterov": bool(values["SOLVER.NESTEROV"]),
+        "weight_decay": float(values["SOLVER.WEIGHT_DECAY"]),
+    }
+    if not values["SOLVER.CLIP_GRADIENTS.ENABLED"]:
+        return lambda parameters: torch.optim.SGD(parameters, **arguments)
+    kind = values["SOLVER.CLIP_GRADIENTS.CLIP_TYPE"]
+    if kind not in ("value", "norm"):
+        raise InputError(f"SOLVER.CLIP_GRADIENTS.CLIP_TYPE must be value or norm; got '{kind}'")
+    limit, norm = values["SOLVER.CLIP_GRADIENTS.CLIP_VALUE"], values["SOLVER.CLIP_GRADIENTS.NORM_TYPE"]
+
+    def clip(parameter: torch.Tensor) -> None:
+        if kind == "norm":
+            torch.nn.utils.clip_grad_norm_(parameter, limit, norm)
+        else:
+            torch.nn.utils.clip_grad_value_(parameter, limit)
+
+    def make(parameters: Any) -> torch.optim.Optimizer:
+        made = torch.optim.SGD(parameters, **arguments)
+        # Detectron2 clips parameter by parameter, in the optimizer's step.
+        made.register_step_pre_hook(
+            lambda each, *_: [clip(parameter) for group in each.param_groups for parameter in group["params"]] and None
+        )
+        return made
+
+    return make

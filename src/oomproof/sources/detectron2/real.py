@@ -1,0 +1,70 @@
+"""Detectron2's own code, where it is installed: the model it builds from a config, and a batch in its structures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+
+def build(values: Mapping[str, Any]) -> torch.nn.Module:
+    from detectron2.modeling import build_model
+
+    made: torch.nn.Module = build_model(as_config(values))
+    return made
+
+
+def as_config(values: Mapping[str, Any]) -> Any:
+    """Detectron2's own config object. The model is built on the CPU: the tracer stands in for the GPU."""
+    from detectron2.config import get_cfg
+
+    cfg = get_cfg()
+    for key, value in {**values, "MODEL.DEVICE": "cpu"}.items():
+        section, _, last = key.rpartition(".")
+        node = cfg
+        for part in section.split(".") if section else ():
+            node = node[part]
+        node[last] = value
+    return cfg
+
+
+def batch(values: Mapping[str, Any], images: int, height: int, width: int, boxes: int) -> list[dict[str, Any]]:
+    """The blueprint's batch, with its objects in Detectron2's structures."""
+    from oomproof.sources.detectron2.blueprint import batch as blueprint
+
+    made = blueprint.batch(values, images, height, width, boxes)
+    return [_converted(each, values, (height, width)) for each in made]
+
+
+def _converted(image: Mapping[str, Any], values: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
+    from detectron2.structures import Boxes, Instances
+
+    found = dict(image)
+    if "instances" in image:
+        found["instances"] = _instances(image["instances"], values, size)
+    if "proposals" in image:
+        proposals = Instances(size)
+        proposals.proposal_boxes = Boxes(image["proposals"])
+        proposals.objectness_logits = torch.zeros(len(image["proposals"]))
+        found["proposals"] = proposals
+    return found
+
+
+def _instances(truth: Mapping[str, torch.Tensor], values: Mapping[str, Any], size: tuple[int, int]) -> Any:
+    from detectron2.structures import BitMasks, Boxes, Instances, Keypoints, PolygonMasks
+
+    made = Instances(size)
+    made.gt_boxes, made.gt_classes = Boxes(truth["gt_boxes"]), truth["gt_classes"]
+    if "gt_masks" in truth:
+        made.gt_masks = BitMasks(truth["gt_masks"])
+    elif values["MODEL.MASK_ON"]:
+        made.gt_masks = PolygonMasks([[_outline(box)] for box in truth["gt_boxes"].tolist()])
+    if "gt_keypoints" in truth:
+        made.gt_keypoints = Keypoints(truth["gt_keypoints"])
+    return made
+
+
+def _outline(box: list[float]) -> list[float]:
+    left, top, right, bottom = box
+    return [left, top, right, top, right, bottom, left, bottom]

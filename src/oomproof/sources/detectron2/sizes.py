@@ -1,0 +1,58 @@
+"""How many images a GPU gets, and how large they can become: what a config says about the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from oomproof.errors import InputError
+
+MOST_BOXES = 93
+"""objects in the most crowded training image of COCO"""
+
+
+def images_per_gpu(settings: Mapping[str, Any]) -> int:
+    """The share of one GPU; a remainder is refused, as by Detectron2."""
+    total, gpus = settings["SOLVER.IMS_PER_BATCH"], settings["gpus"]
+    written_for = settings["SOLVER.REFERENCE_WORLD_SIZE"]
+    if gpus < 1:
+        raise InputError(f"gpus must be at least 1; got {gpus}")
+    if total < 1:
+        raise InputError(f"SOLVER.IMS_PER_BATCH must be at least 1; got {total}")
+    if written_for:
+        if total % written_for:
+            raise InputError(
+                f"SOLVER.IMS_PER_BATCH {total} must be divisible by SOLVER.REFERENCE_WORLD_SIZE {written_for}, the "
+                f"GPUs it was written for; take {_nearby(total, written_for)}"
+            )
+        return int(total // written_for)
+    if total % gpus:
+        raise InputError(
+            f"SOLVER.IMS_PER_BATCH {total} must be divisible by the number of GPUs, {gpus}; take {_nearby(total, gpus)}"
+        )
+    return int(total // gpus)
+
+
+def _nearby(total: int, parts: int) -> str:
+    below, above = total // parts * parts, -(-total // parts) * parts
+    return f"{below} or {above}" if below else str(above)
+
+
+def largest_image(settings: Mapping[str, Any]) -> tuple[int, int]:
+    """Height and width of the largest batch after resizing, before the model pads it. Upright and lying images in one
+    batch make it square."""
+    shorter, longest = settings["INPUT.MIN_SIZE_TRAIN"], settings["INPUT.MAX_SIZE_TRAIN"]
+    sides = [shorter] if isinstance(shorter, int) else list(shorter)
+    if not sides or not all(isinstance(side, int) and side >= 0 for side in sides):
+        raise InputError(f"INPUT.MIN_SIZE_TRAIN must be sides in pixels such as (640, 800); got {shorter}")
+    side = max(sides)
+    if 0 in sides:
+        raise InputError(
+            "INPUT.MIN_SIZE_TRAIN has 0: images keep the size they have, which the config does not say. Give the "
+            "largest: --image-size 800x1333"
+        )
+    if longest < 1:
+        raise InputError(f"INPUT.MAX_SIZE_TRAIN must be at least 1 pixel; got {longest}")
+    side = min(side, longest)
+    mixed = not settings["DATALOADER.ASPECT_RATIO_GROUPING"] and images_per_gpu(settings) > 1
+    return (longest, longest) if mixed else (side, longest)
