@@ -12,7 +12,7 @@ from oomproof import TorchJob
 from oomproof.memory.timeline import Timeline
 from oomproof.plan.what_if import step_start
 from oomproof.sources import open_job
-from oomproof.sources.job import Job
+from oomproof.sources.job import Job, Knob, Option
 from oomproof.sources.settings import resolve
 
 
@@ -167,3 +167,22 @@ def traced(name: str, **settings: Any) -> Timeline:
 def peak(step: Timeline) -> int:
     """Of the steady step."""
     return int(step.curve()[step_start(step) :].max())
+
+
+def stepping(images: int = 16, side: int = 128, width: int = 32) -> TorchJob:
+    """A step of its own, and a knob that goes down to one image, with which batch normalisation cannot train."""
+
+    def step(net: nn.Module, x: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+
+    sizes = tuple(Option(size, {"images": size}) for size in (images, images // 4, 1))
+    return TorchJob(
+        model=lambda: nn.Sequential(
+            nn.Conv2d(3, width, 3, padding=1), nn.GELU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.BatchNorm1d(width)
+        ),
+        batch=lambda: torch.rand(images, 3, side, side),
+        step=step,
+        extra_knobs=(Knob("images", sizes, "equivalent", "fewer images a step"),),
+    )

@@ -149,3 +149,10 @@ def test_devices_differ_in_what_is_worth_it() -> None:
     half = found.estimate(base, ((found.by_name["precision"], found.by_name["precision"].options[-1]),))
     whole = found.estimate(base, ())
     assert half.seconds < whole.seconds and half.peak < whole.peak
+
+
+@pytest.mark.parametrize("part", [0.6, 0.1])
+def test_an_option_that_the_job_cannot_run_is_passed_over(part: float) -> None:
+    plan = fit("stepping", part)
+    assert plan.fits == (part == 0.6)
+    assert plan.settings["images"] == 4  # where nothing fits this is the nearest

@@ -39,7 +39,7 @@ def questions(draw: st.DrawFn) -> Question:
         effect = draw(st.lists(st.integers(-12, 4), min_size=ticks, max_size=ticks))
         seconds = draw(st.integers(1, 50)) / 10
         found.append(Candidate(name, chunk, seconds, np.array(effect, dtype=np.int64) * unit))
-    return Question(live, tuple(found), 0)
+    return Question(live, tuple(found))
 
 
 def sets(question: Question) -> Iterator[tuple[tuple[Candidate, ...], int, float]]:
@@ -97,7 +97,7 @@ def _names(some: tuple[Candidate, ...]) -> list[str]:
 
 
 def test_nothing_is_computed_again_where_there_is_room() -> None:
-    question = Question(np.array([5, 9, 3]), (Candidate("a", 0, 1.0, np.array([0, -9, 0])),), 0)
+    question = Question(np.array([5, 9, 3]), (Candidate("a", 0, 1.0, np.array([0, -9, 0])),))
     assert recompute.cheapest(question, 9) == Choice((), 0.0, 9)
     assert recompute.cheapest(question, 8) == Choice(("a",), 1.0, 5)
     assert recompute.cheapest(question, 4) is None
@@ -105,7 +105,7 @@ def test_nothing_is_computed_again_where_there_is_room() -> None:
 
 
 def test_without_candidates() -> None:
-    question = Question(np.array([5, 9, 3]), (), 0)
+    question = Question(np.array([5, 9, 3]), ())
     assert recompute.cheapest(question, 8) is None
     assert recompute.smallest(question) == Choice((), 0.0, 9)
     assert Choice((), 0.0, 9).setting == "none"
@@ -113,7 +113,7 @@ def test_without_candidates() -> None:
 
 def test_a_budget_that_is_met_to_the_byte() -> None:
     live = np.array([9_876_543_210, 7_000_000_000])
-    question = Question(live, (Candidate("a", 0, 1.0, np.array([-2_876_543_210, 0])),), 0)
+    question = Question(live, (Candidate("a", 0, 1.0, np.array([-2_876_543_210, 0])),))
     assert recompute.cheapest(question, 7_000_000_000 + 20_000) is not None
     assert recompute.cheapest(question, 7_000_000_000 - 20_000) is None
 

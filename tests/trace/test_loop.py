@@ -12,6 +12,8 @@ from small_nets import at_the_end, deep, mlp, most, pieces, traced
 from torch import nn, optim
 
 from oomproof.errors import InputError, JobError, OomproofError
+from oomproof.memory.host import host_memory
+from oomproof.memory.runtime import Runtime
 from oomproof.run.torch.losses import total
 from oomproof.run.torch.recompute import repeated_blocks
 from oomproof.trace.torch.loop import Pieces
@@ -149,3 +151,11 @@ def test_state_on_the_host_comes_to_the_device_for_the_update() -> None:
     assert timeline.peak().phase == "optimizer"
     assert timeline.peak().bytes >= 4 * weights  # weights, gradients and, in transit, both moments
     assert most(timeline, "optimizer") < weights / 100
+
+
+def test_state_on_the_host_is_counted_there() -> None:
+    held = [traced(optimizer="adam", optimizer_state=where) for where in ("device", "host")]
+    sizes = (64 * 128, 128, 128 * 32, 32)  # two of each, and every one a power of two already
+    assert [step.about["on_host"] for step in held] == [0, 2 * 4 * sum(sizes)]
+    device, host = (host_memory(step, Runtime())[0] for step in held)
+    assert host.expected - device.expected == 2 * 4 * sum(sizes)

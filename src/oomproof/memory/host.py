@@ -18,10 +18,10 @@ def host_memory(timeline: Timeline, runtime: Runtime) -> tuple[Range, int]:
     """(RAM, bytes of /dev/shm). The user's dataset itself (annotations, caches) is not in it."""
     batch = int(timeline.bytes[timeline.kind == KINDS.index("input")].sum())
     waiting = runtime.workers * runtime.prefetch_factor * batch
-    at_hand = batch * 2
+    held = batch * 2 + int(timeline.about.get("on_host", 0))  # a batch at hand and one on its way; optimizer state
 
     def total(trainer: int, worker: int) -> int:
-        return trainer + runtime.workers * worker + at_hand
+        return trainer + runtime.workers * worker + held
 
     ram = Range(
         total(TRAINER.expected, WORKER.expected) + waiting,

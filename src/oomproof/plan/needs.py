@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oomproof.errors import OomproofError
-from oomproof.plan import selection
+from oomproof.plan import another_training, selection
 from oomproof.plan.search import Search
 from oomproof.plan.ways import Structure
 from oomproof.plan.wording import described
@@ -30,10 +29,7 @@ def needs(search: Search, base: Sequence[Structure], every: Sequence[Knob], keep
         if knob.promise != PROMISES[2] or knob.name in search.by_name or search.tracing.count - traced > MOST_TRACES:
             continue
         more = wider.allowing((*wider.knobs, knob))
-        try:
-            enough = _enough(more, base, knob)
-        except OomproofError:  # the job cannot turn it: a network that cannot be cut, a library that is not installed
-            continue
+        enough = _enough(more, base, knob)
         if enough:
             found.append(f"{words} {knob.name}: {enough} would fit")
     if not found:
@@ -44,7 +40,7 @@ def needs(search: Search, base: Sequence[Structure], every: Sequence[Knob], keep
 
 def _enough(search: Search, base: Sequence[Structure], knob: Knob) -> str:
     """The least that has to be made of one knob, in words; empty where no value of it is enough."""
-    for turned, structures in search.harms(base, [knob]):
+    for turned, structures in another_training.harms(search, base, [knob]):
         if any(search.ways(structure, structures) for structure in structures):
             return described(turned)
     return ""

@@ -35,8 +35,9 @@ MOST_CANDIDATES, MOST_CHUNKED = 64, 12
 MOST_ROUNDS = 12
 TOLERANCE = 1e-6
 """part of the peak by which the solver may break a bound"""
-SECONDS = 2.0
-"""for one programme; its best answer so far is taken then"""
+NODES, SECONDS = 200, 60.0
+"""of one programme; its best answer so far is taken then. Most need one node. Time is the last resort, since answers
+would depend on how busy the machine is"""
 _PER_BOX = "roi_heads."
 """torchvision's heads that see boxes, not images, in dimension 0: these too are treated one by one"""
 _BACKWARD = PHASES.index("backward")
@@ -77,8 +78,6 @@ class Question:
 
     live: Ints
     candidates: tuple[Candidate, ...]
-    least: int
-    """what is live at the end of the step, and before it: no recomputing goes below"""
 
     @property
     def peak(self) -> int:
@@ -97,11 +96,10 @@ def ask(
     images: int,
     *,
     scale: float = 1.0,
-    chunks: bool = True,
     without: Iterable[str] = (),
 ) -> Question:
     """What could be computed again in a step that was traced with ``images`` images and is scaled to ``scale`` times as
-    many; ``chunks`` allows a few of them at a time, ``without`` names modules that are no candidates."""
+    many; ``without`` names modules that are no candidates."""
     start = step_start(timeline)
     live = timeline.curve()[start:]
     view = _View(timeline, speed, start, live)
@@ -114,13 +112,12 @@ def ask(
     whole = {path: view.candidate(path, calls, 0) for path, calls in found.items() if _may(calls)}
     ranked = sorted((each for each in whole.values() if each is not None), key=lambda each: int(each.effect.min()))
     candidates = ranked[:MOST_CANDIDATES]
-    if chunks:
-        for each in candidates[:MOST_CHUNKED]:
-            calls = found[each.path]
-            if all(call.separable and (call.images == images or _PER_BOX in call.path) for call in calls):
-                rows = round(min(call.images for call in calls) * scale)
-                candidates += [part for size in _sizes(rows) if (part := view.candidate(each.path, calls, size, scale))]
-    return Question(live, tuple(candidates), int(min(live[0], live[-1])) if len(live) else 0)
+    for each in candidates[:MOST_CHUNKED]:
+        calls = found[each.path]
+        if all(call.separable and (call.images == images or _PER_BOX in call.path) for call in calls):
+            rows = round(min(call.images for call in calls) * scale)
+            candidates += [part for size in _sizes(rows) if (part := view.candidate(each.path, calls, size, scale))]
+    return Question(live, tuple(candidates))
 
 
 def cheapest(question: Question, budget: int) -> Choice | None:
@@ -306,7 +303,7 @@ def _programme(
             integrality=np.append(np.ones(count), np.zeros(variables - count)),
             bounds=Bounds(np.zeros(variables), np.append(np.ones(count), np.full(variables - count, np.inf))),
             constraints=limits,
-            options={"time_limit": SECONDS, "mip_rel_gap": 0.01},
+            options={"node_limit": NODES, "time_limit": SECONDS, "mip_rel_gap": 0.01},
         )
     return None if result.x is None else result.x[:count] > 0.5
 

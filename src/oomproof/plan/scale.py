@@ -30,9 +30,12 @@ class Scale:
     """live bytes in a byte that is reserved"""
 
 
-def scale_of(forecast: Forecast, room: int, live: int, expandable: bool) -> Scale:
-    """As the job's own forecast shows it; segments that may be made expandable leave few gaps."""
+def scale_of(forecast: Forecast, room: int, live: int, *, caching: bool, expandable: bool) -> Scale:
+    """As the job's own forecast shows it; segments that may be made expandable leave few gaps, and where blocks come
+    straight from the system (no ``caching``) there are none."""
     outside = forecast.on_device.high - forecast.reserved.high
     margin = (forecast.budget - outside) / max(1, room)
+    if not caching:
+        return Scale(room, outside, margin, 1.0)
     packed = EASY if expandable else live * margin / max(1, forecast.reserved.high)
     return Scale(room, outside, margin, min(PACKED, max(LOOSE, packed)))

@@ -7,9 +7,8 @@ does not fit after all, the estimate is corrected by what was found, and the nex
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +16,8 @@ from oomproof.errors import InputError, JobError
 from oomproof.memory.devices import Device
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.timeline import KINDS, Timeline
-from oomproof.plan import what_if
+from oomproof.plan import another_training, what_if
+from oomproof.plan.another_training import combinations
 from oomproof.plan.cost import Speed, speed_of
 from oomproof.plan.scale import PACKED, Scale, at_ease, scale_of
 from oomproof.plan.tracing import Tracing
@@ -32,15 +32,12 @@ MOST_ASKED = 250
 MOST_TRIES = 6
 TIGHT = 0.1
 """time that emptying the cache again and again is taken to cost, as a part of the step"""
-MOST_COMBINATIONS, MOST_TRACES = 240, 40
-"""of knobs that make another training: those looked at, and the traces they may take together"""
 RUN = ("gradient_as_bucket_view", "cudnn_benchmark", "expandable_segments")
 """knobs of the run around the step, in the order in which they are tried where a step does not fit by itself"""
 ESTIMATED = (*FREE, "optimizer_state", "checkpoint", *RUN)
 """knobs that need no trace of their own"""
 UNASKED = ("precision", "SOLVER.AMP.ENABLED")
 """of the others, those that are tried without being named; the rest when nothing else fits, or when named"""
-IMAGE_NAMES = ("image_size", "size", "side", "img_size", "imgsz", "resolution")
 
 
 @dataclass(frozen=True)
@@ -87,8 +84,9 @@ class Search:
         self.estimator = Estimator(self.speed, self.knobs)
         self.by_name = {knob.name: knob for knob in self.knobs}
         self.batch = next((knob for knob in self.knobs if "accumulate" in knob.options[0].settings), None)
-        self._impossible: set[int] = set()
-        """micro-batches that the job cannot run, such as one image before a batch normalisation of single values"""
+        self._impossible: set[tuple[str, int]] = set()
+        """knobs turned and micro-batches with which the job cannot run, such as one image before a batch normalisation
+        of single values"""
         self.state, self.seconds_before, self.scale = 0, 1.0, Scale(self.device.budget, 0, 1.0, PACKED)
 
     @property
@@ -126,9 +124,13 @@ class Search:
         self._afford(whole)
         forecast = self.tracing.forecast(whole, self.settings)
         lean, besides = self.tracing.lean(whole, self.settings)
-        expandable = "expandable_segments" in self.by_name
-        room = self.tracing.room(whole, self.settings)
-        self.scale = scale_of(forecast, room, lean.peak().bytes + besides, expandable)
+        self.scale = scale_of(
+            forecast,
+            self.tracing.room(whole, self.settings),
+            lean.peak().bytes + besides,
+            caching=self.tracing.caching(whole, self.settings),
+            expandable="expandable_segments" in self.by_name,
+        )
         self.state = what_if.state_bytes(whole)
         self.seconds_before = self.seconds(whole, self.settings)
         return forecast, tuple(found)
@@ -150,14 +152,14 @@ class Search:
 
     def run(self, base: Sequence[Structure]) -> None:
         """Looks for the best way; ``best`` is it, or stays None."""
-        self._settle(self._structures(base, UNASKED))
+        self.settle(self._structures(base, UNASKED))
         if self.best is None and self.scale.packed < PACKED:
             self.scale = replace(self.scale, packed=PACKED)
-            self._settle(self._structures(base, UNASKED))
+            self.settle(self._structures(base, UNASKED))
         if self.best is None:
-            self._settle(self._structures(base, tuple(self.by_name)))
+            self.settle(self._structures(base, tuple(self.by_name)))
         if self.best is None:
-            self._settle_for_another_training(base)
+            another_training.settle(self, base)
 
     def _structures(self, base: Sequence[Structure], names: Sequence[str]) -> list[Structure]:
         """The job as it is, and with every combination of the knobs that want a trace and make no other training."""
@@ -167,25 +169,28 @@ class Search:
             if knob.name not in ESTIMATED and knob is not self.batch and knob.promise != PROMISES[2]
             if knob.name in names or knob.name in self.named
         ]
-        found = list(base)
-        for turned in _combinations(wanted):
-            if turned:
-                found.append(self.retraced(turned))
-        return found
+        return [*base, *filter(None, map(self.retraced_if_it_runs, combinations(wanted)))]
+
+    def retraced_if_it_runs(self, turned: tuple[Turned, ...]) -> Structure | None:
+        """None where the job cannot turn these knobs: a network that cannot be cut, a library that is not there."""
+        try:
+            return self.retraced(turned)
+        except (InputError, JobError):
+            return None
 
     def retraced(self, turned: tuple[Turned, ...]) -> Structure:
-        few, settings = self.few, self._with(turned)
+        few, settings = self.few, self.with_turned(turned)
         self.tracing.done = max(0.2, self.tracing.done)
         step, _ = self.tracing.trace(self._at(few, settings), f"tracing with {described(turned)}")
         return self.tracing.structure(turned, settings, step, few)
 
-    def _settle(self, structures: list[Structure]) -> None:
-        """Confirms the best of what the structures allow."""
-        for _ in range(MOST_TRIES):
+    def settle(self, structures: list[Structure], tries: int = MOST_TRIES) -> bool:
+        """Confirms the best of what the structures allow; false where nothing of it looks as if it would fit."""
+        for turn in range(tries):
             found = [way for structure in structures for way in self.ways(structure, structures)]
             self.looked_at += found
             if not found:
-                return
+                return turn > 0
             way = min(found, key=lambda way: way.price)
             try:
                 confirmed = self.confirm(way)
@@ -195,30 +200,32 @@ class Search:
             if confirmed.forecast.fits and (self.best is None or confirmed.price < self.best.price):
                 self.best = confirmed
             if at_ease(confirmed.forecast):
-                return
+                return True
             place = structures.index(way.structure)
             structures[place] = self._corrected(way, confirmed)
+        return True
 
     def _pass_over(self, way: Way) -> None:
         """The job cannot run this way: not with these modules computed again, or not with so few images."""
         if way.choice.modules:
             self.estimator.forbid(module.partition(":")[0] for module in way.choice.modules)
         else:
-            self._impossible.add(way.images)
+            self._impossible.add((described(way.structure.turned), way.images))
 
-    def ways(self, structure: Structure, among: Sequence[Structure], best: float = math.inf) -> list[Way]:
+    def ways(self, structure: Structure, among: Sequence[Structure]) -> list[Way]:
         """Those of the structure that should fit, for the batch sizes that it is the nearest trace to."""
-        return self.estimator.fitting(structure, self.room, self.batches(structure, among), best)
+        return self.estimator.fitting(structure, self.room, self.batches(structure, among))
 
     def batches(self, structure: Structure, among: Sequence[Structure]) -> list[Turned | None]:
         rivals = [each.images for each in among if each.turned == structure.turned]
+        turned = described(structure.turned)
         if self.batch is None:
-            return [None]
+            return [None] if (turned, structure.images) not in self._impossible else []
         sizes = {option.settings[self._batch_name()]: option for option in self.batch.options}
         return [
             (self.batch, option)
             for size, option in sizes.items()
-            if size not in self._impossible
+            if (turned, size) not in self._impossible
             if min(rivals, key=lambda images: abs(math.log(images / size))) == structure.images
         ]
 
@@ -248,7 +255,7 @@ class Search:
         apart = tuple(each for each in turned if each not in given)
         if self.batch is not None and not any(knob is self.batch for knob, _ in given):
             given.append((self.batch, self.batch.options[0]))
-        start = self._harmed(base, apart) if apart else None
+        start = another_training.structure(self, base, apart) if apart else None
         if start is None:
             sizes = [option.settings[self._batch_name()] for knob, option in given if knob is self.batch]
             size = sizes[0] if sizes else 1
@@ -257,7 +264,8 @@ class Search:
 
     def nearest(self, base: Sequence[Structure]) -> Confirmed:
         """The way that comes nearest to fitting, traced in full."""
-        ways = [self.estimate(base, ()), *(self.thriftiest(each) for each in base)]
+        every = self._structures(base, tuple(self.by_name))
+        ways = [self.estimate(base, ()), *(self.thriftiest(each) for each in every)]
         return self.confirm(min(ways, key=lambda way: way.peak))
 
     def promising(self, base: Sequence[Structure]) -> Way | None:
@@ -275,55 +283,6 @@ class Search:
     def thriftiest(self, structure: Structure) -> Way:
         batch = None if self.batch is None else (self.batch, self.batch.options[-1])
         return self.estimator.thriftiest(structure, batch)
-
-    # -- another training --------------------------------------------------------------------------------------
-
-    def _settle_for_another_training(self, base: Sequence[Structure]) -> None:
-        """The least harm that fits, among combinations of the knobs that were allowed."""
-        tried = 0
-        for _, structures in self.harms(base, [knob for knob in self.knobs if knob.promise == PROMISES[2]]):
-            found = [way for structure in structures for way in self.ways(structure, structures)]
-            if not found:
-                continue
-            self.looked_at += found
-            tried += 1
-            confirmed = self.confirm(min(found, key=lambda way: way.price))
-            if not confirmed.forecast.fits:  # the estimate was by proportion: a trace knows better
-                self._settle([self.retraced((*each.turned,)) for each in structures])
-                confirmed = self.best or confirmed
-            if confirmed.forecast.fits:
-                self.best = confirmed
-                return
-            if tried >= MOST_TRIES:
-                return
-
-    def harms(
-        self, base: Sequence[Structure], knobs: Sequence[Knob]
-    ) -> Iterator[tuple[tuple[Turned, ...], list[Structure]]]:
-        """Combinations of ``knobs`` by rising harm, each with structures estimated or traced for it."""
-        combinations = sorted(
-            (turned for turned in _combinations(knobs) if turned),
-            key=lambda turned: sum(option.harm for _, option in turned),
-        )
-        precision = self.by_name.get("precision")
-        starts: list[tuple[Turned, ...]] = [()]
-        if precision is not None:
-            starts.append(((precision, precision.options[-1]),))
-        most = self.tracing.count + MOST_TRACES
-        for turned in combinations[:MOST_COMBINATIONS]:
-            if self.tracing.count >= most:
-                return
-            yield turned, [self._harmed(base, (*start, *turned)) for start in starts]
-
-    def _harmed(self, base: Sequence[Structure], turned: tuple[Turned, ...]) -> Structure:
-        """By proportion where the effect is one of proportion, else by a trace of the small batch."""
-        by_size = [each for each in turned if each[0].name in IMAGE_NAMES]
-        traced = tuple(each for each in turned if each not in by_size)
-        start = self.retraced(traced) if traced else base[0]
-        step = start.step
-        for knob, option in by_size:
-            step = what_if.with_larger_images(step, _pixels(option.value) / _pixels(knob.options[0].value))
-        return replace(start, turned=turned, settings=self._with(turned), step=step)
 
     # -- full traces -------------------------------------------------------------------------------------------
 
@@ -368,7 +327,7 @@ class Search:
         given = dict(self.settings if settings is None else settings)
         return given if self.batch is None else at_images(given, self._batch_name(), images)
 
-    def _with(self, turned: Sequence[Turned]) -> dict[str, Any]:
+    def with_turned(self, turned: Sequence[Turned]) -> dict[str, Any]:
         settings = dict(self.settings)
         for _, option in turned:
             settings |= option.settings
@@ -385,16 +344,3 @@ def small_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     if not name or "accumulate" not in settings:
         return dict(settings)
     return at_images(settings, name, min(SMALL * sharing(settings), settings[name]))
-
-
-def _combinations(knobs: Sequence[Knob]) -> list[tuple[Turned, ...]]:
-    """Every choice of one option a knob; present ones are left out."""
-    return [
-        tuple((knob, option) for knob, option in zip(knobs, chosen, strict=True) if option is not knob.options[0])
-        for chosen in itertools.product(*(knob.options for knob in knobs))
-    ]
-
-
-def _pixels(size: Any) -> float:
-    sides = size if isinstance(size, (tuple, list)) else (size, size)
-    return float(math.prod(sides))

@@ -52,6 +52,10 @@ class Tracing:
             self.device, forecaster.terms(step, self.device, forecaster.at_runtime(settings))
         )
 
+    def caching(self, step: Timeline, settings: Mapping[str, Any]) -> bool:
+        """Whether blocks come from a caching allocator, which leaves gaps between them."""
+        return forecaster.terms(step, self.device, forecaster.at_runtime(settings)).caching
+
     def lean(self, step: Timeline, settings: Mapping[str, Any]) -> tuple[Timeline, int]:
         """The step with the least scratch that its kernels can do with; and what is held all the time besides."""
         runtime = forecaster.at_runtime(settings)

@@ -20,4 +20,6 @@ def described(turned: Sequence[Turned], way: Way | None = None) -> str:
 
 
 def _plain(option: Option) -> str:
-    return "x".join(map(str, option.value)) if isinstance(option.value, tuple) else str(option.value)
+    if isinstance(option.value, tuple):
+        return "x".join(map(str, option.value))
+    return str(option.value).lower() if isinstance(option.value, bool) else str(option.value)

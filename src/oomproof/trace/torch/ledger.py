@@ -32,6 +32,8 @@ class Ledger:
         """content by storage key; an entry goes when its storage does"""
         self.outlived: list[Value] = []
         """large contents whose storage died while operations may still wait for them"""
+        self.host: dict[int, int] = {}
+        """bytes of host RAM for blocks that a real run has there"""
         self._live: dict[int, int] = {}
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
         self._node_owner: dict[int, str] = {}
@@ -165,7 +167,9 @@ class Ledger:
 
     def on_host(self, tensor: torch.Tensor) -> None:
         """A tensor that a real run has in host RAM: it takes nothing of the device."""
-        self.erase([self.track(tensor, "host")])
+        block = self.track(tensor, "host")
+        self.erase([block])
+        self.host[block] = _pinned(tensor.untyped_storage().nbytes())
 
     def call(self, spec: Mapping[str, Any]) -> None:
         self.builder.call(owner=self.owner(), spec=spec)
@@ -226,3 +230,8 @@ class Ledger:
         timeline = builder.build(about)
         work, modules = self._activity.told(timeline.owners)
         return replace(timeline, work=work, modules=modules)
+
+
+def _pinned(nbytes: int) -> int:
+    """What PyTorch's allocator of pinned memory takes for a block: the next power of two."""
+    return 1 << max(0, nbytes - 1).bit_length()

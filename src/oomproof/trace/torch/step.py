@@ -78,6 +78,7 @@ def trace_step(
             "batchnorms": trained_batchnorms(loop.model),
             "model": type(loop.model).__name__,
             "optimizer": type(loop.optimizer).__name__,
+            "on_host": sum(ledger.host.values()),
             "matching": any(hasattr(module, "proposal_matcher") for module in loop.model.modules()),
             **(about or {}),
         }
