@@ -128,7 +128,7 @@ def _warning(facts: Facts, warnings: list[Failure]) -> Cause:
         "large_copy": "TensorFlow tells that one allocation is larger than a tenth of the free RAM; it was served",
         "on_cpu": "the operation ran out on the GPU and was done on the CPU instead: slow, but right",
         "driver": "TensorFlow asked for less after each refusal and went on with what it got",
-        "numbers": "the program caught it and went on without that batch",
+        "numbers": "the program caught it and went on",
     }.get(first.kind, "the message is a warning, and nothing failed after it")
     return Cause(
         "benign_warning",

@@ -29,7 +29,7 @@ _FRAMEWORKS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
         ("jax", r"\bjax[/\\.]|jaxlib|flax|\bjit\("),
         ("keras", r"keras"),
         ("tensorflow", r"tensorflow"),
-        ("torch", r"\btorch[/\\.]|PyTorch|CUDA out of memory|DefaultCPUAllocator|DataLoader worker"),
+        ("torch", r"\btorch[/\\.]|PyTorch|CUDA out of memory|MPS backend|DefaultCPUAllocator|DataLoader worker"),
     )
 )
 _BATCH = re.compile(
@@ -75,7 +75,7 @@ _SWITCHES: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             r"Waiting for new checkpoint|--checkpoint_dir|eval_continuously|eager_eval_loop"
             r"|legacy/eval\.py|\beval\.py --|evaluator\.py",
         ),
-        ("kubernetes", r"kubectl|kubelet|Kubernetes|\bpod\b|Namespace:|\bReason: +\w"),
+        ("kubernetes", r"kubectl|kubelet|Kubernetes|\bpod\b|Namespace:|\bReason: +\w|node was low on resource"),
         ("slurm", r"slurm|srun|sbatch"),
     )
 )

@@ -56,9 +56,7 @@ def steps(facts: Facts) -> dict[str, str]:
     batch = batch_step(facts)
     fit = _fit(facts)
     of_tensorflow = framework in TENSORFLOW
-    boxes = _BOXES.get(framework, "cap or crop the fullest images; oomproof fit JOB --set matching=chunked").format(
-        half=_half(facts)
-    )
+    boxes = _BOXES.get(framework, _crowded(facts)).format(half=_half(facts))
     evaluation = "masks.cpu() before they are pasted, one image at a time; and a smaller evaluation batch"
     smaller = "torch.autocast('cuda', torch.bfloat16), smaller images, or checkpointing"
     return {
@@ -73,12 +71,13 @@ def steps(facts: Facts) -> dict[str, str]:
         "checkpoint_on_gpu": "torch.load(path, map_location='cpu') ; del checkpoint ; torch.cuda.empty_cache()",
         "other_process": _others(facts),
         "fragmentation": _fragmentation(facts, batch),
-        "cudnn_workspace": f"torch.backends.cudnn.benchmark = False ; if it stays: {batch}",
+        "cudnn_workspace": f"{GROWTH} ; if it stays: {batch}"
+        if of_tensorflow
+        else f"torch.backends.cudnn.benchmark = False ; if it stays: {batch}",
         "tf_greedy_allocation": f"{GROWTH}, or TF_FORCE_GPU_ALLOW_GROWTH=true python train.py",
-        "tf_memory_cap": "raise or remove the cap: per_process_gpu_memory_fraction, "
-        "LogicalDeviceConfiguration(memory_limit=...), set_per_process_memory_fraction",
+        "tf_memory_cap": _cap(facts),
         "masked_oom": _masked(facts, batch),
-        "train_and_eval_together": "CUDA_VISIBLE_DEVICES=-1 python model_main_tf2.py --checkpoint_dir=... (the "
+        "train_and_eval_together": f"CUDA_VISIBLE_DEVICES=-1 python {_evaluator(facts)} --checkpoint_dir=... (the "
         "evaluation, on the CPU)",
         "retracing": "@tf.function(reduce_retracing=True) with fixed shapes: pad images to one size, "
         "batch(..., drop_remainder=True), tensors instead of Python numbers; in loops model(x), not model.predict(x)",
@@ -110,6 +109,29 @@ def _fit(facts: Facts) -> str:
     size = (facts.main.total if facts.main else None) or facts.setup.card
     device = f"{size / (1 << 30):.2f}GiB" if size else "DEVICE"
     return f" ; oomproof fit JOB --on {device} finds what fits before the next try"
+
+
+def _crowded(facts: Facts) -> str:
+    frames = facts.main.frames if facts.main else ()
+    if any("torchvision" in frame.file for frame in frames):
+        return "oomproof fit JOB --set matching=chunked (same gradients) ; or crop the crowded images"
+    return "cap or crop the fullest images, or a smaller batch"
+
+
+def _cap(facts: Facts) -> str:
+    if facts.main is not None and facts.main.family == "cuda":
+        return "raise or remove torch.cuda.set_per_process_memory_fraction(...)"
+    if facts.setup.framework == "jax":
+        return "XLA_PYTHON_CLIENT_MEM_FRACTION=.95, or without the variable"
+    return (
+        "raise or remove the cap: LogicalDeviceConfiguration(memory_limit=...), in TensorFlow 1 "
+        "gpu_options.per_process_gpu_memory_fraction"
+    )
+
+
+def _evaluator(facts: Facts) -> str:
+    job = facts.setup.found.get("eval_job", "")
+    return next((name for name in ("legacy/eval.py", "eval.py") if name in job), "model_main_tf2.py")
 
 
 def _masked(facts: Facts, batch: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oomproof.explain.causes.host import TRAINING
 from oomproof.explain.facts import Facts
 
 _WORKERS = {
@@ -86,6 +87,15 @@ def _container(facts: Facts) -> str:
 
 def _too_small(facts: Facts) -> str:
     family = facts.main.family if facts.main else ""
+    victim = facts.main.victim if facts.main else ""
+    if victim and not TRAINING.search(victim):
+        return "ps aux --sort=-rss | head shows who holds the RAM ; end that, or more RAM or swap"
+    if family == "cluster" and "kubernetes" in facts.setup.found:
+        used = facts.main.process if facts.main else None
+        size = f"{-(-used * 6 // 5 >> 30)}Gi" if used else "..."
+        return (
+            f"resources: {{requests: {{memory: {size}}}}} in the pod's manifest: it then gets a node that has so much"
+        )
     if family in ("kernel", "cluster"):
         return f"{_workers(facts)}, or more RAM or swap ; free -g while it runs shows how near it is"
     if family == "exit":

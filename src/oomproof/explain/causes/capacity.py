@@ -34,7 +34,7 @@ def variable_shape(facts: Facts) -> Iterator[Cause]:
     confidence = 0.6 + (0.15 if hint else 0.0) + (0.08 if padding else 0.0) + (0.05 if jumps else 0.0)
     shown = [part for part in (hint, f"frame {padding.place}" if padding else "", jumps) if part]
     request = text(failure.requested) if failure.requested is not None else "its memory"
-    said = moment.said(step) if step else "some steps"
+    said = moment.said(step or moment.trained(facts, failure)[-1])
     yield Cause(
         "variable_shape",
         min(0.83, confidence),
@@ -116,7 +116,17 @@ def too_big(facts: Facts) -> Iterator[Cause]:
         f"{memory} memory: the model or its images are too large for the {card}: {full}",
         f"{reason}; {sums}" if sums else reason + big,
         evidence,
+        _without_activations(failure) if start and failure.kind != "search" else "",
     )
+
+
+def _without_activations(failure: Failure) -> str:
+    """Where weights or optimizer state alone are too much, neither smaller images nor autocast help."""
+    if failure.family != "cuda":
+        return "a smaller model or feature extractor, or an optimizer with fewer states (SGD, not Adam)"
+    if places.find(failure, places.OPTIMIZER) is not None:
+        return "SGD instead of Adam, bitsandbytes.optim.AdamW8bit, a smaller model, or FSDP over several cards"
+    return "model.to(torch.bfloat16) before it goes to the GPU, a smaller model, or FSDP over several cards"
 
 
 def _batch(facts: Facts, failure: Failure) -> int | None:

@@ -11,6 +11,9 @@ from oomproof.explain.causes.moment import quoted
 from oomproof.explain.diagnosis import Cause
 from oomproof.explain.facts import Facts
 
+TRAINING = re.compile(r"python|pt_main|pt_data|torch|ray|java|node|trainer")
+"""names of processes that may be the training itself"""
+
 
 def shm_too_small(facts: Facts) -> Iterator[Cause]:
     found = [each for each in facts.failures if (each.family, each.kind) == ("loader", "shm")]
@@ -67,16 +70,18 @@ def too_small(facts: Facts) -> Iterator[Cause]:
     failure = facts.main
     if failure is None or failure.where != "host":
         return
-    ours = not failure.victim or re.search(r"python|pt_main|pt_data|torch|ray|java|node|trainer", failure.victim)
+    ours = not failure.victim or TRAINING.search(failure.victim)
     held = f", which held {text(failure.process)}" if failure.process else ""
     total = f" ({text(failure.total)})" if failure.total else ""
     if failure.family == "kernel" or failure.kind == "node":
-        killer = "the kernel" if failure.family == "kernel" else "its supervisor"
+        killer = failure.op or ("the kernel" if failure.family == "kernel" else "its supervisor")
         sentence = (
             f"host memory: the machine{total} ran out, and {killer} killed {failure.victim or 'the training'}{held}"
         )
         why = f"no limit of a container is named: RAM {'and swap were' if failure.swap_free == 0 else 'was'} full" + (
-            "" if ours else f"; {failure.victim} was killed, which is not the training: look at what else ran"
+            ""
+            if ours
+            else f"; {failure.victim} was killed, which is not the training, but the training may be what filled it"
         )
         yield Cause("host_too_small", 0.72, sentence, why, (quoted(failure),))
     elif failure.family == "exit":

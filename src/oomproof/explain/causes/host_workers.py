@@ -38,9 +38,9 @@ def _in_the_table(facts: Facts) -> Iterator[Cause]:
             yield Cause(
                 "host_workers",
                 0.88,
-                f"host memory: {count} worker processes beside the main one hold {text(held)}",
-                f"the kernel's table: {count} x {text(held // count)} = {number(held)} GiB for workers, "
-                f"{text(kernel.process or 0)} for the killed one",
+                f"host memory: {count} processes beside the killed one hold {text(held)}: data workers, most likely",
+                f"the kernel's table: {count} of the name {kernel.victim}, {text(held // count)} each, hold "
+                f"{number(held)} GiB, and the killed one held {text(kernel.process or 0)}",
                 (quoted(kernel),),
             )
             return

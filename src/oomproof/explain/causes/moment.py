@@ -34,8 +34,9 @@ def late(facts: Facts, failure: Failure) -> Progress | None:
         return None
     numbers = [step.step for step in steps if step.step is not None]
     epochs = [step.epoch for step in steps if step.epoch is not None]
-    # Steps that count through a resumed run start high: what was seen pass by counts.
-    passed = max(numbers) - min(numbers) if len(numbers) > 1 else (numbers[0] if numbers else 0)
+    # Steps that count through a resumed run start high: there, what was seen pass by counts.
+    resumed = any(step.doing == "resume" for step in facts.before(failure))
+    passed = max(numbers, default=0) - (min(numbers) if resumed and len(numbers) > 1 else 0)
     if passed >= MANY_STEPS or (epochs and max(epochs) - min(epochs) >= 1) or (epochs and max(epochs) >= 2):
         return steps[-1]
     return None

@@ -42,8 +42,12 @@ def outside(failure: Failure) -> tuple[int, str] | None:
 
 
 def _listed(failure: Failure) -> str:
-    shown = [f"process {pid} holds {text(size)}" for pid, size in sorted(failure.others, key=lambda each: -each[1])[:4]]
-    return ", ".join(shown)
+    largest = sorted(failure.others, key=lambda each: -each[1])[:4]
+    shown = ", ".join(f"process {pid} holds {text(size)}" for pid, size in largest)
+    if len(failure.others) == 1:
+        return shown
+    more = f" and {len(failure.others) - 4} more" if len(failure.others) > 4 else ""
+    return f"{shown}{more}: {text(sum(size for _, size in failure.others))} in all"
 
 
 def other_process(facts: Facts) -> Iterator[Cause]:
@@ -210,7 +214,7 @@ def masked_oom(facts: Facts) -> Iterator[Cause]:
         yield Cause(
             "masked_oom",
             0.7 if "ALLOC_FAILED" in failure.quote or "handle" in failure.quote.lower() else 0.6,
-            f"device memory: no room was left for {library}'s handle, though the message does not say so",
+            f"device memory: no room was left for {library} itself, though the message does not say so",
             f"{library} takes some hundred MiB beside the framework's own pool when "
             "it starts; the GPU was full by then",
             (quoted(failure),),

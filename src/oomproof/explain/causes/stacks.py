@@ -42,8 +42,8 @@ def gt_boxes(facts: Facts) -> Iterator[Cause]:
             0.6 if host else 0.86,
             f"{'host' if host else 'device'} memory: matching boxes with anchors asked for "
             f"{request}: an image with very many boxes",
-            f"it failed in {frame.place}, which compares every box with every "
-            f"anchor{implied}; {crowd or 'one crowded image is enough'}",
+            f"it failed in {frame.place}, which compares every box with every anchor "
+            f"or query{implied}; {crowd or 'one crowded image is enough'}",
             (
                 quoted(failure),
                 f"frame {frame.place}",

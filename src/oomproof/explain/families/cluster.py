@@ -40,7 +40,7 @@ TRIGGER = any_of(
 _OVER = any_of(
     r"\(?(\d[\d.]{0,18})\s*([KMGT]?i?B?)?\s*>\s*(\d[\d.]{0,18})\s*([KMGT]?i?B?)?\)?",
     r"mem (\d{1,18})kb exceeded limit (\d{1,18})kb",
-    rf"using {SIZE},? which exceeds its request of {SIZE}",
+    rf"using {SIZE},? (?:which exceeds its request of|request is) {SIZE}",
     flags=re.IGNORECASE,
 )
 _LIMIT = re.compile(

@@ -27,6 +27,8 @@ _VICTIM = re.compile(r"Kill(?:ed)? process (\d{1,10}),?\s*(?:\((.{1,40}?)\)|UID)
 _TASK = re.compile(r"task=([^,\s]{1,40}),pid=(\d{1,10})")
 _RSS = re.compile(r"(anon-rss|file-rss|shmem-rss):\s*([\d,]{1,20}kB)")
 _LIMIT = re.compile(r"memory: usage (\d{1,20}kB), limit (\d{1,20}kB)")
+_USED = re.compile(r"memory used \((\d{1,20})\) / total \((\d{1,20})\)")  # systemd-oomd
+_EARLY = re.compile(r'process (\d{1,10})(?: uid \d+)? "(.{1,40}?)".{0,60}VmRSS (\d{1,9} MiB)')  # earlyoom
 _SWAP = re.compile(r"Free swap\s*=\s*(\d{1,20}kB)")
 _RAM = re.compile(r"(\d{1,12}) pages RAM")
 _ROW = re.compile(r"\[\s*(\d{1,10})\]\s+\d+\s+\d+\s+\d+\s+(\d{1,12})\s+(?:\d+\s+)+(?:-?\d+\s+)?([\w.:/()-]{1,40})\s*$")
@@ -59,19 +61,22 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
     }
     swap, pages = _SWAP.search(together), _RAM.search(together)
     count, held = _helpers(texts, victim, pid)
+    used, early = _USED.search(together), _EARLY.search(together)
+    # Of the many lines of a dump, the one that names the victim tells most.
+    told = next((each for each in near if each.number >= line.number and _VICTIM.search(each.text)), line)
     return Failure(
         family="kernel",
         kind="cgroup" if cgroup else "machine",
         where="host",
-        line=line.number,
-        quote=quote(line),
+        line=told.number,
+        quote=quote(told),
         at=at,
-        total=int(pages[1]) * PAGE if pages else None,
-        process=own.get("anon-rss", 0) + own.get("shmem-rss", 0) or None,
-        reserved=own.get("shmem-rss"),
+        total=int(pages[1]) * PAGE if pages else int(used[2]) if used else None,
+        process=own.get("anon-rss", 0) + own.get("shmem-rss", 0) or (amount(early[3]) if early else None),
+        op=next((name for name in ("systemd-oomd", "earlyoom") if name in together), ""),
         limit=limit if cgroup else None,
         swap_free=amount(swap[1]) if swap else None,
-        victim=victim,
+        victim=victim or (early[2] if early else ""),
         helpers=(count, held),
         exit_code=137,
     )
