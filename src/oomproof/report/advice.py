@@ -15,7 +15,7 @@ from typing import Any
 from oomproof.memory.forecast import Forecast
 from oomproof.report.sizes import GIB, gib, sides
 from oomproof.report.verdict import tight
-from oomproof.sources.job import Setting
+from oomproof.sources.job import BATCH_NAMES, Setting, batch_name, sharing
 
 Choices = Mapping[str, tuple[str, ...]]
 """the job's settings by name, with the values each may take (empty: any)"""
@@ -45,7 +45,9 @@ def next_steps(forecast: Forecast, settings: Sequence[Setting]) -> tuple[str, tu
     excess = forecast.on_device.high - forecast.budget
     missing = gib(excess) if excess > 0 else "a little"
     # A saved step can be replayed under other rules, but not made smaller.
-    inside = "" if names & {"batch", "image_size", "precision"} else "make the job smaller (batch, fp16, image size)"
+    inside = (
+        "" if names & {*BATCH_NAMES, "image_size", "precision"} else "make the job smaller (batch, fp16, image size)"
+    )
     if not steps:
         return f"save {missing} to be safe: {inside or 'a larger GPU is what is left'}", ()
     way = inside or "`oomproof fit` finds the best way"
@@ -56,8 +58,9 @@ def _room(forecast: Forecast, names: set[str]) -> str:
     room = f"{gib(max(0, forecast.budget - forecast.on_device.high))} stay free even at worst"
     if tight(forecast):
         room = "it is tight, so keep other programs off the device"
-    if "batch" in names:
-        return f"{room}; --sweep batch=1..16 finds the largest batch"
+    batch = batch_name(forecast.settings)
+    if batch in names and sharing(forecast.settings) == 1:
+        return f"{room}; --sweep {batch}=1..16 finds the largest batch"
     return f"{room}; nothing to change"
 
 
@@ -96,6 +99,8 @@ def _precision(forecast: Forecast, choices: Choices) -> Step | None:
     activations = forecast.kinds.get("activation", 0)
     if _now(forecast, "precision") != "fp32" or activations < WORTH_SAYING:
         return None
+    if "SOLVER.AMP.ENABLED" in choices:
+        return Step("SOLVER.AMP.ENABLED True", f"up to half of {gib(activations)} of activations, less what stays fp32")
     # bf16 needs no loss scaling, but only Ampere and later compute in it.
     wanted = ("bf16", "fp16") if forecast.device.capability >= (8, 0) else ("fp16",)
     half = next((name for name in wanted if name in choices.get("precision", ())), "")
@@ -107,11 +112,16 @@ def _precision(forecast: Forecast, choices: Choices) -> Step | None:
 
 
 def _batch(forecast: Forecast, choices: Choices) -> Step | None:
-    now = _now(forecast, "batch")
-    if "batch" not in choices or not isinstance(now, int) or now < 2:
+    name, gpus = batch_name(forecast.settings), sharing(forecast.settings)
+    now = _now(forecast, name)
+    if name not in choices or not isinstance(now, int) or now < 2 * gpus:
         return None
-    fitting = max(1, min(now - 1, math.floor(now * _share_that_fits(forecast))))
-    return Step(f"--batch {fitting}", f"about {gib(_scales(forecast) // now)} an image")
+    fitting = max(1, min(now // gpus - 1, math.floor(now // gpus * _share_that_fits(forecast)))) * gpus
+    # Keys of Detectron2 stand behind the job, other names have options.
+    option = (
+        f"--batch {fitting}" if name == "batch" else f"{name} {fitting}" if "." in name else f"--set {name}={fitting}"
+    )
+    return Step(option, f"about {gib(_scales(forecast) * gpus // now)} an image")
 
 
 def _image_size(forecast: Forecast, choices: Choices) -> Step | None:
@@ -123,8 +133,11 @@ def _image_size(forecast: Forecast, choices: Choices) -> Step | None:
     if share < SMALLEST_IMAGE:
         return None
     scale = math.sqrt(share)
-    smaller = "x".join(str(max(GRID, math.floor(side * scale / GRID) * GRID)) for side in now)
-    return Step(f"--image-size {smaller}", f"{gib(_scales(forecast))} grow with the pixels")
+    smaller = [max(GRID, math.floor(side * scale / GRID) * GRID) for side in now]
+    option = f"--image-size {'x'.join(map(str, smaller))}"
+    if "INPUT.MIN_SIZE_TRAIN" in choices:
+        option = f'INPUT.MIN_SIZE_TRAIN "({min(smaller)},)" INPUT.MAX_SIZE_TRAIN {max(smaller)}'
+    return Step(option, f"{gib(_scales(forecast))} grow with the pixels")
 
 
 def _optimizer(forecast: Forecast, choices: Choices) -> Step | None:

@@ -31,8 +31,7 @@ def report(plan: Plan, settings: Sequence[Setting], writing: bool = False) -> Re
         *(_before_and_after(plan) if plan.changes else section("Memory, GiB", levels(plan.after))),
         *section("Turned down", changes.alternatives(plan.alternatives)),
         *section("Memory against time per image", frontier),
-        *section("Notes", bullets(list(_notes(plan)))),
-        *section("Notes", bullets(plan.after.notes)),
+        *section("Notes", bullets([*_notes(plan), *plan.after.notes])),
         *section("Not counted", bullets(plan.after.not_counted)),
     )
 

@@ -59,17 +59,18 @@ def write_settings(
     except (TypeError, ValueError) as error:
         raise InputError(f"settings must be numbers, texts, lists or true and false to be written: {error}") from error
     try:
-        _replace(target, text)
+        replace_file(target, text)
     except OSError as error:
         raise InputError(f"the settings file {target} cannot be written: {_reason(error)}") from error
     return target
 
 
-def _replace(target: Path, text: str) -> None:
+def replace_file(target: Path, text: str) -> None:
+    """The whole text or nothing, line ends as they are; what was there at first is kept beside it, as ``.orig``."""
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
