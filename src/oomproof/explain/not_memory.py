@@ -94,8 +94,8 @@ KINDS: Sequence[tuple[str, re.Pattern[str], str, str]] = tuple(
         ),
         (
             "segfault",
-            r"Segmentation fault|SIGSEGV|signal 11|exit ?code\W{0,6}(?:139|-11)\b|core dumped",
-            "the process crashed (segmentation fault)",
+            r"Segmentation fault|SIGSEGV|signal 11|exit ?code\W{0,6}(?:139|-11|-1073741819)\b|core dumped",
+            "the process crashed (a segmentation fault or an abort)",
             "python -X faulthandler train.py ; the line shows which library crashed",
         ),
         (

@@ -26,6 +26,7 @@ TRIGGER = any_of(
     r": Cannot allocate memory",
     r"insufficient memory for",
     r"JavaScript heap out of memory",
+    r"java\.lang\.OutOfMemoryError",
 )
 _REQUESTED = re.compile(
     rf"Unable to allocate {SIZE}|Failed to allocate (\d{{1,20}} bytes)|(?:malloc|realloc) of size (\d{{1,20}})"

@@ -21,6 +21,7 @@ TRIGGER = any_of(
     r"[Aa]ttempting to copy inputs",
     r"using CPU for .*(?:assign|loss)",
     r"OutOfMemoryError in \w+, using CPU",
+    r"CPU mode is applied",
     r"DecompressionBombWarning",
     r"could not allocate pinned host memory",
 )
@@ -54,6 +55,6 @@ def _kind(text: str) -> str:
         return "plan"
     if "system memory" in text:
         return "large_copy"
-    if "copy inputs" in text or "using CPU" in text:
+    if "copy inputs" in text or "using CPU" in text or "CPU mode" in text:
         return "on_cpu"
     return "workspace" if "ran out" in text or "caller" in text or "not a failure" in text else "other"

@@ -20,18 +20,20 @@ TRIGGER = any_of(
     r"CUDA Error: out of memory",
     r"[Cc]heck failed: error == cudaSuccess \(2",
     r"Error at: [^\n]{0,200}out of memory",
-    r"CUDA_OUT_OF_MEMORY",
-    r"VK_ERROR_OUT_OF_DEVICE_MEMORY",
+    r"OUT_OF_(?:[A-Z]{1,10}_)?MEMORY",
+    r"(?:[Cc]ould not|[Cc]annot|[Cc]an't|[Ff]ailed to|[Uu]nable to) allocate (?:\w{1,20} ){0,4}"
+    r"(?:memory|bytes|buffer|tensor)",
     r"DataLossError: .*memory",
     r"No executable batch size found",
     r"\bout[- ]of[- ]memory\b",
     r"\bOOM\b",
     r"[Oo]ut of [Mm]emory",
-    r"[Nn]ot enough (?:GPU |device |host |system |free )?memory",
+    r"[Nn]ot enough (?:\w{1,20} ){0,3}memory",
     r"ran out of (?:GPU )?memory",
 )
 _REQUESTED = re.compile(
-    rf"[Cc]annot allocate {SIZE} memory|Out of memory allocating ([\d,]{{1,26}} bytes)|allocate {SIZE}"
+    rf"[Cc]annot allocate {SIZE} memory|Out of memory allocating ([\d,]{{1,26}} bytes)|allocate (?:tensor with )?{SIZE}"
+    rf"|buffer of size (\d{{1,20}})\b"
 )
 _ALLOCATED = re.compile(rf"{SIZE} memory has been allocated|allocated so far: ([\d,]{{1,26}} bytes)")
 _FREE = re.compile(rf"available memory is only {SIZE}")
@@ -40,7 +42,14 @@ _TALK = re.compile(
     r"(?:avoid|prevent|to fix|in case of|if (?:you|there|it)|when (?:you|it)|may (?:run|go"
     r"|cause)|might|could (?:run|cause)|reduce|help with|handle|guard|--\w|https?://"
     r"|catch|except\b|def |class |import |#\s|potential|risk of|without running|no longer"
-    r"|fixed|safe|don't|do not|not an? |oom_score|zero OOM|OOMs?: 0|num_ooms)",
+    r"|static TLS|fixed|safe|don't|do not|not an? |oom_score|zero OOM|OOMs?: 0|num_ooms)",
+    re.IGNORECASE,
+)
+# An exception means it, whatever advice it has to give; one about a value or a name does not.
+_ABOUT_NAMES = re.compile(r"^\s*(?:[\w.]{1,80}\.)?(?:Value|Type|Key|Attribute|Import|Index|Name|Assertion)Error\b")
+_RAISED = re.compile(
+    r"^\s*[\w.]{0,120}(?:Error|Exception)\b"
+    r"[^\n]{0,300}?(?:out[- ]of[- ]memory|OUT_OF_|not enough (?:\w{1,20} ){0,3}memory|allocate)",
     re.IGNORECASE,
 )
 _HOST = re.compile(r"\bRAM\b|\bCPU\b|host|system memory|swap", re.IGNORECASE)
@@ -53,10 +62,14 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
     known = re.search(
         r"Out of memory error on GPU|cudaMalloc|cupy|CUDA Error|cudaSuccess|Error at:|No executable batch", line.text
     )
-    if not known and _TALK.search(line.text):
+    if "static TLS block" in line.text or _ABOUT_NAMES.search(line.text):
+        return None
+    if not known and not _RAISED.search(line.text) and _TALK.search(line.text):
         return None
     if not known and not re.search(
-        r"error|fail|exception|fatal|abort|kill|crash|^\W*(?:out of memory|OOM)\W*$|ran out", line.text, re.IGNORECASE
+        r"error|fail|exception|exhausted|fatal|abort|kill|crash|^\W*(?:out of memory|OOM)\W*$|ran out",
+        line.text,
+        re.IGNORECASE,
     ):
         return None
     return Failure(
