@@ -24,8 +24,8 @@ def checkpoint_stages(model: torch.nn.Module, stages: str | Iterable[str]) -> li
         name, colon, chunk = str(text).strip().partition(":")
         found = [path for path in paths if name and (path == name or path.endswith(f".{name}"))]
         if not found:
-            known = dict.fromkeys(path.rpartition(".")[2] for path in paths)
-            hint = did_you_mean(name, known, f"; it has {', '.join(_stages(paths)) or 'no ResNet stages'}")
+            known = _stages(paths)
+            hint = f"; it has {', '.join(known)}" if known else did_you_mean(name, paths)
             raise InputError(f"checkpoint_stages: the model has no stage '{name}'{hint}")
         chosen += [f"{path}{colon}{chunk}" for path in found]
     if not chosen:
