@@ -38,17 +38,23 @@ def _convolution(call: Convolution, tensor_cores: bool, benchmark: bool) -> tupl
     Tensor-core kernels want channels last: cuDNN converts tensors that are not, into workspace. That is all of x, w and
     y at most; half of it on average fits published figures best. A depthwise convolution may be turned into a matrix
     product (im2col), seen as jumps of kernel area times x. Without tensor cores the fast way for 3 x 3 filters is
-    Winograd's, which holds 36 numbers for every 16 of x and y and for every 9 of w.
+    Winograd's.
     """
     everything = call.x_bytes + call.w_bytes + call.y_bytes
     if call.depthwise:
         expected, high = 0, max(everything, min(call.area, LARGEST_IM2COL) * call.x_bytes)
     elif not tensor_cores and call.dtype == "float32":
-        expected = 36 * (call.x_bytes + call.y_bytes) // 16 + 4 * call.w_bytes if _plain_3x3(call) else 0
+        expected = _winograd(call) if _plain_3x3(call) else 0
         high = max(everything, expected)
     else:
         expected, high = 0 if call.channels_last else int(CONVERTED * everything), everything
     return expected, 0, max(high, _thirstiest(call)) if benchmark else high
+
+
+def _winograd(call: Convolution) -> int:
+    """36 numbers for every tile of 4 x 4 pixels in x and y, tiles at the edges being whole, and for every 9 of w."""
+    tiles = call.y[0] * math.prod(-(-pixels // 4) for pixels in call.y[2:])
+    return 36 * tiles * (call.x[1] + call.y[1]) * call.item + 4 * call.w_bytes
 
 
 def _plain_3x3(call: Convolution) -> bool:
