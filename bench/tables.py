@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from old_pytorch import OldPyTorch
 from oomproof.errors import InputError
 from oomproof.sources.torch_job import TorchJob
 
@@ -125,6 +126,41 @@ def _torchvision(record: dict[str, str]) -> Row:
     )
 
 
+def _detectron2(record: dict[str, str]) -> Row:
+    """The figures are thousands of the MiB that Detectron2's log prints, or 1024 of them: nobody says which."""
+    name, images = record["name"].split(" ")[0], int(record["images_per_gpu"])
+    where = "" if record["config"].startswith("configs/COCO") else f" {record['config'].split('/')[1]}"
+    gpus = int(record["ims_per_batch"]) // images
+    return Row(
+        f"{name}{where}",
+        _config(record["config"]),
+        "allocated",
+        int(float(record["train_mem_gb"]) * 1000 * MIB),
+        "detectron2",
+        "V100-32GB",
+        {"gpus": gpus, "boxes": COCO_MOST_BOXES, "ddp": True, "zero_grad": "keep", "real": False},
+    )
+
+
+def _config(path: str) -> Any:
+    from oomproof.sources import open_job
+
+    if not path.endswith(".yaml") or not path.startswith("configs/"):
+        return NoJob(f"{path}: a project of its own outside Detectron2, with models that its configs do not build")
+    return OldPyTorch(open_job(f"detectron2:{path.removeprefix('configs/')}"))
+
+
+@dataclass(frozen=True)
+class NoJob:
+    """A row that is not covered, and why."""
+
+    reason: str
+    settings: tuple[Any, ...] = ()
+
+    def trace(self, settings: Any, progress: Any) -> Any:
+        raise InputError(self.reason)
+
+
 def _classifier(model: Callable[[], Any], batch: int, side: Callable[[], int], classes: int) -> TorchJob:
     import torch
 
@@ -147,4 +183,5 @@ _READERS: dict[str, Callable[[dict[str, str]], Row]] = {
     "timm_model": _timm,
     "ground_bytes_nvml": _xmem,
     "train_s_per_it": _torchvision,
+    "rpn_pre_nms_topk_train": _detectron2,
 }
