@@ -9,7 +9,7 @@ import torch
 
 from oomproof.sources.detectron2.blueprint.matching import scattered
 
-_SEEN = 2
+_SEEN = 2.0
 """a keypoint that is marked and visible, as COCO has it"""
 
 
@@ -35,7 +35,7 @@ def _instances(config: Mapping[str, Any], height: int, width: int, boxes: int) -
     if config["MODEL.MASK_ON"] and config["INPUT.MASK_FORMAT"] == "bitmask":
         truth["gt_masks"] = torch.zeros(boxes, height, width, dtype=torch.bool)
     if config["MODEL.KEYPOINT_ON"]:
-        points = torch.zeros(boxes, int(config["MODEL.ROI_KEYPOINT_HEAD.NUM_KEYPOINTS"]), 3)
-        points[:, :, 2] = _SEEN
-        truth["gt_keypoints"] = points
+        corners = truth["gt_boxes"]
+        middle = torch.cat(((corners[:, :2] + corners[:, 2:]) / 2, torch.full((boxes, 1), _SEEN)), dim=1)
+        truth["gt_keypoints"] = middle[:, None].repeat(1, int(config["MODEL.ROI_KEYPOINT_HEAD.NUM_KEYPOINTS"]), 1)
     return truth
