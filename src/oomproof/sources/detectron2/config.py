@@ -7,13 +7,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from oomproof.errors import InputError
+from oomproof.errors import InputError, did_you_mean
 from oomproof.sources.detectron2 import zoo
 from oomproof.sources.detectron2.old_keys import new_name
 from oomproof.sources.detectron2.schema import DEFAULTS, VERSION
@@ -58,13 +57,14 @@ class _Raw:
 def read(name: str | Path, overrides: Sequence[Any] = ()) -> Config:
     """The config of a YAML file, or of a name of Detectron2's model zoo; ``overrides`` is KEY, VALUE, KEY, VALUE ..."""
     path = Path(name)
-    if path.is_file() or (path.exists() and not path.is_dir()):
-        notes: list[str] = []
-        raw = _with_bases(path, (), notes)
-        config = _resolved(str(name), raw, path, notes)
-    else:
-        config = _published(str(name))
-    return overridden(config, overrides)
+    there = path.is_file() or (path.exists() and not path.is_dir())
+    return overridden(of_text(path, read_text(path)) if there else _published(str(name)), overrides)
+
+
+def of_text(path: Path, text: str) -> Config:
+    """The config that ``path`` would be if it held ``text``."""
+    notes: list[str] = []
+    return _resolved(str(path), _with_bases(path, text, (), notes), path, notes)
 
 
 def overridden(config: Config, overrides: Sequence[Any], where: str = COMMAND_LINE) -> Config:
@@ -98,22 +98,22 @@ def _published(name: str) -> Config:
     full = zoo.full_name(name)
     facts = zoo.published(name)
     if facts is None:
-        near = difflib.get_close_matches(name, [*zoo.names(), *(each.rpartition("/")[2] for each in zoo.names())], 2)
+        known = [*zoo.names(), *(each.rpartition("/")[2] for each in zoo.names())]
         raise InputError(
             f"there is no file '{name}', and Detectron2's model zoo has no config of that name"
-            + (f"; did you mean {' or '.join(near)}?" if near else "; check the path")
+            + did_you_mean(name, known, "; check the path")
         )
     origin = Origin(f"{full} of Detectron2's model zoo")
     note = f"there is no file {name}: taken as Detectron2 publishes it, {full}"
     return Config(name, {**DEFAULTS, **facts}, dict.fromkeys(facts, origin), None, (note,))
 
 
-def _with_bases(path: Path, above: tuple[Path, ...], notes: list[str]) -> dict[str, _Raw]:
+def _with_bases(path: Path, text: str, above: tuple[Path, ...], notes: list[str]) -> dict[str, _Raw]:
     here = path.resolve()
     if here in above:
         chain = " -> ".join(each.name for each in (*above[above.index(here) :], here))
         raise InputError(f"{path}: _BASE_ leads back to itself ({chain}); one of these files must have another base")
-    file = parse(read_text(path), str(path))
+    file = parse(text, str(path))
     raw: dict[str, _Raw] = {}
     for base in file.base:
         raw.update(_base(base, path, (*above, here), notes))
@@ -125,7 +125,7 @@ def _base(base: str, path: Path, above: tuple[Path, ...], notes: list[str]) -> d
     wanted = Path(base).expanduser()
     there = wanted if wanted.is_absolute() else path.parent / wanted
     if "://" not in base and there.is_file():
-        return _with_bases(there, above, notes)
+        return _with_bases(there, read_text(there), above, notes)
     facts, full = zoo.published(base), zoo.full_name(base)
     if facts is None:
         raise InputError(

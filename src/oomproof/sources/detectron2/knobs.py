@@ -129,7 +129,8 @@ def _image_size(values: Values, settings: Settings) -> Knob | None:
 def _scaled(values: Values, factor: float, largest: int, shorter: int) -> dict[str, Any]:
     sides = values["INPUT.MIN_SIZE_TRAIN"]
     sides = (sides,) if isinstance(sides, int) else sides
-    smaller = {"INPUT.MIN_SIZE_TRAIN": tuple(shorter if side == largest else round(side * factor) for side in sides)}
+    smaller: dict[str, Any] = {}
+    smaller["INPUT.MIN_SIZE_TRAIN"] = tuple(shorter if side == largest else round(side * factor) for side in sides)
     for key in ("INPUT.MAX_SIZE_TRAIN", "INPUT.MIN_SIZE_TEST", "INPUT.MAX_SIZE_TEST"):
         smaller[key] = round(values[key] * factor)
     if values["MODEL.META_ARCHITECTURE"] != "SemanticSegmentor":

@@ -21,7 +21,7 @@ def notes(config: Config, values: Mapping[str, Any], settings: Mapping[str, Any]
             f"SOLVER.REFERENCE_WORLD_SIZE {written_for}: on {gpus} GPU(s) Detectron2 rescales SOLVER.IMS_PER_BATCH "
             f"{settings['SOLVER.IMS_PER_BATCH']} to {images * gpus}, and the schedule with it"
         )
-    if gpus == 1 and "SOLVER.IMS_PER_BATCH" not in own and images > 2:
+    if gpus == 1 and "SOLVER.IMS_PER_BATCH" not in own and images == config.values["SOLVER.IMS_PER_BATCH"] > 2:
         found.append(f"SOLVER.IMS_PER_BATCH {images} is all on one GPU; --gpus N shares it among several")
     if settings["boxes"] == MOST_BOXES:
         found.append(f"{MOST_BOXES} objects in every image, as in COCO's most crowded; --set boxes=N for your data")

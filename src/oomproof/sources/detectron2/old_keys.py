@@ -36,3 +36,8 @@ def new_name(key: str, meta_architecture: str) -> str:
         counts = (section == "MODEL.RETINANET") == (meta_architecture == "RetinaNet")
         return _ANCHORS[last] if counts else ""
     return _NEW_NAMES.get(key, key)
+
+
+def old_names(key: str) -> list[str]:
+    """Names that a key of version 2 had before."""
+    return [old for old, new in (*_NEW_NAMES.items(), *_ANCHORS.items()) if new == key]

@@ -54,12 +54,15 @@ def optimizer(values: Mapping[str, Any]) -> Callable[[Any], torch.optim.Optimize
         else:
             torch.nn.utils.clip_grad_value_(parameter, limit)
 
+    def clip_all(made: torch.optim.Optimizer, *_: Any) -> None:
+        """Detectron2 clips parameter by parameter, in the optimizer's step."""
+        for group in made.param_groups:
+            for parameter in group["params"]:
+                clip(parameter)
+
     def make(parameters: Any) -> torch.optim.Optimizer:
         made = torch.optim.SGD(parameters, **arguments)
-        # Detectron2 clips parameter by parameter, in the optimizer's step.
-        made.register_step_pre_hook(
-            lambda each, *_: [clip(parameter) for group in each.param_groups for parameter in group["params"]] and None
-        )
+        made.register_step_pre_hook(clip_all)
         return made
 
     return make

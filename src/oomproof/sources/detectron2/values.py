@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import difflib
-from collections.abc import Iterable
 from typing import Any
 
-from oomproof.errors import InputError
+from oomproof.errors import InputError, near
 from oomproof.sources.detectron2.inventions import advice
 from oomproof.sources.detectron2.schema import DEFAULTS, PROJECTS, SECTIONS
 
@@ -60,22 +58,19 @@ def unknown(key: str, where: str) -> str:
     above = key.rpartition(".")[0]
     if above in DEFAULTS:
         return f"{where}: {above} is one value such as {DEFAULTS[above]!r}, not a section with keys"
-    near = nearest(key)
-    return (
-        f"{where}: {key} does not exist in Detectron2, which stops with a KeyError here"
-        + (f"; did you mean {' or '.join(near)}?" if near else "")
-        + ("" if near else ". Remove it, or correct its name (docs/detectron2.md)")
+    meant = nearest(key)
+    return f"{where}: {key} does not exist in Detectron2, which stops with a KeyError here" + (
+        f"; did you mean {' or '.join(meant)}?" if meant else ". Remove it, or correct its name (docs/detectron2.md)"
     )
 
 
-def nearest(key: str, names: Iterable[str] = ()) -> list[str]:
+def nearest(key: str) -> list[str]:
     """Keys with a like name: of the same section first, then of any."""
     section, _, last = key.rpartition(".")
-    everything = list(names) or [*DEFAULTS, *SECTIONS]
-    same = {name.rpartition(".")[2]: name for name in everything if name.rpartition(".")[0] == section}
-    here = [same[name] for name in difflib.get_close_matches(last, same, 2, 0.6)]
-    elsewhere = [name for name in everything if name.rpartition(".")[2] == last]
-    return here or elsewhere[:3] or difflib.get_close_matches(key, everything, 2, 0.75)
+    every = [*DEFAULTS, *sorted(SECTIONS)]
+    same = {name.rpartition(".")[2]: name for name in every if name.rpartition(".")[0] == section}
+    here = [same[name] for name in near(last, same, 0.6)]
+    return here or [name for name in every if name.rpartition(".")[2] == last][:3] or near(key, every, 0.75)
 
 
 def _article(kind: type) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +17,28 @@ _MOST_KEYS = 10_000
 
 @dataclass(frozen=True)
 class Place:
-    """Where a key and its value stand in the text: lines count from 1, the rest are offsets of characters."""
+    """Where a key and its value stand in the text. Lines count from 1; the rest are offsets of characters."""
 
     line: int
     column: int
-    """of the key"""
-    key: int
+    colon: int
+    """behind the colon of the key"""
     start: int
     end: int
-    """of the value; equal where there is none"""
-    flow: bool
-    """inside ``{...}``, where lines do not count"""
+    """of the value, comments behind it apart; equal where there is none"""
+    form: str
+    """of the value: plain, quoted, block text, flow or block list, flow or block section; or elsewhere: an alias"""
+    inside_flow: bool
+    """between braces, where a comma ends a value"""
 
 
 @dataclass(frozen=True)
 class YamlFile:
-    """``leaves`` has every key with a value that is no section; ``places`` has those and the sections."""
+    """``leaves`` has every key with a value that is no section; ``places`` has those, the sections, and as ""  all."""
 
     text: str
     base: tuple[str, ...]
     leaves: dict[str, Any]
-    sections: tuple[str, ...]
     places: dict[str, Place]
 
 
@@ -86,8 +87,9 @@ def parse(text: str, name: str) -> YamlFile:
         root = loader.get_single_node()
         if not isinstance(root, yaml.MappingNode):
             raise InputError(f"{name} holds no config: expected keys such as MODEL: or _BASE_:")
-        found = _Walk(loader, name)
-        found.section(root, "", False)
+        found = _Walk(loader, name, text)
+        found.places[""] = found.place(0, root, 0, False)
+        found.section(root, "", False, True)
     except yaml.YAMLError as error:
         raise InputError(f"{name}{_line(error)}: this is no YAML that Detectron2 reads: {_reason(error)}") from None
     except (RecursionError, MemoryError):
@@ -98,43 +100,62 @@ def parse(text: str, name: str) -> YamlFile:
     names = (base,) if isinstance(base, str) else tuple(base) if isinstance(base, list) else None
     if names is None or not all(isinstance(each, str) for each in names):
         raise InputError(f"{name}: _BASE_ must be the path of a config, or a list of paths; got {base!r}")
-    return YamlFile(text, names, found.leaves, tuple(found.sections), found.places)
+    return YamlFile(text, names, found.leaves, found.places)
 
 
 class _Walk:
     """Collects what stands under each key; a key that comes twice counts as it does in PyYAML: the last wins."""
 
-    def __init__(self, loader: yaml.SafeLoader, name: str) -> None:
-        self.loader, self.name = loader, name
+    def __init__(self, loader: Any, name: str, text: str) -> None:
+        self.loader, self.name, self.text = loader, name, text
         self.leaves: dict[str, Any] = {}
-        self.sections: dict[str, None] = {}
         self.places: dict[str, Place] = {}
 
-    def section(self, node: Any, prefix: str, flow: bool) -> None:
-        self.loader.flatten_mapping(node)
-        flow = flow or bool(node.flow_style)
+    def section(self, node: Any, prefix: str, inside_flow: bool, here: bool) -> None:
+        """``here``: the section stands where its key does, not at an anchor elsewhere."""
+        inside_flow = inside_flow or bool(node.flow_style)
+        own = {id(key) for key, _ in node.value}
+        self.loader.flatten_mapping(node)  # what «<<» merges comes first, so that own keys win
         for key_node, value in node.value:
             key = f"{prefix}{self.loader.construct_object(key_node, deep=True)}"
             if len(self.places) > _MOST_KEYS:
                 raise InputError(f"{self.name} has more than {_MOST_KEYS} keys: no config has")
             self._forget(key)
-            self.places[key] = Place(
-                key_node.start_mark.line + 1, key_node.start_mark.column, key_node.start_mark.index,
-                value.start_mark.index, value.end_mark.index, flow,
-            )  # fmt: skip
+            merged = not here or id(key_node) not in own
+            aliased = merged or value.start_mark.index < key_node.end_mark.index
+            colon = 0 if merged else self.text.index(":", key_node.end_mark.index) + 1
+            place = self.place(colon, value, key_node.start_mark.column, inside_flow)
+            line = key_node.start_mark.line + 1
+            self.places[key] = replace(place, line=line, form="elsewhere" if aliased else place.form)
             if isinstance(value, yaml.MappingNode):
-                self.sections[key] = None
-                self.section(value, f"{key}.", flow)
+                self.section(value, f"{key}.", inside_flow, not aliased)
             else:
                 self.leaves[key] = self.loader.construct_object(value, deep=True)
 
+    def place(self, colon: int, value: Any, column: int, inside_flow: bool) -> Place:
+        return Place(0, column, colon, value.start_mark.index, self._end(value), _form(value), inside_flow)
+
+    def _end(self, node: Any) -> int:
+        """Where the last character of a value is. PyYAML ends blocks where the next token begins, comments included."""
+        if isinstance(node, yaml.ScalarNode) or node.flow_style or not node.value:
+            end = int(node.end_mark.index)
+            return len(self.text[:end].rstrip()) if getattr(node, "style", None) in ("|", ">") else end
+        last = node.value[-1]
+        key, value = last if isinstance(node, yaml.MappingNode) else (last, last)
+        aliased = value.start_mark.index < key.start_mark.index
+        return len(self.text[: int(node.end_mark.index)].rstrip()) if aliased else max(self._end(key), self._end(value))
+
     def _forget(self, key: str) -> None:
-        if key in self.sections:
-            for known in [name for name in self.places if name.startswith(f"{key}.")]:
-                self._forget(known)
-            del self.sections[key]
-        self.leaves.pop(key, None)
-        self.places.pop(key, None)
+        for known in [name for name in self.places if name == key or name.startswith(f"{key}.")]:
+            del self.places[known]
+            self.leaves.pop(known, None)
+
+
+def _form(node: Any) -> str:
+    if isinstance(node, yaml.ScalarNode):
+        return "quoted" if node.style in ("'", '"') else "plain" if node.style is None else "block text"
+    kind = "section" if isinstance(node, yaml.MappingNode) else "list"
+    return f"flow {kind}" if node.flow_style else f"block {kind}"
 
 
 def _line(error: yaml.YAMLError) -> str:

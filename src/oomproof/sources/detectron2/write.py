@@ -1,0 +1,115 @@
+"""A plan goes back into the config: the user's file line by line, or a new file; and what no config can say, as code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from oomproof.errors import InputError
+from oomproof.run.settings_file import replace_file
+from oomproof.sources.detectron2.config import Config, of_text, read
+from oomproof.sources.detectron2.old_keys import old_names
+from oomproof.sources.detectron2.schema import DEFAULTS, VERSION
+from oomproof.sources.detectron2.training_code import training_code
+from oomproof.sources.detectron2.yaml_edit import with_value, written
+from oomproof.sources.detectron2.yaml_file import parse, read_text
+from oomproof.sources.job import Settings
+
+
+def place(config: Config, script: Path | None) -> Path:
+    """The user's own file; for a script or a name of the zoo a new file in the working directory."""
+    if script is not None:
+        return script.with_suffix(".fitted.yaml")
+    return config.path or Path(Path(config.name).stem + ".fitted.yaml")
+
+
+def write(
+    config: Config, script: Path | None, settings: Settings, target: Path, *, device: str, changes: Sequence[str]
+) -> str:
+    """Writes ``target`` so that it reads as exactly the planned keys; returns what to do with it."""
+    planned = {**config.values, **_keys(settings)}
+    if config.path is not None and script is None:
+        source = read(config.path).values
+        text = edited(config.path, planned, target)
+    else:
+        source = config.values
+        text = _new(planned, _head(config.name, device, changes))
+    _verify(of_text(target, text).values, planned, target)
+    try:
+        replace_file(target, text)
+    except OSError as error:
+        raise InputError(f"{target} cannot be written: {error.strerror}; name another file") from error
+    changed = [f"{key} {source[key]!r} -> {planned[key]!r}" for key in planned if planned[key] != source[key]]
+    code = training_code(settings, target, own=config.path is not None and target == config.path)
+    return "\n".join(
+        [f"wrote {target}" + (":" if changed else ", as it was"), *(f"  {each}" for each in changed), *code]
+    )
+
+
+def edited(path: Path, planned: Mapping[str, Any], target: Path) -> str:
+    """The text of ``path`` with the planned values in place, for a file at ``target``."""
+    present, text = read(path), read_text(path)
+    if target.resolve().parent != path.resolve().parent:
+        text = _with_bases_from(text, path, target)
+    changed = [key for key in DEFAULTS if planned[key] != present.values[key]]
+    if _version(text, path) < VERSION and (renamed := [key for key in changed if old_names(key)]):
+        raise InputError(
+            f"{path} is a config of an old version, in which {', '.join(renamed)} has another name; bring it to "
+            f"VERSION: {VERSION} first, or name another file with --write FILE"
+        )
+    for key in changed:
+        text = with_value(text, key, planned[key], str(path))
+    return text
+
+
+def _keys(settings: Settings) -> dict[str, Any]:
+    found = {key: value for key, value in settings.items() if key in DEFAULTS}
+    # The run around the step has a name of its own for this one, and plans turn it by that.
+    return {**found, "CUDNN_BENCHMARK": settings["cudnn_benchmark"]}
+
+
+def _version(text: str, path: Path) -> int:
+    leaves = parse(text, str(path)).leaves
+    guessed = 1 if "MODEL.WEIGHT" in leaves or "TEST.AUG_ON" in leaves else VERSION  # as Detectron2 guesses
+    return int(leaves.get("VERSION", guessed))
+
+
+def _with_bases_from(text: str, path: Path, target: Path) -> str:
+    """``_BASE_`` is relative to its file: in another folder it needs another path. What is not there stays as it is."""
+    bases = parse(text, str(path)).base
+    moved = [_moved(base, path, target) for base in bases]
+    if tuple(moved) == bases:
+        return text
+    return with_value(text, "_BASE_", moved if len(moved) > 1 else moved[0], str(path))
+
+
+def _moved(base: str, path: Path, target: Path) -> str:
+    there = path.parent / base
+    if "://" in base or base.startswith(("~", "/")) or not there.is_file():
+        return base
+    return Path(os.path.relpath(there.resolve(), target.resolve().parent)).as_posix()
+
+
+def _new(planned: Mapping[str, Any], head: Sequence[str]) -> str:
+    """A config of its own: every key that is not as Detectron2 has it by default."""
+    text = "\n".join([*(f"# {line}" for line in head), f"VERSION: {VERSION}", ""])
+    for key, value in planned.items():
+        if value != DEFAULTS[key]:
+            text = with_value(text, key, value)
+    return text
+
+
+def _head(name: str, device: str, changes: Sequence[str]) -> list[str]:
+    made = f"{name}, as oomproof fitted it" + (f" to {device}" if device else "")
+    return [" ".join(line.split()) for line in (made, *changes)]
+
+
+def _verify(found: Mapping[str, Any], planned: Mapping[str, Any], target: Path) -> None:
+    wrong = [key for key in planned if found[key] != planned[key]]
+    if wrong:
+        raise InputError(
+            f"{target} was not written: {', '.join(wrong)} would read as {written(found[wrong[0]])}, not "
+            f"{written(planned[wrong[0]])}; the file shares values by anchors. Write them out, or name another file"
+        )
