@@ -29,11 +29,14 @@ PICKLE = b"\x80"
 GZIP = b"\x1f\x8b"
 
 
-def explain(log: str | os.PathLike[str] | bytes | Iterable[str], *, forecast: Forecast | None = None) -> Diagnosis:
+def explain(
+    log: str | os.PathLike[str] | bytes | Iterable[str | bytes], *, forecast: Forecast | None = None
+) -> Diagnosis:
     """What a log says about a training that ran out of memory, or did not.
 
-    ``log``: a path, the text itself, its bytes, or its lines, such as the tail that a supervisor keeps. A text of one
-    line that names a file is read as that file. ``forecast``, of ``oomproof.check``, is set against the log's numbers.
+    ``log``: a path, the text itself, its bytes, or its lines (text or bytes), such as the tail that a supervisor keeps
+    or an open file. A text of one line that names a file is read as that file. ``forecast``, of ``oomproof.check``, is
+    set against the log's numbers.
     """
     if isinstance(log, bytes):
         return explain_stream(io.BytesIO(log), forecast)
@@ -41,9 +44,7 @@ def explain(log: str | os.PathLike[str] | bytes | Iterable[str], *, forecast: Fo
         return explain_stream(io.BytesIO(log.encode("utf-8", "replace")), forecast)
     if isinstance(log, str | os.PathLike):
         return _file(Path(log), forecast)
-    return explain_stream(
-        io.BytesIO("\n".join(str(line).rstrip("\n") for line in log).encode("utf-8", "replace")), forecast
-    )
+    return explain_stream(io.BytesIO(b"\n".join(_line(each) for each in log)), forecast)
 
 
 def explain_stream(stream: BinaryIO, forecast: Forecast | None = None) -> Diagnosis:
@@ -54,6 +55,10 @@ def explain_stream(stream: BinaryIO, forecast: Forecast | None = None) -> Diagno
     from oomproof.explain.against_forecast import with_forecast
 
     return with_forecast(facts, forecast)
+
+
+def _line(given: str | bytes) -> bytes:
+    return (given if isinstance(given, bytes) else str(given).encode("utf-8", "replace")).rstrip(b"\n")
 
 
 def _names_a_file(text: str) -> bool:
@@ -72,6 +77,8 @@ def _file(path: Path, forecast: Forecast | None) -> Diagnosis:
         with path.open("rb") as stream:
             beginning = stream.read(2)
             if beginning.startswith(PICKLE):
+                if forecast is not None:
+                    raise InputError(f"{path} is a memory snapshot: a forecast is set against a log; leave out --job")
                 from oomproof.explain.snapshot import explain_snapshot
 
                 return explain_snapshot(path)

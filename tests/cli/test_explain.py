@@ -142,3 +142,17 @@ def test_needs_neither_numpy_nor_a_framework() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stderr == "[]\n"
+
+
+def test_a_snapshot_has_the_same_facts_as_a_log_and_takes_no_job(run: Run, step: str, tmp_path: Path) -> None:
+    path = snapshot(tmp_path / "plain.pickle", False)
+    facts = json.loads(run("explain", path, "--json")[1])["facts"]
+    of_a_log = json.loads(run("explain", EXAMPLE, "--json")[1])["facts"]
+    assert list(facts) == list(of_a_log)
+    code, _, err = run("explain", path, "--job", step, "--on", "8GiB")
+    assert (code, "snapshot" in err) == (1, True)
+
+
+def test_a_missing_log_is_named_before_the_job_is_traced(run: Run, tmp_path: Path) -> None:
+    code, _, err = run("explain", str(tmp_path / "none.log"), "--job", "no_such_job.py:job", "--on", "8GiB")
+    assert (code, "none.log" in err) == (1, True)

@@ -9,7 +9,9 @@ import pytest
 
 import oomproof
 
-resource = pytest.importorskip("resource", reason="limits of a process are POSIX's")
+resource = pytest.importorskip(
+    "resource", reason="RLIMIT_DATA and /proc, which limit the failing program here, are Linux only"
+)
 
 LIMITED = """
 import resource, sys
@@ -25,7 +27,10 @@ def log_of(code: str) -> str:
     return ran.stderr
 
 
-needs_limits = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+needs_limits = pytest.mark.skipif(
+    not sys.platform.startswith("linux"),
+    reason="RLIMIT_DATA and /proc, which limit the failing program here, are Linux only",
+)
 
 
 @needs_limits

@@ -89,12 +89,16 @@ def _forecast(job: str, on: str, pairs: list[str], quiet: bool, log: str) -> For
     from oomproof.explaining import explain as diagnosed
     from oomproof.memory.devices import Device
 
+    # What the log says comes first: a file that cannot be read should not cost the tracing of the job.
+    facts = diagnosed(Path(log)).facts if log != "-" else {}
+    total = facts.get("total") if facts.get("where") == "device" else None
     if on:
         device = device_on(on)
+    elif total:
+        device = Device(name=f"{total / 2**30:.2f} GiB", total=int(total))
+    elif log == "-":
+        raise InputError("--job with a piped log needs --on: the device, as in --on 'RTX 3060'")
     else:
-        if log == "-":
-            raise InputError("--job with a piped log needs --on: the device, as in --on 'RTX 3060'")
-        total = diagnosed(Path(log)).facts.get("total")
-        device = Device(name=f"{total / 2**30:.2f} GiB", total=int(total)) if total else device_on("")
+        device = device_on("")
     with at_work(quiet) as say:
         return forecasting.check(job, device, progress=say, **given_settings(pairs, None, None))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from oomproof.explain import advice
 from oomproof.explain.amounts import number, text
 from oomproof.explain.causes import places, ranked
+from oomproof.explain.diagnose import described
 from oomproof.explain.diagnosis import Cause, Diagnosis
 from oomproof.explain.facts import Facts, Setup
 
@@ -28,16 +29,16 @@ def explain_snapshot(path: Path) -> Diagnosis:
     facts = Facts(setup=Setup(framework="torch"))
     causes = tuple(replace(cause, next=advice.next_step(cause.id, facts)) for cause in ranked(_causes(timeline)))
     first, peak = causes[0], timeline.peak()
-    described = {
+    known = {
+        **described(facts),
         "family": "snapshot",
         "where": "device",
         "allocated": int(peak.bytes),
         "reserved": int(timeline.about.get("reserved", 0)) or None,
         "frames": [line for line, _ in _lines(timeline, peak.tick)],
         "device": f"GPU {timeline.about.get('device', 0)}",
-        "framework": "torch",
     }
-    return Diagnosis(first.verdict, first.why, first.next, first.id, causes, described)
+    return Diagnosis(first.verdict, first.why, first.next, first.id, causes, known)
 
 
 def _causes(timeline: Timeline) -> Iterator[Cause]:
@@ -45,11 +46,15 @@ def _causes(timeline: Timeline) -> Iterator[Cause]:
     held = _lines(timeline, peak.tick)
     evidence = tuple(f"{text(size)} {line}" for line, size in held)
     most = f"{held[0][0]} holds the most, {text(held[0][1])}" if held else "no block was alive"
+    others = [*_leak(timeline), *_fragmentation(timeline, evidence)]
+    yield from others
     yield Cause(
         "batch_too_big",
         0.5,
         f"device memory: {text(peak.bytes)} in live tensors at the peak; {most}",
-        "nothing is kept from step to step and the allocator is not fragmented: this is what the step itself needs",
+        "this is what was alive at the peak of the recording"
+        if others
+        else "nothing is kept from step to step and the allocator is not fragmented: the step itself needs it",
         evidence,
     )
     for line, size in held[:2]:
@@ -59,8 +64,10 @@ def _causes(timeline: Timeline) -> Iterator[Cause]:
         elif places.POSTPROCESSING.search(line) and size > 0.1 * peak.bytes:
             why = f"{text(size)} of {text(peak.bytes)} come from evaluation's own work on masks and predictions"
             yield Cause("eval_postprocess", 0.8, f"device memory: {line} holds {text(size)} at the peak", why, evidence)
-    yield from _leak(timeline)
-    reserved = int(timeline.about.get("reserved", 0))
+
+
+def _fragmentation(timeline: Timeline, evidence: tuple[str, ...]) -> Iterator[Cause]:
+    peak, reserved = timeline.peak(), int(timeline.about.get("reserved", 0))
     idle = reserved - peak.bytes
     if idle > 0.25 * reserved:
         yield Cause(

@@ -171,7 +171,8 @@ def _fragmentation(facts: Facts, batch: str) -> str:
     # The wording of versions before 2.1, which have no expandable segments; before 1.10 there is no option at all.
     if "If reserved memory is" in quote:
         return f"{variable}=max_split_size_mb:128 python train.py"
-    return "torch.cuda.empty_cache() between training and evaluation ; from PyTorch 2.1: expandable_segments:True"
+    later = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    return f"torch.cuda.empty_cache() between training and evaluation ; from PyTorch 2.1 on: {later}"
 
 
 def _outlier(facts: Facts) -> str:
