@@ -97,6 +97,7 @@ def main() -> int:
     print(file=sys.stderr)
     for table in dict.fromkeys(result.table for result in results):
         _print_summary(table, [result for result in results if result.table == table])
+    print(f"\ncovered {len(results)} of {len(work)} rows")
     for text in failed:
         print("not forecast:", text)
     return 0 if results else 1
@@ -143,6 +144,8 @@ def _run(work: Work) -> Result | str:
         warnings.simplefilter("ignore")
         _ROWS[path] = list(read(path))
     row = _ROWS[path][number]
+    if row.reason:
+        return f"{row.name}: {row.reason}"
     started = time.perf_counter()
     try:
         timeline = _timeline(row, cache)

@@ -1,7 +1,8 @@
-"""PyTorch as it was when Detectron2's model zoo was measured (1.3, 2019), as far as memory is concerned.
+"""PyTorch as it was when Detectron2's model zoo was measured (1.3, in 2019), as far as memory is concerned.
 
 Until 1.10 a ReLU that is not in place kept its input for backward, beside its output, which the next layer keeps
-(pytorch/pytorch pull request 63089). A log-softmax kept its input too, only to know its type. Optimizers zeroed gradients in place (``zero_grad=keep``).
+(pytorch/pytorch pull request 63089), and a log-softmax kept its input beside its output (pull request 65242).
+Optimizers zeroed gradients in place, which is the setting ``zero_grad=keep``.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ class Row:
     """cut off at the end of the card: no figure to compare with"""
     others: dict[str, int] = field(default_factory=dict)
     """what other tools estimated for the same row"""
+    reason: str = ""
+    """why there is no job for the row; empty where there is one"""
 
 
 def read(path: Path) -> Iterator[Row]:
@@ -128,37 +130,31 @@ def _torchvision(record: dict[str, str]) -> Row:
 
 def _detectron2(record: dict[str, str]) -> Row:
     """The figures are thousands of the MiB that Detectron2's log prints, or 1024 of them: nobody says which."""
-    name, images = record["name"].split(" ")[0], int(record["images_per_gpu"])
-    where = "" if record["config"].startswith("configs/COCO") else f" {record['config'].split('/')[1]}"
-    gpus = int(record["ims_per_batch"]) // images
-    return Row(
-        f"{name}{where}",
-        _config(record["config"]),
+    config, images = record["config"], int(record["images_per_gpu"])
+    folder = config.split("/")[1]
+    row = Row(
+        record["name"].split()[0] + ("" if folder.startswith("COCO") else f" {folder}"),
+        None,
         "allocated",
         int(float(record["train_mem_gb"]) * 1000 * MIB),
         "detectron2",
         "V100-32GB",
-        {"gpus": gpus, "boxes": COCO_MOST_BOXES, "ddp": True, "zero_grad": "keep", "real": False},
+        {
+            "gpus": int(record["ims_per_batch"]) // images,
+            "boxes": COCO_MOST_BOXES,
+            "ddp": True,
+            "zero_grad": "keep",
+            "real": False,
+        },
     )
-
-
-def _config(path: str) -> Any:
+    if not config.startswith("configs/") or not config.endswith(".yaml"):
+        return replace(row, reason=f"{config} is no YAML of Detectron2 itself: a project with code of its own")
     from oomproof.sources import open_job
 
-    if not path.endswith(".yaml") or not path.startswith("configs/"):
-        return NoJob(f"{path}: a project of its own outside Detectron2, with models that its configs do not build")
-    return OldPyTorch(open_job(f"detectron2:{path.removeprefix('configs/')}"))
-
-
-@dataclass(frozen=True)
-class NoJob:
-    """A row that is not covered, and why."""
-
-    reason: str
-    settings: tuple[Any, ...] = ()
-
-    def trace(self, settings: Any, progress: Any) -> Any:
-        raise InputError(self.reason)
+    try:
+        return replace(row, job=OldPyTorch(open_job(f"detectron2:{config.removeprefix('configs/')}")))
+    except InputError as error:
+        return replace(row, reason=str(error))
 
 
 def _classifier(model: Callable[[], Any], batch: int, side: Callable[[], int], classes: int) -> TorchJob:
