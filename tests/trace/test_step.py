@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from small_nets import WEIGHTS, at_the_end, deep, mlp, most, pieces, square, traced
@@ -181,3 +183,17 @@ def test_what_is_computed_again_is_activations(how: str) -> None:
         "1.2",
         "1.3",
     }
+
+
+def test_every_trace_draws_the_same_and_leaves_chance_as_it_was() -> None:
+    def loss(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        rows = int(torch.randint(1, 200, ())) + random.randrange(20) + int(np.random.randint(20))
+        return square(model, x[:rows])
+
+    first = traced(pieces(loss=loss))
+    draws = [torch.rand(3).tolist(), random.random(), float(np.random.random())]
+    states = torch.get_rng_state(), random.getstate(), float(np.random.get_state()[1][0])
+    again = traced(pieces(loss=loss))
+    assert again.bytes.tolist() == first.bytes.tolist(), draws
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert (random.getstate(), float(np.random.get_state()[1][0])) == states[1:]

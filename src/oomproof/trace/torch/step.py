@@ -10,11 +10,13 @@ A job with a step of its own is simply run twice.
 from __future__ import annotations
 
 import gc
+import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -38,7 +40,7 @@ def trace_step(
     about: dict[str, Any] | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Timeline:
-    with _steady_lifetimes(), speaking(dialect), Tracer() as tracer, blaming_user_code():
+    with _steady_lifetimes(), _same_chance(), speaking(dialect), Tracer() as tracer, blaming_user_code():
         ledger = tracer.ledger
         progress("building the model")
         loop = Loop(pieces, training)
@@ -148,6 +150,21 @@ def trained_batchnorms(model: torch.nn.Module) -> int:
     """Layers whose result for one image depends on the others of its batch."""
     norm = torch.nn.modules.batchnorm._BatchNorm
     return sum(isinstance(module, norm) and module.training for module in model.modules())
+
+
+@contextmanager
+def _same_chance() -> Iterator[None]:
+    """Jobs make up boxes and images at random: every trace of a job draws the same ones, whatever ran before it."""
+    torch_state, numpy_state, python_state = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    torch.random.default_generator.manual_seed(0)  # not CUDA's, which is the user's
+    np.random.seed(0)
+    random.seed(0)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(torch_state)
+        np.random.set_state(numpy_state)
+        random.setstate(python_state)
 
 
 @contextmanager
