@@ -104,8 +104,9 @@ def _published(name: str) -> Config:
             + did_you_mean(name, known, "; check the path")
         )
     origin = Origin(f"{full} of Detectron2's model zoo")
-    note = f"there is no file {name}: taken as Detectron2 publishes it, {full}"
-    return Config(name, {**DEFAULTS, **facts}, dict.fromkeys(facts, origin), None, (note,))
+    exact = name.removeprefix("configs/") == full
+    notes = () if exact else (f"there is no file {name}: taken as Detectron2 publishes it, {full}",)
+    return Config(name, {**DEFAULTS, **facts}, dict.fromkeys(facts, origin), None, notes)
 
 
 def _with_bases(path: Path, text: str, above: tuple[Path, ...], notes: list[str]) -> dict[str, _Raw]:

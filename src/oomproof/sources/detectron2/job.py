@@ -82,10 +82,10 @@ class Detectron2Job:
 
 def open_detectron2(text: str, overrides: Sequence[str] = ()) -> Detectron2Job:
     """A YAML file or a name of the model zoo, with KEY VALUE pairs over it."""
-    return _checked(Detectron2Job(text, read(text, overrides)))
+    return checked_job(Detectron2Job(text, read(text, overrides)))
 
 
-def _checked(job: Detectron2Job) -> Detectron2Job:
+def checked_job(job: Detectron2Job) -> Detectron2Job:
     meta = job.config.values["MODEL.META_ARCHITECTURE"]
     if meta not in keys.SUPPORTED:
         origin = job.config.origins.get("MODEL.META_ARCHITECTURE", job.name)

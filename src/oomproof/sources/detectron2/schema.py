@@ -122,15 +122,11 @@ SECTIONS = frozenset(
 
 PROJECTS: Mapping[str, str] = MappingProxyType(
     {
-        "MODEL.POINT_HEAD": "PointRend", "MODEL.IMPLICIT_POINTREND": "PointRend", "INPUT.COLOR_AUG_SSD": "PointRend",
-        "MODEL.ROI_DENSEPOSE_HEAD": "DensePose", "MODEL.DENSEPOSE_ON": "DensePose", "BOOTSTRAP_DATASETS": "DensePose",
-        "BOOTSTRAP_MODEL": "DensePose", "DENSEPOSE_EVALUATION": "DensePose", "MODEL.HRNET": "DensePose",
-        "MODEL.TRIDENT": "TridentNet", "MODEL.TENSOR_MASK": "TensorMask", "MODEL.PANOPTIC_DEEPLAB": "Panoptic-DeepLab",
-        "MODEL.INS_EMBED_HEAD": "Panoptic-DeepLab", "MODEL.MASK_FORMER": "MaskFormer", "MODEL.SWIN": "MaskFormer",
-        "MODEL.CENTERNET": "CenterNet2", "MODEL.BIFPN": "CenterNet2", "MODEL.DLA": "CenterNet2",
-        "MODEL.FCOS": "AdelaiDet", "MODEL.BLENDMASK": "AdelaiDet", "MODEL.CONDINST": "AdelaiDet",
-        "MODEL.VOVNET": "AdelaiDet or VoVNet", "MODEL.MVIT": "MViT", "MODEL.SPARSE_RCNN": "Sparse R-CNN",
-        "MODEL.SparseRCNN": "Sparse R-CNN", "MODEL.DETR": "DETR's Detectron2 wrapper", "MODEL.VIT": "ViT",
+        "MODEL.POINT_HEAD": "PointRend", "MODEL.IMPLICIT_POINTREND": "PointRend", "MODEL.TENSOR_MASK": "TensorMask",
+        "MODEL.ROI_DENSEPOSE_HEAD": "DensePose", "MODEL.HRNET": "DensePose", "DENSEPOSE_EVALUATION": "DensePose",
+        "BOOTSTRAP_MODEL": "DensePose", "MODEL.TRIDENT": "TridentNet", "MODEL.PANOPTIC_DEEPLAB": "Panoptic-DeepLab",
+        "MODEL.INS_EMBED_HEAD": "Panoptic-DeepLab", "MODEL.MASK_FORMER": "MaskFormer", "MODEL.FCOS": "AdelaiDet",
+        "MODEL.VOVNET": "AdelaiDet", "MODEL.CENTERNET": "CenterNet2", "MODEL.SparseRCNN": "Sparse R-CNN",
     }
 )  # fmt: skip
-"""keys and sections that well-known projects add to ``cfg`` by code of their own"""
+"""sections that well-known projects add to ``cfg`` by code of their own"""

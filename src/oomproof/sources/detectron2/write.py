@@ -1,4 +1,4 @@
-"""A plan goes back into the config: the user's file line by line, or a new file; and what no config can say, as code."""
+"""A plan goes back into the config: the user's file line by line, or a new file; what no key can say, as code."""
 
 from __future__ import annotations
 
