@@ -9,13 +9,14 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
+
+from oomproof.explain.patterns import Pattern
 
 SIZE = r"(-?\d[\d.,]{0,24}\s{0,2}(?:[Bb]ytes|[KMGTPEkmgtpe]i?[Bb]?|B)(?![A-Za-z]))"
 """one amount with its unit, as a group for larger patterns"""
 
-_PARTS = re.compile(r"\s*(-?\d[\d.,]*)\s*([A-Za-z]*)")
+_PARTS = Pattern(r"\s*(-?\d[\d.,]*)\s*([A-Za-z]*)")
 _POWERS = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
 MOST = 1 << 70
 
@@ -56,7 +57,7 @@ def amount(written: str) -> int | None:
     return int(size) if abs(size) < MOST else MOST
 
 
-def find(pattern: re.Pattern[str], within: str) -> int | None:
+def find(pattern: Pattern, within: str) -> int | None:
     """The amount that the pattern's first filled group holds."""
     found = pattern.search(within)
     if found is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -10,22 +9,22 @@ from oomproof.explain import lines as cleaning
 from oomproof.explain import not_memory, progress, setup
 from oomproof.explain.facts import Facts, Failure, Line, Progress
 from oomproof.explain.families import FAMILIES
-from oomproof.explain.patterns import any_of
+from oomproof.explain.patterns import Pattern, any_of
 from oomproof.explain.reading import Kept
 
 # One look per line, before the families have theirs.
 _ANY = any_of(*(family.TRIGGER.pattern for family in FAMILIES))
 _NOTES = {
-    "retracing": re.compile(
+    "retracing": Pattern(
         r"triggered tf\.function retracing|Retracing|too many recompil|recompile_limit|cache_size_limit"
     ),
-    "leak_code": re.compile(
+    "leak_code": Pattern(
         r"^\s*(?:self\.)?\w*loss\w*(?:\[[^\]]{1,30}\])?\s*\+=\s*(?!.*(?:item\(\)|detach"
         r"|float\())\w*loss\w*|losses?\.append\((?!.*(?:item\(\)|detach))[^)]*loss"
         r"|retain_graph=True|outputs?\.append\((?!.*(?:cpu|detach))"
     ),
 }
-_EXCEPTION = re.compile(r"[\w.]{0,80}(?:Error|Exception|error)\b|terminate called|Aborted")
+_EXCEPTION = Pattern(r"[\w.]{0,80}(?:Error|Exception|error)\b|terminate called|Aborted")
 MOST_FAILURES = 600
 _INFORMATION = {
     ("cuda", "numbers"): 12,
@@ -123,7 +122,8 @@ def _outlived(failures: tuple[Failure, ...], steps: Sequence[Progress]) -> tuple
 
 def _speaking(lines: Sequence[Line]) -> list[int]:
     """Where a family has something to read; of very many, the first and the last."""
-    places = [at for at, line in enumerate(lines) if _ANY.search(line.text)]
+    speaks = _ANY.compiled().search
+    places = [at for at, line in enumerate(lines) if speaks(line.text)]
     return places if len(places) <= MOST_FAILURES else places[: MOST_FAILURES // 2] + places[-MOST_FAILURES // 2 :]
 
 

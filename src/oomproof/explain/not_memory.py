@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from oomproof.explain.facts import Failure, Line
 from oomproof.explain.families.message import quote
-from oomproof.explain.patterns import any_of
+from oomproof.explain.patterns import Pattern, any_of
 
-KINDS: Sequence[tuple[str, re.Pattern[str], str, str]] = tuple(
-    (kind, re.compile(pattern), what, step)
+KINDS: Sequence[tuple[str, Pattern, str, str]] = tuple(
+    (kind, Pattern(pattern), what, step)
     for kind, pattern, what, step in (
         (
             "disk_full",
@@ -128,7 +128,7 @@ KINDS: Sequence[tuple[str, re.Pattern[str], str, str]] = tuple(
     )
 )
 ADVICE = {kind: (what, step) for kind, _, what, step in KINDS}
-_EXCEPTION = re.compile(
+_EXCEPTION = Pattern(
     r"^\s*(?:(?:[\w.]{1,80}\.)?([A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit|Failure))\b"
     r"|(?:[a-z_]\w{0,40}\.){1,8}([A-Z]\w{2,60}|error)(?=: ))"
 )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from oomproof.errors import InputError
 from oomproof.explain.amounts import amount
 from oomproof.explain.facts import Line, Setup
-from oomproof.explain.patterns import any_of
+from oomproof.explain.patterns import Pattern, any_of
 
 _FRAMEWORKS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
     (name, re.compile(pattern))
@@ -32,7 +32,7 @@ _FRAMEWORKS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
         ("torch", r"\btorch[/\\.]|PyTorch|CUDA out of memory|MPS backend|DefaultCPUAllocator|DataLoader worker"),
     )
 )
-_BATCH = re.compile(
+_BATCH = Pattern(
     r"(?:per_device_train_batch_size|train_batch_size|IMS_PER_BATCH|samples_per_gpu"
     r"|[Bb]atch[ _-]?[Ss]ize|batch_size_per_(?:gpu|card)"
     r"|\bbatch)['\"]?\s{0,3}[=: ]\s{0,3}['\"]?(\d{1,6})\b(?!\s*/|\.\d)"
@@ -121,7 +121,7 @@ def setup(lines: Sequence[Line]) -> Setup:
     )
 
 
-def _integer(pattern: re.Pattern[str], content: str, known: int | None) -> int | None:
+def _integer(pattern: Pattern, content: str, known: int | None) -> int | None:
     found = pattern.search(content)
     value = next((group for group in found.groups() if group), None) if found else None
     return int(value) if value else known

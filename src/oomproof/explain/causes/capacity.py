@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -11,8 +10,9 @@ from oomproof.explain.causes import moment, places
 from oomproof.explain.causes.moment import quoted
 from oomproof.explain.diagnosis import Cause
 from oomproof.explain.facts import Facts, Failure
+from oomproof.explain.patterns import Pattern
 
-_WEIGHTS = re.compile(r"/(?:weights|kernel|bias|gamma|beta)\b|Momentum|RMSProp|Adam(?!ax)|Initializer|/Assign$|slot_")
+_WEIGHTS = Pattern(r"/(?:weights|kernel|bias|gamma|beta)\b|Momentum|RMSProp|Adam(?!ax)|Initializer|/Assign$|slot_")
 WHOLE_SET = 5000
 """more than any second stage crops from an image: a first side of that length is a whole set, fed at once"""
 FAMILIES = ("cuda", "tensorflow", "other", "xla", "handle", "mps")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from oomproof.explain.amounts import text
@@ -10,8 +9,9 @@ from oomproof.explain.causes import places
 from oomproof.explain.causes.moment import quoted
 from oomproof.explain.diagnosis import Cause
 from oomproof.explain.facts import Facts
+from oomproof.explain.patterns import Pattern
 
-TRAINING = re.compile(r"python|pt_main|pt_data|torch|ray|java|node|trainer")
+TRAINING = Pattern(r"python|pt_main|pt_data|torch|ray|java|node|trainer")
 """names of processes that may be the training itself"""
 
 

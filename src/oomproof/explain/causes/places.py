@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from oomproof.explain.facts import Failure, Frame
-from oomproof.explain.patterns import any_of
+from oomproof.explain.patterns import Pattern, any_of
 
 MATCHING = any_of(
     "boxlist_iou",
@@ -201,10 +201,10 @@ IN_A_WORKER = any_of(
     "mosaic",
     "default_convert",
 )
-LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python|<frozen|importlib|\\lib\\", re.IGNORECASE)
+LIBRARY = Pattern(r"site-packages|dist-packages|/lib/python|<frozen|importlib|\\lib\\", re.IGNORECASE)
 
 
-_OF_TORCH = re.compile(r"(?:site|dist)-packages[/\\]torch[/\\]|[/\\]torch[/\\]_")
+_OF_TORCH = Pattern(r"(?:site|dist)-packages[/\\]torch[/\\]|[/\\]torch[/\\]_")
 _NETWORK = any_of(
     r"torch[/\\]nn[/\\]",
     r" forward ",
@@ -230,7 +230,7 @@ def evaluating(failure: Failure) -> list[Frame]:
     return [frame for frame in failure.frames if not _OF_TORCH.search(frame.file)]
 
 
-def find(failure: Failure, pattern: re.Pattern[str]) -> Frame | None:
+def find(failure: Failure, pattern: Pattern) -> Frame | None:
     """The innermost frame that the pattern knows."""
     return next((frame for frame in reversed(failure.frames) if pattern.search(told(frame))), None)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from oomproof.explain.amounts import text
@@ -10,12 +9,13 @@ from oomproof.explain.causes import moment, places
 from oomproof.explain.causes.moment import quoted
 from oomproof.explain.diagnosis import Cause
 from oomproof.explain.facts import Facts, Failure, Frame
+from oomproof.explain.patterns import Pattern
 
 MANY_ANCHORS = 5000
 WITHOUT_GRADIENTS = ("tensorflow", "xla", "handle")
 """families whose frameworks keep nothing for a backward pass unless they are told to"""
 KEEPING = ("concat", "gather", "update", "append", "extend")
-_INSTANCES = re.compile(r"\d+/\d+ [\d.]+G (?:[\d.]+ ){3,5}(\d{1,7}) \d{2,5}\b")
+_INSTANCES = Pattern(r"\d+/\d+ [\d.]+G (?:[\d.]+ ){3,5}(\d{1,7}) \d{2,5}\b")
 
 
 def gt_boxes(facts: Facts) -> Iterator[Cause]:

@@ -9,7 +9,7 @@ from oomproof.explain import frames
 from oomproof.explain.amounts import SIZE, find, tensor
 from oomproof.explain.facts import Failure, Line
 from oomproof.explain.families.message import block, glued, joined, quote
-from oomproof.explain.patterns import any_of
+from oomproof.explain.patterns import Pattern, any_of
 
 TRIGGER = any_of(
     r"_?ArrayMemoryError",
@@ -28,10 +28,10 @@ TRIGGER = any_of(
     r"JavaScript heap out of memory",
     r"java\.lang\.OutOfMemoryError",
 )
-_REQUESTED = re.compile(
+_REQUESTED = Pattern(
     rf"Unable to allocate {SIZE}|Failed to allocate (\d{{1,20}} bytes)|(?:malloc|realloc) of size (\d{{1,20}})"
 )
-_SHAPE = re.compile(r"with shape \(([\d, ]{1,120})\)(?: and data type (\S{1,30}))?")
+_SHAPE = Pattern(r"with shape \(([\d, ]{1,120})\)(?: and data type (\S{1,30}))?")
 
 
 def read(lines: Sequence[Line], at: int) -> Failure | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from oomproof.explain.amounts import SIZE, amount
 from oomproof.explain.facts import Failure, Line
 from oomproof.explain.families.message import joined, quote
-from oomproof.explain.patterns import any_of
+from oomproof.explain.patterns import Pattern, any_of
 
 TRIGGER = any_of(
     r"OOMKilled",
@@ -43,13 +43,13 @@ _OVER = any_of(
     rf"using {SIZE},? (?:which exceeds its request of|request is) {SIZE}",
     flags=re.IGNORECASE,
 )
-_LIMIT = re.compile(
+_LIMIT = Pattern(
     rf"(?:limits?|Limits|--mem(?:ory)?|Memory Requested|memory)\S{{0,4}}[ =:]+(?:memory:\s*)?{SIZE}", re.IGNORECASE
 )
-_EXIT = re.compile(r"[Ee]xit [Cc]ode:?\s*(-?\d{1,3})")
-_NODE = re.compile(r"low on resource: memory|running low on memory|node running low|MemoryPressure|ray\.exceptions")
-_NODE_USE = re.compile(rf"was {SIZE} / {SIZE}")
-_NOTEBOOK = re.compile(r"session crashed|tried to allocate more memory than|used too much memory")
+_EXIT = Pattern(r"[Ee]xit [Cc]ode:?\s*(-?\d{1,3})")
+_NODE = Pattern(r"low on resource: memory|running low on memory|node running low|MemoryPressure|ray\.exceptions")
+_NODE_USE = Pattern(rf"was {SIZE} / {SIZE}")
+_NOTEBOOK = Pattern(r"session crashed|tried to allocate more memory than|used too much memory")
 NEAR = 30
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from oomproof.explain import frames
 from oomproof.explain.amounts import SIZE, find
 from oomproof.explain.facts import Failure, Line
 from oomproof.explain.families.message import block, glued, joined, quote
-from oomproof.explain.patterns import any_of
+from oomproof.explain.patterns import Pattern, any_of
 
-TRIGGER = re.compile(
+TRIGGER = Pattern(
     r"DefaultCPUAllocator|CPUAllocator\.cpp|alloc_cpu\.cpp|posix_memalign|you tried to allocate|Buy new RAM"
     r"|\$ Torch: not enough memory|cudaHostAlloc|C10 Out of Memory|pin_memory[^\n]{0,60}out of memory"
 )

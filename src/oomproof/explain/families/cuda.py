@@ -10,7 +10,7 @@ from oomproof.explain import frames
 from oomproof.explain.amounts import SIZE, amount, find
 from oomproof.explain.facts import Failure, Line
 from oomproof.explain.families.message import block, glued, joined, quote
-from oomproof.explain.patterns import any_of
+from oomproof.explain.patterns import Pattern, any_of
 
 TRIGGER = any_of(
     r"(?:CUDA|HIP|XPU|NPU|MUSA|MLU) out of memory",
@@ -26,25 +26,23 @@ TRIGGER = any_of(
     r"^\s*(?:\w+\.)*OutOfMemoryError\s*$",
     r"CUDA_ERROR_OUT_OF_MEMORY(?!.*failed to alloc)",
 )
-_NOT_OURS = re.compile(
-    r"MPS backend|failed to alloc|RESOURCE_EXHAUSTED|tensorflow/|stream_executor|xla/", re.IGNORECASE
-)
-_STOP = re.compile(r"out of memory\. Tried|Error: (?!CUDA out)|^\S{1,80}(?:Error|Exception):")
-_REQUESTED = re.compile(rf"Tried to allocate {SIZE}|Requested size: {SIZE}|Requested\s*: {SIZE}")
-_TOTAL = re.compile(rf"{SIZE} total capac|total capaci?ty of {SIZE}|Device limit\s*: {SIZE}")
-_FREE = re.compile(rf"{SIZE} free|of which {SIZE} is free|Free \(according to CUDA\)\s*: {SIZE}")
+_NOT_OURS = Pattern(r"MPS backend|failed to alloc|RESOURCE_EXHAUSTED|tensorflow/|stream_executor|xla/", re.IGNORECASE)
+_STOP = Pattern(r"out of memory\. Tried|Error: (?!CUDA out)|^\S{1,80}(?:Error|Exception):")
+_REQUESTED = Pattern(rf"Tried to allocate {SIZE}|Requested size: {SIZE}|Requested\s*: {SIZE}")
+_TOTAL = Pattern(rf"{SIZE} total capac|total capaci?ty of {SIZE}|Device limit\s*: {SIZE}")
+_FREE = Pattern(rf"{SIZE} free|of which {SIZE} is free|Free \(according to CUDA\)\s*: {SIZE}")
 _ALLOCATED = any_of(
     rf"{SIZE} already allocated",
     rf"Of the allocated memory {SIZE} is allocated",
     rf"{SIZE} is allocated by PyTorch",
     rf"Currently allocated\s*: {SIZE}",
 )
-_RESERVED = re.compile(rf"{SIZE} reserved in total")
-_EXTRA = re.compile(rf"{SIZE} is reserved by PyTorch but unallocated|{SIZE} cached")
-_ALLOWED = re.compile(rf"{SIZE} allowed;|PyTorch limit[^:]{{0,60}}: {SIZE}")
-_PROCESS = re.compile(rf"this process has {SIZE} memory in use")
-_OTHERS = re.compile(rf"Process (\d{{1,10}}) has {SIZE} memory in use")
-_DEVICE = re.compile(r"\b(GPU|NPU|XPU|MLU) (\d{1,3})\b")
+_RESERVED = Pattern(rf"{SIZE} reserved in total")
+_EXTRA = Pattern(rf"{SIZE} is reserved by PyTorch but unallocated|{SIZE} cached")
+_ALLOWED = Pattern(rf"{SIZE} allowed;|PyTorch limit[^:]{{0,60}}: {SIZE}")
+_PROCESS = Pattern(rf"this process has {SIZE} memory in use")
+_OTHERS = Pattern(rf"Process (\d{{1,10}}) has {SIZE} memory in use")
+_DEVICE = Pattern(r"\b(GPU|NPU|XPU|MLU) (\d{1,3})\b")
 _CAUGHT = any_of(
     r"[Aa]ttempting to copy inputs",
     r"using CPU",

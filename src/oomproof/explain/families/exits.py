@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from oomproof.explain import frames
 from oomproof.explain.facts import Failure, Line
 from oomproof.explain.families.message import quote
-from oomproof.explain.patterns import any_of
+from oomproof.explain.patterns import Pattern, any_of
 
 TRIGGER = any_of(
     r"^\s*(?:\[\d+\]\s*[+-]?\s*\d*\s*)?Killed(?:: 9)?(?:\s+(?:python|torchrun|\S+/python"
@@ -24,10 +23,10 @@ TRIGGER = any_of(
     r"zsh: killed",
     r"returned non-zero exit status (?:137|-9)\b",
 )
-_BY_HAND = re.compile(
+_BY_HAND = Pattern(
     r"TIME LIMIT|PREEMPT|preempt|user request|scancel|KeyboardInterrupt|Ctrl-C|deadline|DEADLINE|evicted for|spot", 0
 )
-_CODE = re.compile(r"\b137\b|-9\b")
+_CODE = Pattern(r"\b137\b|-9\b")
 AROUND = 12
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from oomproof.explain import frames
 from oomproof.explain.facts import Failure, Line
 from oomproof.explain.families.message import quote
-from oomproof.explain.patterns import any_of
+from oomproof.explain.patterns import Pattern, any_of
 
 TRIGGER = any_of(
     r"(?:[Cc]ould not|[Ff]ailed to) create (?:cudnn|cublas|cusolver|cuDNN|cuBLAS)\w* ?handle",
@@ -36,8 +36,8 @@ _TENSORFLOW = any_of(
     r"xla",
     r"cuDNN launch failure",
 )
-_WORKSPACE = re.compile(r"valid cuDNN algorithm|find an engine|No algorithm worked", re.IGNORECASE)
-_IN_CONVOLUTION = re.compile(r"conv", re.IGNORECASE)
+_WORKSPACE = Pattern(r"valid cuDNN algorithm|find an engine|No algorithm worked", re.IGNORECASE)
+_IN_CONVOLUTION = Pattern(r"conv", re.IGNORECASE)
 
 
 def read(lines: Sequence[Line], at: int) -> Failure | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from oomproof.explain.amounts import SIZE, find
 from oomproof.explain.facts import Failure, Line
 from oomproof.explain.families.message import block, glued, joined, quote
-from oomproof.explain.patterns import any_of
+from oomproof.explain.patterns import Pattern, any_of
 
 TRIGGER = any_of(
     r"ran out of memory trying to allocate",
@@ -25,7 +25,7 @@ TRIGGER = any_of(
     r"DecompressionBombWarning",
     r"could not allocate pinned host memory",
 )
-_REQUESTED = re.compile(rf"[Tt]r(?:ied|ying) to allocate {SIZE}|Allocation of (\d{{1,20}}) exceeds")
+_REQUESTED = Pattern(rf"[Tt]r(?:ied|ying) to allocate {SIZE}|Allocation of (\d{{1,20}}) exceeds")
 
 
 def read(lines: Sequence[Line], at: int) -> Failure | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from oomproof.explain.amounts import amount
 from oomproof.explain.facts import Failure, Line
 from oomproof.explain.families.message import quote
-from oomproof.explain.patterns import any_of
+from oomproof.explain.patterns import Pattern, any_of
 
 TRIGGER = any_of(
     r"Out of memory: Kill",
@@ -23,15 +23,15 @@ TRIGGER = any_of(
     r"low-memory-killer",
     r"invoked oom-killer",
 )
-_VICTIM = re.compile(r"Kill(?:ed)? process (\d{1,10}),?\s*(?:\((.{1,40}?)\)|UID)")
-_TASK = re.compile(r"task=([^,\s]{1,40}),pid=(\d{1,10})")
-_RSS = re.compile(r"(anon-rss|file-rss|shmem-rss):\s*([\d,]{1,20}kB)")
-_LIMIT = re.compile(r"memory: usage (\d{1,20}kB), limit (\d{1,20}kB)")
-_USED = re.compile(r"memory used \((\d{1,20})\) / total \((\d{1,20})\)")  # systemd-oomd
-_EARLY = re.compile(r'process (\d{1,10})(?: uid \d+)? "(.{1,40}?)".{0,60}VmRSS (\d{1,9} MiB)')  # earlyoom
-_SWAP = re.compile(r"Free swap\s*=\s*(\d{1,20}kB)")
-_RAM = re.compile(r"(\d{1,12}) pages RAM")
-_ROW = re.compile(r"\[\s*(\d{1,10})\]\s+\d+\s+\d+\s+\d+\s+(\d{1,12})\s+(?:\d+\s+)+(?:-?\d+\s+)?([\w.:/()-]{1,40})\s*$")
+_VICTIM = Pattern(r"Kill(?:ed)? process (\d{1,10}),?\s*(?:\((.{1,40}?)\)|UID)")
+_TASK = Pattern(r"task=([^,\s]{1,40}),pid=(\d{1,10})")
+_RSS = Pattern(r"(anon-rss|file-rss|shmem-rss):\s*([\d,]{1,20}kB)")
+_LIMIT = Pattern(r"memory: usage (\d{1,20}kB), limit (\d{1,20}kB)")
+_USED = Pattern(r"memory used \((\d{1,20})\) / total \((\d{1,20})\)")  # systemd-oomd
+_EARLY = Pattern(r'process (\d{1,10})(?: uid \d+)? "(.{1,40}?)".{0,60}VmRSS (\d{1,9} MiB)')  # earlyoom
+_SWAP = Pattern(r"Free swap\s*=\s*(\d{1,20}kB)")
+_RAM = Pattern(r"(\d{1,12}) pages RAM")
+_ROW = Pattern(r"\[\s*(\d{1,10})\]\s+\d+\s+\d+\s+\d+\s+(\d{1,12})\s+(?:\d+\s+)+(?:-?\d+\s+)?([\w.:/()-]{1,40})\s*$")
 _UNLIMITED = 1 << 50
 NEAR = 400
 PAGE = 4096

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from oomproof.explain import frames
 from oomproof.explain.facts import Failure, Line
 from oomproof.explain.families.message import quote
-from oomproof.explain.patterns import any_of
+from oomproof.explain.patterns import Pattern, any_of
 
 TRIGGER = any_of(
     r"bus error",
@@ -39,10 +38,10 @@ _SHM = any_of(
     r"unable to (?:write to|resize) file </torch_",
     r"creating shared memory segment",
 )
-_MAP = re.compile(r"unable to mmap (\d{1,20}) bytes from file </?torch_\d+_\d+(?:_(\d{1,7}))?")
-_KILLED = re.compile(r"killed by signal: (?:Killed|SIGKILL|9\b|Bus)")
-_OTHER_SIGNAL = re.compile(r"killed by signal: (?!Killed|SIGKILL|Bus)|Segmentation|SIGABRT|Aborted|Terminated")
-_SEMAPHORE = re.compile(
+_MAP = Pattern(r"unable to mmap (\d{1,20}) bytes from file </?torch_\d+_\d+(?:_(\d{1,7}))?")
+_KILLED = Pattern(r"killed by signal: (?:Killed|SIGKILL|9\b|Bus)")
+_OTHER_SIGNAL = Pattern(r"killed by signal: (?!Killed|SIGKILL|Bus)|Segmentation|SIGABRT|Aborted|Terminated")
+_SEMAPHORE = Pattern(
     r"synchronize\.py|_multiprocessing\.SemLock|SemLock|multiprocessing/heap\.py|shared_memory\.py|/dev/shm"
 )
 

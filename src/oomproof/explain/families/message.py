@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from oomproof.explain.facts import Line
+from oomproof.explain.patterns import Pattern
 
 AHEAD = 14
 GAP = 3
 """line numbers that may be missing within one message"""
 NEARLY_FULL = 60
 """characters of a line behind which the rest of a sentence may stand"""
-_NEXT = re.compile(r'Traceback \(most recent|^\s*File "|^During handling of|^Epoch|^\s*$')
+_NEXT = Pattern(r'Traceback \(most recent|^\s*File "|^During handling of|^Epoch|^\s*$')
 LONGEST_QUOTE = 480
 
 
-def block(lines: Sequence[Line], at: int, stop: re.Pattern[str] | None = None, ahead: int = AHEAD) -> list[str]:
+def block(lines: Sequence[Line], at: int, stop: Pattern | None = None, ahead: int = AHEAD) -> list[str]:
     """The line and those behind it that the same process printed, up to the next message."""
     first = lines[at]
     found = [first.text]

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from oomproof.explain import frames
 from oomproof.explain.amounts import SIZE, find
 from oomproof.explain.facts import Failure, Line
 from oomproof.explain.families.message import block, glued, joined, quote
+from oomproof.explain.patterns import Pattern
 
-TRIGGER = re.compile(
+TRIGGER = Pattern(
     r"MPS backend out of memory|MPS allocated:|Invalid buffer size: \d|kIOGPUCommandBufferCallbackErrorOutOfMemory"
 )
-_ALLOCATED = re.compile(rf"MPS allocated: {SIZE}")
-_OTHER = re.compile(rf"other allocations: {SIZE}")
-_MOST = re.compile(rf"max allowed: {SIZE}")
-_REQUESTED = re.compile(rf"Tried to allocate {SIZE}|Invalid buffer size: {SIZE}")
+_ALLOCATED = Pattern(rf"MPS allocated: {SIZE}")
+_OTHER = Pattern(rf"other allocations: {SIZE}")
+_MOST = Pattern(rf"max allowed: {SIZE}")
+_REQUESTED = Pattern(rf"Tried to allocate {SIZE}|Invalid buffer size: {SIZE}")
 
 
 def read(lines: Sequence[Line], at: int) -> Failure | None:

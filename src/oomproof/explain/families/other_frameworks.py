@@ -9,7 +9,7 @@ from oomproof.explain import frames
 from oomproof.explain.amounts import SIZE, find
 from oomproof.explain.facts import Failure, Line
 from oomproof.explain.families.message import block, joined, quote
-from oomproof.explain.patterns import any_of
+from oomproof.explain.patterns import Pattern, any_of
 
 TRIGGER = any_of(
     r"Out of memory error on GPU",
@@ -31,14 +31,14 @@ TRIGGER = any_of(
     r"[Nn]ot enough (?:\w{1,20} ){0,3}memory",
     r"ran out of (?:GPU )?memory",
 )
-_REQUESTED = re.compile(
+_REQUESTED = Pattern(
     rf"[Cc]annot allocate {SIZE} memory|Out of memory allocating ([\d,]{{1,26}} bytes)|allocate (?:tensor with )?{SIZE}"
     rf"|buffer of size (\d{{1,20}})\b"
 )
-_ALLOCATED = re.compile(rf"{SIZE} memory has been allocated|allocated so far: ([\d,]{{1,26}} bytes)")
-_FREE = re.compile(rf"available memory is only {SIZE}")
+_ALLOCATED = Pattern(rf"{SIZE} memory has been allocated|allocated so far: ([\d,]{{1,26}} bytes)")
+_FREE = Pattern(rf"available memory is only {SIZE}")
 # Words about memory that report no failure: options, advice, comments, documentation.
-_TALK = re.compile(
+_TALK = Pattern(
     r"(?:avoid|prevent|to fix|in case of|if (?:you|there|it)|when (?:you|it)|may (?:run|go"
     r"|cause)|might|could (?:run|cause)|reduce|help with|handle|guard|--\w|https?://"
     r"|catch|except\b|def |class |import |#\s|potential|risk of|without running|no longer"
@@ -46,13 +46,13 @@ _TALK = re.compile(
     re.IGNORECASE,
 )
 # An exception means it, whatever advice it has to give; one about a value or a name does not.
-_ABOUT_NAMES = re.compile(r"^\s*(?:[\w.]{1,80}\.)?(?:Value|Type|Key|Attribute|Import|Index|Name|Assertion)Error\b")
-_RAISED = re.compile(
+_ABOUT_NAMES = Pattern(r"^\s*(?:[\w.]{1,80}\.)?(?:Value|Type|Key|Attribute|Import|Index|Name|Assertion)Error\b")
+_RAISED = Pattern(
     r"^\s*[\w.]{0,120}(?:Error|Exception)\b"
     r"[^\n]{0,300}?(?:out[- ]of[- ]memory|OUT_OF_|not enough (?:\w{1,20} ){0,3}memory|allocate)",
     re.IGNORECASE,
 )
-_HOST = re.compile(r"\bRAM\b|\bCPU\b|host|system memory|swap", re.IGNORECASE)
+_HOST = Pattern(r"\bRAM\b|\bCPU\b|host|system memory|swap", re.IGNORECASE)
 
 
 def read(lines: Sequence[Line], at: int) -> Failure | None:

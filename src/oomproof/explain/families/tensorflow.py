@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from oomproof.explain import frames
 from oomproof.explain.amounts import SIZE, amount, find, tensor
 from oomproof.explain.facts import Failure, Line
 from oomproof.explain.families.message import block, glued, joined, quote
-from oomproof.explain.patterns import any_of
+from oomproof.explain.patterns import Pattern, any_of
 
 TRIGGER = any_of(
     r"OOM when allocating tensor",
@@ -24,23 +23,23 @@ _SHAPE = any_of(
     r"shape ?\[?((?:\d{1,12}, ?){0,9}\d{1,12})\]? ?(?:and|with)? ?type (\w{1,12})",
     r"with shape ?\[((?:\d{1,12}, ?){0,9}\d{1,12})\]",
 )
-_DEVICE = re.compile(r"device:(\w{1,8}:\d{1,3})|by allocator (\w{1,40})|Allocator \((\w{1,40})\)")
+_DEVICE = Pattern(r"device:(\w{1,8}:\d{1,3})|by allocator (\w{1,40})|Allocator \((\w{1,40})\)")
 _NODE = any_of(
     r"\{\{node ([^}]{1,300})\}\}",
     r"\[\[Node: ([\w/.:-]{1,300})",
     r"(?:requested by op |for op )([\w/.:-]{1,300})",
     r"\[Op:(\w{1,100})\]",
 )
-_TRYING = re.compile(rf"trying to allocate {SIZE}")
-_REFUSED = re.compile(rf"failed to alloc(?:ate)? (?:{SIZE} )?\(?(\d{{1,20}} bytes)?")
+_TRYING = Pattern(rf"trying to allocate {SIZE}")
+_REFUSED = Pattern(rf"failed to alloc(?:ate)? (?:{SIZE} )?\(?(\d{{1,20}} bytes)?")
 _STATS = {
-    "limit": re.compile(r"\bLimit:\s+(\d{1,20})"),
-    "in_use": re.compile(r"\bInUse:\s+(\d{1,20})"),
-    "reserved": re.compile(r"\bReserved:\s+(\d{1,20})"),
-    "largest": re.compile(r"LargestFreeBlock:\s+(\d{1,20})"),
+    "limit": Pattern(r"\bLimit:\s+(\d{1,20})"),
+    "in_use": Pattern(r"\bInUse:\s+(\d{1,20})"),
+    "reserved": Pattern(r"\bReserved:\s+(\d{1,20})"),
+    "largest": Pattern(r"LargestFreeBlock:\s+(\d{1,20})"),
 }
-_POOL_LIMIT = re.compile(r"memory_limit_: (\d{1,20})")
-_FREE_CHUNK = re.compile(r"Free\s+at \w{1,20} of size (\d{1,20})")
+_POOL_LIMIT = Pattern(r"memory_limit_: (\d{1,20})")
+_FREE_CHUNK = Pattern(r"Free\s+at \w{1,20} of size (\d{1,20})")
 _STATS_WITHIN = 4000
 
 

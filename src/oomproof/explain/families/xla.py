@@ -9,7 +9,7 @@ from oomproof.explain import frames
 from oomproof.explain.amounts import SIZE, amount, find
 from oomproof.explain.facts import Failure, Line
 from oomproof.explain.families.message import block, joined, quote
-from oomproof.explain.patterns import any_of
+from oomproof.explain.patterns import Pattern, any_of
 
 TRIGGER = any_of(
     r"RESOURCE_EXHAUSTED: ",
@@ -27,14 +27,14 @@ _REQUESTED = any_of(
     rf"allocate request for {SIZE}",
     rf"Attempting to (?:reserve|allocate) {SIZE}",
 )
-_USED = re.compile(rf"Used {SIZE} of {SIZE} (?:hbm|vmem|smem)")
-_FREE = re.compile(rf"{SIZE} free")
-_RESERVABLE = re.compile(rf"{SIZE} reservable")
-_TOTAL = re.compile(rf"total allocation:\s+{SIZE}")
-_SIZE_LINE = re.compile(rf"^\s*Size: {SIZE}")
-_OPERATOR = re.compile(r'op_name="([^"]{1,200})')
-_SOURCE = re.compile(r'source_file="([^"]{1,300})" source_line=(\d{1,7})')
-_LABEL = re.compile(r"(?:Shape|Entry Parameter Subshape): (\S{1,120})")
+_USED = Pattern(rf"Used {SIZE} of {SIZE} (?:hbm|vmem|smem)")
+_FREE = Pattern(rf"{SIZE} free")
+_RESERVABLE = Pattern(rf"{SIZE} reservable")
+_TOTAL = Pattern(rf"total allocation:\s+{SIZE}")
+_SIZE_LINE = Pattern(rf"^\s*Size: {SIZE}")
+_OPERATOR = Pattern(r'op_name="([^"]{1,200})')
+_SOURCE = Pattern(r'source_file="([^"]{1,300})" source_line=(\d{1,7})')
+_LABEL = Pattern(r"(?:Shape|Entry Parameter Subshape): (\S{1,120})")
 REPORT = 160
 
 
