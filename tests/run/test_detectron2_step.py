@@ -70,6 +70,7 @@ class Trainer:
         self.updates += 1
 
     def _write_metrics(self, losses: Mapping[str, torch.Tensor], data_time: float, iter: int | None = None) -> None:
+        assert not any(loss.requires_grad for loss in losses.values()), "graphs of earlier micro-batches are kept"
         found = {name: loss.item() for name, loss in losses.items()}
         self.metrics.append(found | {"data_time": data_time, "iter": -1 if iter is None else iter})
         if not all(math.isfinite(value) for value in found.values()):
@@ -275,6 +276,29 @@ def test_gpus_exchange_gradients_once_for_an_update(tmp_path: Path) -> None:
         assert same(model.module, by_hand([dict.fromkeys(("loss_scene", "loss_box"), 0.25)] * 4, batches, updates=2))
     finally:
         torch.distributed.destroy_process_group()
+
+
+def on_one_of_two_gpus(rank: int, folder: str) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    model = nn.parallel.DistributedDataParallel(Detector())
+    trainer = Trainer(model, cut(images(8), 2)[rank::2])
+    for _ in range(2):
+        accumulated_step(trainer, 2)
+    if rank == 0:
+        torch.save({name: (value, value.grad) for name, value in model.module.named_parameters()}, f"{folder}/found")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_one_gpu_with_four_micro_batches_trains_as_two_with_two(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(on_one_of_two_gpus, (str(tmp_path),), nprocs=2)
+    alone = Trainer(Detector(), cut(images(8), 2))
+    for _ in range(2):
+        accumulated_step(alone, 4)
+    for name, (value, gradient) in torch.load(tmp_path / "found").items():
+        mine = alone.model.get_parameter(name)
+        assert (mine - value).norm() <= 1e-5 * value.norm()
+        assert (mine.grad - gradient).norm() <= 1e-5 * gradient.norm()
 
 
 def by_boxes(noise: list[torch.Tensor]) -> Any:
