@@ -52,7 +52,8 @@ def fit(
         plan = Plan(before.job, before.device, dict(search.settings), (), before, before, 1.0)
     else:
         plan = _found(planner, search, base, before, keep)
-    return replace(plan, seconds=time.monotonic() - began, traces=planner.tracing.count)
+    own = tuple(setting.name for setting in planner.tracing.job.settings if setting.own)
+    return replace(plan, own=own, seconds=time.monotonic() - began, traces=planner.tracing.count)
 
 
 def knobs(job: str | Job, on: str | Device, **settings: Any) -> tuple[Knob, ...]:

@@ -68,6 +68,11 @@ def test_a_folder_in_the_way(tmp_path: Path) -> None:
         ('{"oomproof": 2, "settings": {}}', InputError, "is of format 2, and this oomproof reads format 1"),
         ('{"oomproof": 1}', DamagedFile, 'should hold "settings", an object; it holds none'),
         ('{"oomproof": 1, "settings": [1]}', DamagedFile, "it holds a list"),
+        (
+            '{"oomproof": 1, "settings": {}, "own": 3}',
+            DamagedFile,
+            '"own", a list of names; it holds a int',
+        ),
     ],
 )
 def test_files_that_are_none(tmp_path: Path, text: str, kind: type[Exception], message: str) -> None:

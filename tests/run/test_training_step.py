@@ -227,3 +227,37 @@ def test_a_batch_that_need_not_be_split_may_be_anything() -> None:
     assert step(data).isfinite()
     with pytest.raises(InputError, match="images cannot be counted"):
         Step(model, sgd(model), lambda m, b: m(b.x).mean(), {"batch": 4, "accumulate": 2})(data)
+
+
+def test_a_parameter_of_the_jobs_own_code_is_left_to_it(tmp_path: Path) -> None:
+    """Its «precision» and «checkpoint» may be anything."""
+    settings = {"batch": 3, "precision": "double", "checkpoint": "last.pt", "accumulate": 4}
+    path = write_settings(tmp_path / "s.json", "job", "", settings, own=["batch", "precision", "checkpoint"])
+    for given in (path, SimpleNamespace(settings=settings, own=("batch", "precision", "checkpoint"))):
+        model = net()
+        step = Step(model, sgd(model), loss, given)
+        assert step.settings == {"batch": 3, "accumulate": 4}
+        step(batch())
+        assert close(plain(), model)
+
+
+class Counted(nn.parallel.DistributedDataParallel):
+    def _pre_forward(self, *inputs: Any, **named: Any) -> Any:
+        self.synchronised = [*getattr(self, "synchronised", []), self.require_backward_grad_sync]
+        return super()._pre_forward(*inputs, **named)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of gloo, about addresses of this machine
+def test_over_several_gpus_gradients_are_exchanged_once_an_update(tmp_path: Path) -> None:
+    distributed = torch.distributed
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'meet'}", rank=0, world_size=1)
+    try:
+        model = net()
+        wrapped = Counted(model)
+        step = Step(wrapped, sgd(model), loss, {"batch": 3, "accumulate": 3, "checkpoint": "0,1", "ema": True})
+        step(batch())
+        assert close(plain(), model)
+        assert wrapped.synchronised == [False, False, True]
+        assert step.average is not None and isinstance(step.average.module, nn.Sequential)
+    finally:
+        distributed.destroy_process_group()

@@ -75,6 +75,8 @@ class Plan:
     """where nothing fits: what would have to be allowed, in words and options"""
     interrupted: bool = False
     """the search was stopped: the best so far, not the best there is"""
+    own: tuple[str, ...] = ()
+    """settings that belong to the user's code, whatever their names"""
     traces: int = 0
     seconds: float = 0.0
 

@@ -2,9 +2,9 @@
 
     {"oomproof": 1, "job": "train_job.py:job", "device": "RTX 3060 12GB",
      "settings": {"batch": 4, "accumulate": 4, "checkpoint": "backbone:1"},
-     "changes": ["batch 16 -> 4 x 4", "checkpoint none -> backbone:1"]}
+     "changes": ["batch 16 -> 4 x 4", "checkpoint none -> backbone:1"], "own": ["batch"]}
 
-Only ``settings`` is read back; the rest is for people.
+``own`` are the settings that are parameters of the job's own code; device and changes are for people.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,11 @@ _KEPT = ".orig"
 
 def read_settings(path: str | Path) -> dict[str, Any]:
     """The settings in a file; lists are tuples again, as sizes are in settings."""
+    return read_settings_and_own(path)[0]
+
+
+def read_settings_and_own(path: str | Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The settings, and the names of those that are parameters of the job's own code."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -45,15 +50,31 @@ def read_settings(path: str | Path) -> dict[str, Any]:
     settings = content.get("settings")
     if not isinstance(settings, dict):
         raise DamagedFile(f'{path} should hold "settings", an object; it holds {_kind(settings)}')
-    return {name: _tupled(value) for name, value in settings.items()}
+    own = content.get("own", [])
+    if not isinstance(own, list) or not all(isinstance(name, str) for name in own):
+        raise DamagedFile(f'{path} should hold "own", a list of names; it holds {_kind(own)}')
+    return {name: _tupled(value) for name, value in settings.items()}, tuple(own)
 
 
 def write_settings(
-    path: str | Path, job: str, device: str, settings: Mapping[str, Any], changes: Sequence[Any] = ()
+    path: str | Path,
+    job: str,
+    device: str,
+    settings: Mapping[str, Any],
+    changes: Sequence[Any] = (),
+    *,
+    own: Iterable[str] = (),
 ) -> Path:
     """Writes the file as a whole or not at all. The file that was there at first is kept beside it, as ``.orig``."""
     target = Path(path)
-    content = {"oomproof": FORMAT, "job": job, "device": device, "settings": dict(settings), "changes": list(changes)}
+    content = {
+        "oomproof": FORMAT,
+        "job": job,
+        "device": device,
+        "settings": dict(settings),
+        "changes": list(changes),
+        "own": sorted(own),
+    }
     try:
         text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:

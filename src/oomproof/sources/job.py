@@ -35,6 +35,8 @@ class Setting:
     """makes a value of what was given, where the default's type does not say how"""
     follows: Callable[[Settings], Any] | None = None
     """works out the value from the other settings, where none is given"""
+    own: bool = False
+    """a parameter of the user's code: it means what the code means by it, even if every training has one of its name"""
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ def _parameters(make: Callable[..., Any], name: str, literals: Mapping[str, tupl
                 f"{name}: every parameter needs a default, the job's present setting; '{parameter.name}' has none"
             )
     return tuple(
-        Setting(p.name, p.default, f"parameter of {name}", tuple(str(value) for value in literals.get(p.name, ())))
+        Setting(p.name, p.default, f"parameter of {name}", tuple(map(str, literals.get(p.name, ()))), own=True)
         for p in parameters
     )
 

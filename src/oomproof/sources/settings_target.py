@@ -25,7 +25,7 @@ def write_file(
     settings that mean what the job means by them, even if every training has one of that name."""
     from oomproof.run.settings_file import write_settings
 
-    write_settings(path, job, device, settings, changes)
+    write_settings(path, job, device, settings, changes, own=own)
     usual = {name: value for name, value in settings.items() if name not in own}
     lines = [*_around(usual), *code, *_narrower(usual), _optimizer(usual)]
     if own_step:

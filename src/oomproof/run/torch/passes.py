@@ -26,8 +26,16 @@ Loss = Callable[[torch.nn.Module, Any], Any]
 """loss(model, batch): a tensor, or a dict or list of tensors"""
 
 
+def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+    """The user's own model, whose modules the settings name, inside what spreads it over GPUs."""
+    while isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+        model = model.module
+    return model
+
+
 def prepare_model(model: torch.nn.Module, training: Training) -> None:
     """What must be done to a model before its weights are counted or handed to an optimizer."""
+    model = unwrapped(model)
     if training.freeze_batchnorm:
         freeze_batchnorm(model)
     if training.matching == "chunked":
@@ -45,8 +53,9 @@ class Passes:
         self.model, self.optimizer, self.loss, self.training = model, optimizer, loss, training
         update_by(optimizer, training.update)
         keep_state(optimizer, training.optimizer_state)
-        self.average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn()) if training.ema else None
-        recompute(model, training.checkpoint)  # last: the average must not be computed again
+        own = unwrapped(model)
+        self.average = AveragedModel(own, multi_avg_fn=get_ema_multi_avg_fn()) if training.ema else None
+        recompute(own, training.checkpoint)  # last: the average must not be computed again
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
         self.device = device
         self.scaler = torch.amp.GradScaler(device.type) if training.precision == "fp16" else None
@@ -61,15 +70,18 @@ class Passes:
         """As after earlier micro-batches, whose gradients are there."""
         self._first = False
 
-    def backward(self, batch: Any, share: float = 1.0) -> torch.Tensor:
-        """Adds the gradients of ``share`` of a micro-batch's loss; returns that part of the loss."""
-        loss = self._forward(batch)
-        if share != 1:
-            loss = loss * share
-        if self._first and self.training.zero_grad == "before_backward":
-            self._zero_grad()
-        self._first = False
-        (self.scaler.scale(loss) if self.scaler else loss).backward()
+    def backward(self, batch: Any, share: float = 1.0, last: bool = True) -> torch.Tensor:
+        """Adds the gradients of ``share`` of a micro-batch's loss; returns that part of the loss. GPUs exchange their
+        gradients with the ``last`` one only."""
+        silent = getattr(self.model, "no_sync", nullcontext)
+        with nullcontext() if last else silent():
+            loss = self._forward(batch)
+            if share != 1:
+                loss = loss * share
+            if self._first and self.training.zero_grad == "before_backward":
+                self._zero_grad()
+            self._first = False
+            (self.scaler.scale(loss) if self.scaler else loss).backward()
         return loss.detach()
 
     def update(self) -> None:
@@ -79,7 +91,7 @@ class Passes:
         else:
             self.optimizer.step()
         if self.average is not None:
-            self.average.update_parameters(self.model)
+            self.average.update_parameters(unwrapped(self.model))
 
     def _forward(self, batch: Any) -> torch.Tensor:
         assert self.loss is not None

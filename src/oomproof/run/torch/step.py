@@ -8,7 +8,7 @@ for batch in loader:            # batches of the size the training always had
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from torch.optim.swa_utils import AveragedModel
 
 from oomproof.errors import InputError
-from oomproof.run.settings_file import read_settings
+from oomproof.run.settings_file import read_settings_and_own
 from oomproof.run.torch.micro_batches import images_in, moved, split
 from oomproof.run.torch.passes import Loss, Passes, checked, in_channels_last, prepare_model
 from oomproof.run.torch.training import training_from
@@ -26,7 +26,8 @@ class Step:
     """``step(batch)`` trains on one batch as ``settings`` say, and returns its loss, without a graph.
 
     ``settings``: a mapping, a Plan, or the path of a settings file. They are applied to model and optimizer once, here;
-    settings that belong to the job (image_size, boxes ...) are left to it. The model should be on its device.
+    settings that belong to the job (image_size, boxes ...) are left to it. The model should be on its device; it may be
+    wrapped in DistributedDataParallel, which then exchanges gradients once an update.
 
     A batch is cut into micro-batches of at most ``settings["batch"]`` images, or into ``accumulate`` parts; each goes
     to the device when its turn comes. Losses are taken to be means over images, so each counts by its share of them.
@@ -71,11 +72,11 @@ class Step:
         shares = self._shares(parts)
         total = torch.zeros((), device=passes.device)
         passes.begin()
-        for part, share in zip(parts, shares, strict=True):
+        for place, (part, share) in enumerate(zip(parts, shares, strict=True), 1):
             here = moved(part, passes.device)
             if passes.training.channels_last:
                 here = in_channels_last(here)
-            total += passes.backward(here, share)
+            total += passes.backward(here, share, last=place == len(parts))
         passes.update()
         return total
 
@@ -101,17 +102,19 @@ class Step:
 
 
 def _as_mapping(settings: Any) -> Mapping[str, Any]:
+    """What a step may go by: a parameter of the job's own code is the job's affair, the size of batches apart."""
     if settings is None:
         return {}
+    own: Collection[str] = getattr(settings, "own", ())
     if isinstance(settings, (str, Path)):
-        return read_settings(settings)
+        settings, own = read_settings_and_own(settings)
     settings = getattr(settings, "settings", settings)
     if not isinstance(settings, Mapping):
         raise InputError(
             "Step(settings=...) takes a mapping, a Plan or the path of a settings file; it was given a "
             f"{type(settings).__name__}"
         )
-    return settings
+    return {name: value for name, value in settings.items() if name == "batch" or name not in own}
 
 
 def _largest_micro_batch(settings: Mapping[str, Any]) -> int | None:
