@@ -94,7 +94,7 @@ KINDS: Sequence[tuple[str, Pattern, str, str]] = tuple(
         ),
         (
             "segfault",
-            r"Segmentation fault|SIGSEGV|signal 11|exit ?code\W{0,6}(?:139|-11|-1073741819)\b|core dumped",
+            r"Segmentation fault|Memory fault|SIGSEGV|signal 11|exit ?code\W{0,6}(?:139|-11|-1073741819)\b|core dumped",
             "the process crashed (a segmentation fault or an abort)",
             "python -X faulthandler train.py ; the line shows which library crashed",
         ),

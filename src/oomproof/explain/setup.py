@@ -24,6 +24,7 @@ _FRAMEWORKS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
         ("maskrcnn-benchmark", r"maskrcnn_benchmark|fcos_core"),
         ("transformers", r"transformers[/\\]|per_device_train_batch_size|\*{5} Running training"),
         ("lightning", r"pytorch_lightning|lightning[/\\.]pytorch|lightning_fabric|Trainer\.fit"),
+        ("nnunet", r"nnunet|nnUNet|batchgenerators"),
         ("paddle", r"paddle|Out of memory error on GPU \d"),
         ("tfod", r"object_detection[/\\.]|pipeline\.config|model_main(?:_tf2)?\.py|model_lib"),
         ("jax", r"\bjax[/\\.]|jaxlib|flax|\bjit\("),

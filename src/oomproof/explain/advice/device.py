@@ -21,6 +21,7 @@ _BATCH = {
     "tensorflow": "dataset.batch({half})",
     "jax": "batch_size={half}, or two micro-batches with optax.MultiSteps(tx, 2)",
     "paddle": "TrainReader.batch_size: {half}",
+    "nnunet": "nnUNetv2_plan_experiment -gpu_memory_target 6 ... (GB), then train with these plans",
 }
 _SMALLER = {
     "ultralytics": "imgsz=512, or a smaller model (yolo11s)",

@@ -14,6 +14,7 @@ _WORKERS = {
     "transformers": "--dataloader_num_workers {few}",
     "lightning": "DataLoader(num_workers={few}, persistent_workers=True)",
     "paddle": "worker_num: {few}",
+    "nnunet": "nnUNet_n_proc_DA={few} nnUNetv2_train ...",
 }
 _WITHOUT_WORKERS = ("keras", "tensorflow", "tfod", "jax")
 _CACHE = {"ultralytics": "cache=False or cache=disk", "yolov5": "leave out --cache, or --cache disk"}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from oomproof.explain import frames
 from oomproof.explain.facts import Failure, Line
-from oomproof.explain.families.message import quote
+from oomproof.explain.families.message import block, joined, quote
 from oomproof.explain.patterns import Pattern, any_of
 
 TRIGGER = any_of(
@@ -27,6 +27,9 @@ TRIGGER = any_of(
     r"/dev/shm[^\n]{0,80}(?:space|full|fail)",
     r"errno=28",
     r"exited unexpectedly",
+    r"background workers are no longer alive",  # batchgenerators, as in nnU-Net
+    r"BrokenProcessPool: ",
+    r"TerminatedWorkerError: ",  # joblib
     r"error code: <1455>",
 )
 _SHM = any_of(
@@ -39,8 +42,9 @@ _SHM = any_of(
     r"creating shared memory segment",
 )
 _MAP = Pattern(r"unable to mmap (\d{1,20}) bytes from file </?torch_\d+_\d+(?:_(\d{1,7}))?")
-_KILLED = Pattern(r"killed by signal: (?:Killed|SIGKILL|9\b|Bus)")
-_OTHER_SIGNAL = Pattern(r"killed by signal: (?!Killed|SIGKILL|Bus)|Segmentation|SIGABRT|Aborted|Terminated")
+_KILLED = Pattern(r"killed by signal: (?:Killed|SIGKILL|9\b|Bus)|workers are \{SIGKILL")
+_OTHER_SIGNAL = Pattern(r"killed by signal: (?!Killed|SIGKILL|Bus)|Segmentation|SIGSEGV|SIGABRT|Aborted|Terminated\b")
+_POOL = Pattern(r"no longer alive|BrokenProcessPool|TerminatedWorkerError")
 _SEMAPHORE = Pattern(
     r"synchronize\.py|_multiprocessing\.SemLock|SemLock|multiprocessing/heap\.py|shared_memory\.py|/dev/shm"
 )
@@ -51,6 +55,8 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
     text = line.text
     stack = frames.before(lines, at)
     kind, where = _kind(text, stack_text(lines, at))
+    if _POOL.search(text):
+        kind, where = _end_of_a_worker(joined(block(lines, at, ahead=3)), ""), "host"
     if not kind:
         return None
     mapped = _MAP.search(text)
