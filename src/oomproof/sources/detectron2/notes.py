@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from oomproof.sources.detectron2 import keys
-from oomproof.sources.detectron2.config import Config
+from oomproof.sources.detectron2.config import COMMAND_LINE, Config
 from oomproof.sources.detectron2.schema import DEFAULTS
 from oomproof.sources.detectron2.sizes import MOST_BOXES, images_per_gpu
 
@@ -32,11 +32,9 @@ def notes(config: Config, values: Mapping[str, Any], settings: Mapping[str, Any]
 
 def _own(config: Config) -> list[str]:
     """Keys that the user's own file, script or command line sets to something else. A base serves many configs."""
-    bases = {origin.file for origin in config.origins.values() if origin.line and origin.file != str(config.path)}
+    mine = (config.name, COMMAND_LINE)
     return [
-        key
-        for key, origin in config.origins.items()
-        if origin.file not in bases and "model zoo" not in origin.file and config.values[key] != DEFAULTS[key]
+        key for key, origin in config.origins.items() if origin.file in mine and config.values[key] != DEFAULTS[key]
     ]
 
 

@@ -22,7 +22,7 @@ def pieces(values: Mapping[str, Any], settings: Mapping[str, Any]) -> TorchJob:
         return TorchJob(
             lambda: real.build(values),
             lambda: real.batch(values, images, height, width, boxes),
-            lambda model, data: model(data),
+            real.loss,
             optimizer(values),
         )
     return TorchJob(

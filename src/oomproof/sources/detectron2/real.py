@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 
 def build(values: Mapping[str, Any]) -> torch.nn.Module:
-    from detectron2.modeling import build_model
+    with _quiet():
+        from detectron2.modeling import build_model
 
-    made: torch.nn.Module = build_model(as_config(values))
+        made: torch.nn.Module = build_model(as_config(values))
     return made
+
+
+def loss(model: torch.nn.Module, data: Any) -> Any:
+    """The losses of a batch; Detectron2's models count things for its log on the way."""
+    from detectron2.utils.events import EventStorage
+
+    with _quiet(), EventStorage(0):
+        return model(data)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Detectron2 0.6 asks for what newer PyTorch (seen in 2.14) warns of; a user can do nothing about it here."""
+    log = logging.getLogger("torch.fx._symbolic_trace")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
 
 
 def as_config(values: Mapping[str, Any]) -> Any:

@@ -7,7 +7,6 @@ from typing import Any
 
 from oomproof.sources.detectron2.expression import value_of
 
-
 _SWITCHES = {"store_true": False, "store_false": True}
 _TRAINING = {"eval_only": False, "resume": False}
 """arguments that Detectron2's own parser has, as they are when something is trained anew"""

@@ -17,6 +17,9 @@ from oomproof.sources.detectron2.yaml_edit import with_value, written
 from oomproof.sources.detectron2.yaml_file import parse, read_text
 from oomproof.sources.job import Settings
 
+_ROUNDS = 3
+"""a value that others share by an alias changes them too: they are put right in the next round"""
+
 
 def place(config: Config, script: Path | None) -> Path:
     """The user's own file; for a script or a name of the zoo a new file in the working directory."""
@@ -50,17 +53,22 @@ def write(
 
 def edited(path: Path, planned: Mapping[str, Any], target: Path) -> str:
     """The text of ``path`` with the planned values in place, for a file at ``target``."""
-    present, text = read(path), read_text(path)
+    text = read_text(path)
     if target.resolve().parent != path.resolve().parent:
         text = _with_bases_from(text, path, target)
-    changed = [key for key in DEFAULTS if planned[key] != present.values[key]]
-    if _version(text, path) < VERSION and (renamed := [key for key in changed if old_names(key)]):
-        raise InputError(
-            f"{path} is a config of an old version, in which {', '.join(renamed)} has another name; bring it to "
-            f"VERSION: {VERSION} first, or name another file with --write FILE"
-        )
-    for key in changed:
-        text = with_value(text, key, planned[key], str(path))
+    old = _version(text, path) < VERSION
+    for _ in range(_ROUNDS):
+        found = of_text(target, text).values
+        wrong = [key for key in DEFAULTS if planned[key] != found[key]]
+        if old and (renamed := [key for key in wrong if old_names(key)]):
+            raise InputError(
+                f"{path} is a config of an old version, in which {', '.join(renamed)} has another name; bring it to "
+                f"VERSION: {VERSION} first"
+            )
+        for key in wrong:
+            text = with_value(text, key, planned[key], str(path))
+        if not wrong:
+            break
     return text
 
 
@@ -111,5 +119,5 @@ def _verify(found: Mapping[str, Any], planned: Mapping[str, Any], target: Path) 
     if wrong:
         raise InputError(
             f"{target} was not written: {', '.join(wrong)} would read as {written(found[wrong[0]])}, not "
-            f"{written(planned[wrong[0]])}; the file shares values by anchors. Write them out, or name another file"
+            f"{written(planned[wrong[0]])}. Set these keys by hand"
         )
