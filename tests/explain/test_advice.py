@@ -114,6 +114,16 @@ def test_errors_that_only_sound_like_it(line: str) -> None:
     assert oomproof.explain([line]).cause == "not_memory"
 
 
+def test_an_error_that_training_outlived_does_not_explain_a_kill() -> None:
+    error, steps = "ValueError: image 17 is broken, skipped", ["Epoch 1/9", "Epoch 2/9"]
+    assert oomproof.explain([error, *steps, "Killed"]).cause == "host_too_small"
+    assert oomproof.explain([*steps, error, "Killed"]).cause == "not_memory"
+
+
+def test_names_of_loggers_are_no_exceptions() -> None:
+    assert oomproof.explain(["pkg.engine.Trainer: warming up", "Killed"]).cause == "host_too_small"
+
+
 def test_the_tail_that_a_supervisor_keeps_may_be_bytes(tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     path.write_text("Shuffle buffer filled.\nKilled\n")

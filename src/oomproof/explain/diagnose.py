@@ -83,7 +83,8 @@ def _reasons(facts: Facts) -> list[Failure]:
 
 def _trained_between(facts: Facts, first: Failure, then: Failure) -> bool:
     return any(
-        first.at < step.at < then.at and step.doing == "train" and step.step is not None for step in facts.progress
+        first.at < step.at < then.at and step.doing == "train" and (step.step, step.epoch) != (None, None)
+        for step in facts.progress
     )
 
 

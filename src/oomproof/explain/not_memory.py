@@ -130,7 +130,8 @@ KINDS: Sequence[tuple[str, Pattern, str, str]] = tuple(
 ADVICE = {kind: (what, step) for kind, _, what, step in KINDS}
 _EXCEPTION = Pattern(
     r"^\s*(?:(?:[\w.]{1,80}\.)?([A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit|Failure))\b"
-    r"|(?:[a-z_]\w{0,40}\.){1,8}([A-Z]\w{2,60}|error)(?=: ))"
+    r"|(?:[a-z_]\w{0,40}\.){0,8}(?:exceptions?|errors)\.([A-Z]\w{2,60})(?=: )"
+    r"|(?:[a-z_]\w{0,40}\.){1,8}(error)(?=: ))"
 )
 _WEAK = {"nan", "terminated"}
 """said in passing too; they count only where nothing stronger is there"""
@@ -202,7 +203,7 @@ def errors(lines: Sequence[Line]) -> tuple[Failure, ...]:
                     at=at,
                     rank=line.rank,
                     fatal=kind not in _WEAK or exception is not None,
-                    op=exception[1] or exception[2] if exception else "",
+                    op=next(name for name in exception.groups() if name) if exception else "",
                 )
             )
     return tuple(found[:50] + found[50:][-200:])
