@@ -1,4 +1,7 @@
-"""From a function of tensors to a graph that stands by itself: variables and inputs are nodes with known shapes."""
+"""From a function of tensors to a graph as TensorFlow's runtime has it: arguments first, results last, shapes known.
+
+The order of the nodes is kept as the runtime has it. It decides which of two ready operations is run first.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ class Captured:
     constants: tuple[str, ...]
     """nodes that stand for tensors which the function holds"""
     results: tuple[str, ...]
-    """tensors that it returns: NODE:NUMBER"""
+    """nodes that stand for what it returns"""
     targets: tuple[str, ...]
     """nodes that run for their effect"""
     variables: tuple[Variable, ...]
@@ -99,11 +102,12 @@ def capture(step: Callable[..., Any], batch: Sequence[Any]) -> Captured:
         raise JobError(
             "the step reads no variable; expected a training step, a function that updates a model's weights"
         )
+    definition, results = _as_at_run_time(tf, concrete, variables)
     return Captured(
-        _with_handles(tf, graph.as_graph_def(), variables),
+        definition,
         tuple(tensor.op.name for tensor in graph.inputs if tensor.op.name not in captured),
         tuple(constants),
-        tuple(tensor.name for tensor in graph.outputs),
+        results,
         tuple(node.name for node in graph.control_outputs or ()),
         tuple(variables.values()),
     )
@@ -135,16 +139,34 @@ def _variable(tf: Any, node: str, handle: Any, variable: Any) -> Variable | None
     return Variable(node, name, sides, dtype.base_dtype.name, math.prod(sides) * size, trainable, id(handle))
 
 
-def _with_handles(tf: Any, definition: Any, variables: dict[str, Variable]) -> Any:
-    """Stand-ins of captured variables become handles with shape and type, which shape inference can follow."""
-    for node in definition.node:
+def _as_at_run_time(tf: Any, concrete: Any, variables: dict[str, Variable]) -> tuple[Any, tuple[str, ...]]:
+    """The GraphDef, and its nodes that stand for results."""
+    graph = concrete.graph
+    plain = graph.as_graph_def()
+    nodes = {node.name: node for node in plain.node}
+    arguments = [tensor.op.name for tensor in graph.inputs]
+    # The function lists a node after those it waits for; the graph, in the order in which they were made.
+    inner = [node.name for node in concrete.function_def.node_def]
+    if set(inner) != nodes.keys() - set(arguments):
+        inner = [name for name in nodes if name not in set(arguments)]
+    definition = type(plain)()
+    definition.versions.CopyFrom(plain.versions)
+    definition.library.CopyFrom(plain.library)
+    for index, tensor in enumerate(graph.inputs):
+        node = definition.node.add(name=tensor.op.name, op="_Arg")
+        node.attr["T"].type = tensor.dtype.as_datatype_enum
+        node.attr["index"].i = index
+        node.attr["_output_shapes"].list.shape.add().CopyFrom(tensor.shape.as_proto())
         variable = variables.get(node.name)
-        if variable is None:
-            continue
-        node.op = "VarHandleOp"
-        node.ClearField("attr")
-        node.attr["dtype"].type = tf.as_dtype(variable.dtype).as_datatype_enum
-        node.attr["shape"].shape.CopyFrom(tf.TensorShape(variable.shape).as_proto())
-        node.attr["shared_name"].s = node.name.encode()
-        node.attr["container"].s = b""
-    return definition
+        if variable is not None:
+            node.attr["_handle_dtypes"].list.type.append(tf.as_dtype(variable.dtype).as_datatype_enum)
+            node.attr["_handle_shapes"].list.shape.add().CopyFrom(tf.TensorShape(variable.shape).as_proto())
+    for name in inner:
+        definition.node.add().CopyFrom(nodes[name])
+    results = []
+    for index, tensor in enumerate(graph.outputs):
+        results.append(f"result_{index}_RetVal")
+        node = definition.node.add(name=results[-1], op="_Retval", input=[tensor.name.removesuffix(":0")])
+        node.attr["T"].type = tensor.dtype.as_datatype_enum
+        node.attr["index"].i = index
+    return definition, tuple(results)

@@ -23,10 +23,10 @@ def optimized(captured: Captured, *, gpu: bool, capability: str = "8.0") -> Any:
     whole.graph_def.CopyFrom(captured.definition)
     for node in whole.graph_def.node:
         node.device = GPU if gpu else CPU
-    wanted = [*(name.split(":")[0] for name in captured.results), *captured.targets]
-    # The batch and what the function holds must stay, even where nothing reads them.
+    # Arguments stay, even where nothing reads them, as they do at run time.
+    arguments = [node.name for node in captured.definition.node if node.op == "_Arg"]
     whole.collection_def["train_op"].node_list.value.extend(
-        dict.fromkeys([*wanted, *captured.inputs, *captured.constants])
+        dict.fromkeys([*captured.results, *arguments, *captured.targets])
     )
     config = config_pb2.ConfigProto()
     # By default, graphs of a few nodes are left alone; the runtime has no such threshold for functions.

@@ -38,7 +38,7 @@ ELEMENTWISE = _ops(
     Xdivy Xlogy Atan2 LogicalAnd LogicalOr AddN Neg Exp Expm1 Log Log1p Sqrt Rsqrt Square Abs Sign Tanh Sigmoid
     Reciprocal Inv Sin Cos Tan Erf Erfc Floor Ceil Round Rint LogicalNot Softsign Relu Relu6 Elu Selu Softplus
     LeakyRelu TanhGrad SigmoidGrad SqrtGrad RsqrtGrad ReciprocalGrad InvGrad ReluGrad Relu6Grad EluGrad SeluGrad
-    SoftplusGrad SoftsignGrad LeakyReluGrad ZerosLike OnesLike ClipByValue
+    SoftplusGrad SoftsignGrad LeakyReluGrad Select SelectV2 ZerosLike OnesLike ClipByValue
     """
 )
 """may write into any input that nobody else needs, of the same type and number of elements"""
@@ -65,6 +65,9 @@ WRITES_INTO: dict[str, dict[int, tuple[int, ...]]] = {
 }
 """output -> the inputs it may be written into, where that is not simply any of them"""
 
+WRITES_INTO_ON_CPU: dict[str, dict[int, tuple[int, ...]]] = {"MaxPoolGrad": {0: (0,)}}
+"""seen on a CPU; on a GPU another kernel does it, which is taken to need new memory"""
+
 VARIABLE_READS = frozenset({"ReadVariableOp"})
 VARIABLE_TAKES = frozenset({"AssignVariableOp"})
 """the variable's memory becomes that of the value"""
@@ -79,7 +82,7 @@ CHEAP = _ops(
     Const Identity IdentityN Reshape Squeeze ExpandDims StopGradient PreventGradient Shape ShapeN Rank Size NoOp
     VarHandleOp Placeholder PlaceholderWithDefault _Arg _Retval Switch Merge Enter Exit NextIteration LoopCond
     StridedSlice StridedSliceGrad BroadcastGradientArgs BroadcastArgs ConcatOffset ControlTrigger
-    InvertPermutation EnsureShape ReadVariableOp
+    InvertPermutation EnsureShape
     """
 )
 """kernels of the CPU that the executor runs at once instead of handing them to another thread"""
@@ -122,8 +125,10 @@ def _unchanged(graph: Graph, node: Node) -> bool:
     return before.shape == after.shape or node.op == "Snapshot"
 
 
-def writable(node: Node, index: int) -> tuple[int, ...]:
+def writable(node: Node, index: int, on_gpu: bool) -> tuple[int, ...]:
     """The inputs that output ``index`` may be written into, once nobody else needs them."""
+    if node.op in WRITES_INTO_ON_CPU and not on_gpu:
+        return WRITES_INTO_ON_CPU[node.op].get(index, ())
     if node.op in WRITES_INTO:
         return WRITES_INTO[node.op].get(index, ())
     return tuple(range(len(node.inputs))) if node.op in ELEMENTWISE and index == 0 else ()

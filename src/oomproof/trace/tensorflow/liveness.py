@@ -153,7 +153,7 @@ class Execution:
     def _reused(self, frame: Frame, node: Node, index: int, taken: list[Memory]) -> Memory | None:
         """The memory of an input that this node is the last to read, and that is like the output."""
         output = node.outputs[index]
-        for place in kernels.writable(node, index):
+        for place in kernels.writable(node, index, self.on_gpu):
             memory = frame.values.get(node.inputs[place])
             if memory is None or memory.references != 1 or memory in taken:
                 continue

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from oomproof.trace.tensorflow.capture import Captured
 from oomproof.trace.tensorflow.graph import Graph, Node, Output, Ref
 
 CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall", "SymbolicGradient", "RemoteCall"})
@@ -27,21 +28,23 @@ _KEPT = ("strides", "dilations", "data_format", "padding", "T", "var_name", "axi
 class Reader:
     """Reads one GraphDef; ``unread`` says how many tensors have an unknown side."""
 
-    def __init__(self, definition: Any, unknown: int = 1) -> None:
+    def __init__(self, definition: Any, captured: Captured, unknown: int = 1) -> None:
         import tensorflow as tf
 
         self.tf = tf
         self.unknown = unknown
         self.guessed = 0
         self.functions = {function.signature.name: function for function in definition.library.function}
+        plain, self.returned = _importable(definition, captured.definition)
         self.graph = tf.Graph()
         with self.graph.as_default():
-            tf.import_graph_def(definition, name="")
+            tf.import_graph_def(plain, name="")
 
     def read(self, results: Sequence[str], targets: Sequence[str], arguments: Sequence[str] = ()) -> Graph:
-        """The part of the graph that ``results`` (NODE:NUMBER) and ``targets`` (nodes) need, with all ``arguments``."""
+        """The part of the graph that ``results`` (nodes that return a tensor) and ``targets`` need, with all
+        ``arguments``."""
         page = _Page(self)
-        tensors = [self.graph.get_tensor_by_name(name) for name in results]
+        tensors = [self.graph.get_tensor_by_name(self.returned[name]) for name in results]
         nodes = [self.graph.get_operation_by_name(name) for name in (*targets, *arguments)]
         refs, effects = page.write(self.graph, tensors, nodes, given={}, prefix="", after=())
         numbers = {node.name: number for number, node in enumerate(page.nodes)}
@@ -161,6 +164,37 @@ class _Page:
             function, list(function.outputs), list(function.control_outputs), given=given, prefix=prefix, after=controls
         )
         return refs, tuple(dict.fromkeys([*(ref[0] for ref in refs), *effects, *controls]))
+
+
+def _importable(definition: Any, before: Any) -> tuple[Any, dict[str, str]]:
+    """The GraphDef with arguments as handles and placeholders, which can be imported with their shapes; and which
+    tensor (NODE:NUMBER) each of the returning nodes returns. ``before`` knows the shapes, which grappler drops."""
+    arguments = {node.name: node.attr for node in before.node if node.op == "_Arg"}
+    plain = type(definition)()
+    plain.versions.CopyFrom(definition.versions)
+    plain.library.CopyFrom(definition.library)
+    returned: dict[str, str] = {}
+    for node in definition.node:
+        if node.op == "_Retval":
+            name, _, number = node.input[0].partition(":")
+            returned[node.name] = f"{name}:{number or 0}"
+            continue
+        copy = plain.node.add()
+        copy.CopyFrom(node)
+        if node.op != "_Arg":
+            continue
+        copy.ClearField("attr")
+        known = arguments[node.name]
+        if "_handle_dtypes" in known:
+            copy.op = "VarHandleOp"
+            copy.attr["dtype"].type = known["_handle_dtypes"].list.type[0]
+            copy.attr["shape"].shape.CopyFrom(known["_handle_shapes"].list.shape[0])
+            copy.attr["shared_name"].s = node.name.encode()
+        else:
+            copy.op = "Placeholder"
+            copy.attr["dtype"].type = known["T"].type
+            copy.attr["shape"].shape.CopyFrom(known["_output_shapes"].list.shape[0])
+    return plain, returned
 
 
 def _made(graph: Graph) -> int:

@@ -70,7 +70,8 @@ def trace_step(
     nesting; only their shapes and types are used. Variables must exist before, or be made in the first call.
 
     ``dialect``: ``cuda`` for a GPU of compute capability ``capability``; ``cpu`` as this machine would run it with
-    one thread for operations, which tests hold against the real allocator. An unknown side of a shape counts as ``unknown``.
+    one thread for operations, which tests hold against the real allocator. An unknown side of a shape counts as
+    ``unknown``.
     """
     ready = prepared(
         step, batch, names=names, dialect=dialect, capability=capability, unknown=unknown, progress=progress
@@ -114,7 +115,7 @@ def prepared(
     progress("optimizing the graph")
     definition = optimized(captured, gpu=dialect == "cuda", capability=capability)
     progress("reading the graph")
-    reader = Reader(definition, unknown)
+    reader = Reader(definition, captured, unknown)
     graph = reader.read(captured.results, captured.targets, (*captured.inputs, *captured.constants))
     roles = roles_of(graph, names.scopes)
     variables = variable_roles(graph, roles, captured.variables, names.variables)
@@ -125,7 +126,9 @@ def laid_out(step: Step, order: Order, dialect: Dialect) -> Timeline:
     """The step in an order, as a Timeline."""
     graph, captured = step.graph, step.captured
     builder = Builder()
-    run = Execution(builder, on_gpu=dialect == "cuda", scratch=convolution)
+    on_gpu = dialect == "cuda"
+    # On a CPU, what kernels take for themselves depends on the processor's cache; it is left out there.
+    run = Execution(builder, on_gpu=on_gpu, scratch=convolution if on_gpu else lambda graph, node: None)
     for variable in captured.variables:
         kind, owner = step.variables[variable.node]
         run.hold_variable(variable.node, variable.bytes, kind=kind, owner=owner)
