@@ -24,7 +24,9 @@ from fit_jobs import JOBS, MAKERS, CpuJob, open_bench_job
 from fit_table import OURS, Row, aims, budget_of, changed, document, markdown, table
 from fit_worker import Worker
 
-BUDGETS = (75, 50, 35)
+BUDGETS, FULL_SIZE = (75, 50, 35), (50,)
+BESIDES = 64 << 20
+"""bytes that a full-size job's process takes besides the allocator: the most that was measured for the others"""
 QUICK = ("resnet50",)
 WARM_UP, STEPS = 2, 3
 BATCH_FINDERS = ("halving", "accelerate", "lightning")
@@ -83,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one job at one budget: about two minutes")
+    parser.add_argument("--quick", action="store_true", help="one job at one budget: about five minutes")
     parser.add_argument("--job", action="append", choices=list(MAKERS), help="only this job; may be given again")
     parser.add_argument("--budget", action="append", type=int, help="only this share in percent; may be given again")
     parser.add_argument("--threads", type=int, default=1, help="threads of every process (default: 1)")
@@ -102,14 +104,17 @@ def _cases(name: str, options: argparse.Namespace) -> list[Case]:
     _say(f"{name}: what it takes as it is")
     with Worker(name, options.threads) as worker:
         whole = _wanted(worker.ask("peak"), name)
-    with Worker(name, options.threads) as worker:
-        limit = _wanted(worker.ask("smallest", near=whole["peak"], settings={}), name)["room"]
-    besides = max(0, limit - whole["peak"])
+    if job.full_size:
+        besides = BESIDES
+    else:
+        with Worker(name, options.threads) as worker:
+            limit = _wanted(worker.ask("smallest", near=whole["peak"], settings={}), name)["room"]
+        besides = max(0, limit - whole["peak"])
     _say(
         f"{name}: peak {_mib(whole['peak'])}, of it weights, gradients and state {_mib(whole['floor'])}; the process "
         f"takes {_mib(besides)} besides"
     )
-    shares = options.budget or ((50,) if options.quick else BUDGETS)
+    shares = options.budget or (FULL_SIZE if options.quick or job.full_size else BUDGETS)
     budgets = {share: budget_of(whole["peak"], whole["floor"], share) for share in shares}
     return [Case(job, share, budget, budget + besides, options.threads) for share, budget in budgets.items()]
 
@@ -126,33 +131,38 @@ def _measured(case: Case, speed: dict[str, float], options: argparse.Namespace) 
         ours = replace(rows[OURS], settings=changed(plan["settings"]), batch=case.job.batch, answer=plan["seconds"])
         starts[OURS] = (ours, "run", {"settings": plan["settings"], "batch": case.job.batch, "room": case.room})
     for how, found in _found(case, where).items():
-        settings = {"checkpoint": "nonreentrant"} if how == "checkpointing" else {}
+        settings: dict[str, Any] = {"checkpoint": "nonreentrant"} if how == "checkpointing" else {}
         if "batch" not in found:
             rows[how] = case.row(how, "", answer=found.get("seconds", 0.0), error=found.get("error", "no answer"))
             continue
         row = case.row(how, changed({**settings, "batch": found["batch"]}), batch=found["batch"])
+        if case.job.full_size:
+            rows[how] = replace(row, answer=found["seconds"])
+            continue
         starts[how] = (
             replace(row, answer=found["seconds"]),
             "run",
             {"settings": {**settings, "batch": found["batch"]}, "batch": found["batch"], "room": case.room},
         )
-    if case.job.detector:
+    if case.job.full_size:
+        pass
+    elif case.job.detector:
         rows["compile"] = case.row("compile", "", error="torch.compile is not tried on detectors")
     else:
         starts["compile"] = (case.row("compile", "", batch=case.job.batch), "compiled", {})
     _say(f"{where}: training in turns")
     rows |= _in_turns(case, starts, options)
-    order = (OURS, *BATCH_FINDERS, "checkpointing", "compile")
+    order = [method for method in (OURS, *BATCH_FINDERS, "checkpointing", "compile") if method in rows]
     for method in order:
         row = rows[method]
-        _say(f"    {method}: {row.settings} {f'{row.speed:.2f} images/s' if row.fits else row.error}")
+        _say(f"    {method}: {row.settings} {_outcome(row)}")
     return [rows[method] for method in order]
 
 
 def _found(case: Case, where: str) -> dict[str, dict[str, Any]]:
     """What each rival that looks for a batch size finds, each in a process of its own."""
     found = {}
-    for how in (*BATCH_FINDERS, "checkpointing"):
+    for how in (*BATCH_FINDERS, *(() if case.job.full_size else ("checkpointing",))):
         _say(f"{where}: {how}")
         with case.worker() as worker:
             found[how] = worker.ask("find", how=how, room=case.room)
@@ -179,7 +189,7 @@ def _in_turns(
             if worker is not None:
                 running[method] = worker
                 stack.callback(worker.end)
-        for _ in range(STEPS):
+        for _ in range(1 if case.job.full_size else STEPS):
             for method, worker in list(running.items()):
                 rows[method] = _stepped(rows[method], worker.ask("step"))
     for method, (_, what, request) in starts.items():
@@ -192,7 +202,7 @@ def _started(case: Case, row: Row, what: str, request: dict[str, Any]) -> tuple[
     """A worker whose training has run its first steps inside the limit; None where it does not."""
     worker = case.worker()
     said = worker.ask(what, **request)
-    for _ in range(WARM_UP):
+    for _ in range(1 if case.job.full_size else WARM_UP):
         said = said if "error" in said else worker.ask("step")
     if "error" in said:
         worker.end()
@@ -233,6 +243,13 @@ def _show(rows: list[Row], about: dict[str, Any], options: argparse.Namespace) -
         print(f"{'met' if met else 'MISSED'}: {name}: {figures}")
     before, after = about["load"]
     print(f"{about['minutes']:.0f} minutes; torch {about['torch']}; load {before:.1f} at first, {after:.1f} at last")
+
+
+def _outcome(row: Row) -> str:
+    if row.error:
+        return row.error
+    speed = f"{row.speed:.2f} images/s" if row.fits else "not timed"
+    return f"{speed}, answer after {row.answer:.1f} s" if row.answer else speed
 
 
 def _mib(size: int) -> str:

@@ -37,6 +37,8 @@ class CpuJob:
     given: Mapping[str, Any]
     detector: bool = False
     """torch.compile does not get through detectors as a whole"""
+    full_size: bool = False
+    """a step takes a minute and more: only the time until settings are known is compared, and the plan is run once"""
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -99,8 +101,8 @@ class Classifier:
         return self.with_settings(settings).knobs(settings, facts)
 
 
-def _torchvision(name: str, detector: bool = False, **given: Any) -> CpuJob:
-    return CpuJob(name, open_job(f"torchvision:{name}"), given, detector)
+def _torchvision(name: str, detector: bool = False, full_size: bool = False, **given: Any) -> CpuJob:
+    return CpuJob(name, open_job(f"torchvision:{name}"), given, detector, full_size)
 
 
 def _vit() -> CpuJob:
@@ -132,12 +134,15 @@ MAKERS: dict[str, Callable[[], CpuJob]] = {
     "resnet50": lambda: _torchvision("resnet50", batch=16, image_size=(128, 128)),
     "vit_tiny": _vit,
     "retinanet": lambda: _torchvision(
-        "retinanet_resnet50_fpn", True, batch=4, image_size=(224, 224), backbone="resnet18"
+        "retinanet_resnet50_fpn", detector=True, batch=4, image_size=(224, 224), backbone="resnet18"
     ),
     "fasterrcnn": lambda: _torchvision(
-        "fasterrcnn_resnet50_fpn", True, batch=6, image_size=(320, 320), backbone="resnet18", roi_samples=64
+        "fasterrcnn_resnet50_fpn", detector=True, batch=6, image_size=(320, 320), backbone="resnet18", roi_samples=64
     ),
     "deeplabv3": lambda: _torchvision("deeplabv3_mobilenet_v3_large", batch=8, image_size=(144, 144)),
+    "maskrcnn": lambda: _torchvision(
+        "maskrcnn_resnet50_fpn", detector=True, full_size=True, batch=4, image_size=(800, 1333)
+    ),
     "tiny": lambda: CpuJob("tiny", Classifier("tiny", _tiny, 16, 64, 10), {"batch": 16}),
 }
 """by the name that --job takes; tiny is for tests of the benchmark itself"""

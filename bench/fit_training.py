@@ -26,6 +26,10 @@ FEW = 2
 """images that warm a process up; batch normalisation needs two"""
 
 
+SMALL_IMAGES = (160, 224)
+"""warm up a process for a full-size job"""
+
+
 class Training:
     """Model, optimizer and whole batches; the limit holds from before the model is built."""
 
@@ -138,6 +142,8 @@ def warm_up(job: CpuJob, settings: dict[str, Any]) -> None:
         return
     _warm.add(str(settings))
     few = {**settings, "batch": FEW, "accumulate": 1}
+    if job.full_size:
+        few["image_size"] = SMALL_IMAGES
     small = Training(job, few, FEW)
     small.run(None)
     small.run(None)

@@ -14,6 +14,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -27,6 +28,10 @@ ENVIRONMENT = {
     "MALLOC_TOP_PAD_": "65536",
 }
 """glibc gives freed blocks back to the system at once, so that the limit is held against what is in use"""
+
+
+PATIENCE = 1800.0
+"""seconds that one answer may take"""
 
 
 class Worker:
@@ -44,13 +49,20 @@ class Worker:
         )
 
     def ask(self, what: str, **details: Any) -> dict[str, Any]:
-        """The answer; where the process did not survive, what it said last."""
+        """The answer; where the process did not survive, what it said last. One that takes too long is ended."""
         assert self.process.stdin is not None and self.process.stdout is not None
+        clock = threading.Timer(PATIENCE, self.process.kill)
+        clock.start()
         try:
             print(json.dumps({"what": what, **details}), file=self.process.stdin, flush=True)
             line = self.process.stdout.readline()
         except BrokenPipeError:
             line = ""
+        finally:
+            late = not clock.is_alive()
+            clock.cancel()
+        if late:
+            return {"error": f"no answer to «{what}» in {PATIENCE / 60:.0f} minutes"}
         if line:
             answer: dict[str, Any] = json.loads(line)
             return answer

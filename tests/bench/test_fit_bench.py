@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,15 +51,17 @@ def test_aims_that_are_met() -> None:
 
 
 def test_aims_that_are_missed_say_where() -> None:
-    rows = [row(OURS, 1.0, 1.0), row("halving", 0.9, 9.0), row(OURS, 1.0, error="out of memory", job="big")]
-    (inside, where), (quicker, slower), (sooner, late) = aims(rows).values()
+    halved = replace(row("halving", 0.45, 9.0), batch=4)
+    rows = [row(OURS, 1.0, 1.0), halved, row(OURS, 1.0, error="out of memory", job="big")]
+    (inside, where), (kept, _), (quicker, slower), (sooner, late) = aims(rows).values()
+    assert kept, "no rival kept the batch"
     assert not inside and "big at 50 %: out of memory" in where
     assert not quicker and "net at 50 % halving 0.90x" in slower
     assert not sooner and "net at 50 % halving 9.00x" in late
 
 
 def test_a_difference_within_noise_is_no_miss_and_is_counted() -> None:
-    met, figures = list(aims([row(OURS, 1.0), row("halving", 0.98, 20.0)]).values())[1]
+    met, figures = list(aims([row(OURS, 1.0), row("checkpointing", 0.98, 20.0)]).values())[1]
     assert met and "1 slower by less than 3%" in figures
 
 
