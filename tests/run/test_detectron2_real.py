@@ -3,6 +3,7 @@ what is not."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from detectron2_models import (
 
 from oomproof.errors import InputError
 from oomproof.run.detectron2 import Accumulate, accumulate, accumulated_step, whole_batch
+from oomproof.run.torch.step import Step
 
 pytestmark = [pytest.mark.slow, OF_DETECTRON2]
 
@@ -130,20 +132,39 @@ def test_an_infinite_loss_is_detectron2s_error_and_no_update() -> None:
     assert torch.equal(before, model.roi_heads.box_head.fc1.weight)
 
 
+@pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_hooks_metrics_and_counting(asynchronous: bool) -> None:
+def test_hooks_metrics_and_counting(asynchronous: bool, whole: bool) -> None:
+    class SlowToWrite(SimpleTrainer):
+        def _write_metrics(self, *given: Any, **named: Any) -> None:
+            time.sleep(0.2)
+            super()._write_metrics(*given, **named)
+
     cfg = config("mask")
     model = build(cfg)
-    trainer = SimpleTrainer(
-        model, Loader(cut(images("mask"), 1)), build_optimizer(cfg, model), async_write_metrics=asynchronous
-    )
-    trainer.register_hooks([Accumulate(2)])
+    loader = Loader(cut(images("mask"), 1))
+    trainer = SlowToWrite(model, loader, build_optimizer(cfg, model), async_write_metrics=asynchronous)
+    trainer.register_hooks([Accumulate(2, whole_batch=whole)])
     trainer.train(3, 6)
     assert trainer.iter == 6
     totals = trainer.storage.history("total_loss").values()
     assert [iteration for _, iteration in totals] == [3, 4, 5]  # one a step, not one a micro-batch
     parts = [trainer.storage.history(name).latest() for name in trainer.storage.latest() if name.startswith("loss_")]
     assert sum(parts) == pytest.approx(totals[-1][0], rel=1e-5)
+
+
+def test_a_loop_of_ones_own_takes_step(same_samples: None) -> None:
+    """As in Detectron2's tools/plain_train_net.py."""
+    found = []
+    for settings in ({}, {"batch": 1}):
+        cfg = config("rpn", BASE_LR=1e-3)
+        model = build(cfg)
+        step = Step(model, build_optimizer(cfg, model), lambda model, batch: model(batch), settings)
+        with EventStorage(0):
+            found.append((step(images("rpn")[:4]), model))
+    (total, whole), (same_total, parts) = found
+    assert total.item() == pytest.approx(same_total.item(), rel=1e-5)
+    assert apart(parts, whole) < 1e-4
 
 
 def test_a_step_of_ones_own_is_not_replaced() -> None:

@@ -54,6 +54,10 @@ def accumulated_step(trainer: Any, count: int, weigh: Weigh | None = None) -> No
         parts: AbstractContextManager[Iterable[Part]] = nullcontext(Part(drawn(), 1 / count) for _ in range(count))
     else:
         model = bare(trainer.model)
+        if getattr(trainer, "async_write_metrics", False):
+            # Detectron2 has one stack of storages for all threads: what is still being written would go to a storage
+            # that only counts.
+            trainer.concurrent_executor.submit(int).result()
         parts = weigh(model, lambda batch: _forward(trainer, model, batch), [drawn() for _ in range(count)])
     losses: dict[str, torch.Tensor] = {}
     with parts as each:

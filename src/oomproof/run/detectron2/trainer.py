@@ -25,7 +25,7 @@ def accumulate(trainer: Any, count: int, whole_batch: bool = False) -> None:
     _refuse_own_step(trainer, count)
     inner = simple_trainer(trainer)
     # The function is kept by the trainer it needs: weakly, as Detectron2's hooks know their trainer.
-    known = inner if isinstance(inner, weakref.ProxyType) else weakref.proxy(inner)
+    known = inner if isinstance(inner, weakref.ProxyTypes) else weakref.proxy(inner)
     weigh = weigh_whole_batch if whole_batch else None
     inner.run_step = lambda: accumulated_step(known, count, weigh)
     cfg = getattr(trainer, "cfg", None)
