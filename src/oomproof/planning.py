@@ -124,4 +124,5 @@ def _plan(search: Search, base: Sequence[Structure], before: Forecast, chosen: C
         before=before,
         after=chosen.forecast,
         time=chosen.seconds / search.seconds_before,
+        before_estimated=search.before_estimated,
     )

@@ -229,3 +229,10 @@ def test_a_forecast_that_gives_cache_back_keeps_its_words() -> None:
         "fits 5GiB with 2 changes: would take 5.84 GiB (at worst 6.10), has 5.00 and gives cached blocks back; "
         "1.04 times the time per image"
     )
+
+
+def test_an_estimate_of_the_job_as_it_is_is_called_one() -> None:
+    text = drawn(plan.report(replace(brought_to_fit(), before_estimated=True), SETTINGS), 200)
+    assert "as it is it needs about 24.30 GiB" in text
+    assert "before, about" in text
+    assert "what it needs as it is and other rows are estimated from traces of few images" in text

@@ -14,8 +14,8 @@ from oomproof.report import as_json, plan_json
 from oomproof.sources.job import Knob, Option
 
 KEYS = [
-    "verdict", "fits", "job", "device_name", "budget", "settings", "changes", "time", "promise", "before", "after",
-    "alternatives", "frontier", "needs", "interrupted", "traces", "seconds", "written",
+    "verdict", "fits", "job", "device_name", "budget", "settings", "changes", "time", "promise", "before",
+    "before_estimated", "after", "alternatives", "frontier", "needs", "interrupted", "traces", "seconds", "written",
 ]  # fmt: skip
 
 

@@ -65,6 +65,7 @@ class Plan:
     settings: Mapping[str, Any]
     changes: tuple[Change, ...]
     before: Forecast
+    """of a full trace too, unless ``before_estimated``"""
     after: Forecast
     """of a full trace under ``settings``"""
     time: float
@@ -73,6 +74,8 @@ class Plan:
     frontier: tuple[Point, ...] = ()
     needs: tuple[str, ...] = ()
     """where nothing fits: what would have to be allowed, in words and options"""
+    before_estimated: bool = False
+    """a step with this many boxes takes long to trace: ``before`` is worked out from few images"""
     interrupted: bool = False
     """the search was stopped: the best so far, not the best there is"""
     own: tuple[str, ...] = ()

@@ -75,6 +75,7 @@ class Search:
     named: tuple[str, ...] = ()
     """knobs the user asked for by name"""
     looked_at: list[Way] = field(default_factory=list)
+    before_estimated: bool = False
     best: Confirmed | None = None
     missed: Confirmed | None = None
     """of what was traced and does not fit, the one that needs least"""
@@ -117,7 +118,8 @@ class Search:
         several = sum(count for name, count in asked.items() if name != "_local_scalar_dense")
         if several * self.images / few > MOST_ASKED:
             whole = self._from_few(step, few)
-        if whole is step or self.tracing.forecast(whole, self.settings).fits:  # an estimate is no answer
+        self.before_estimated = whole is not step and not self.tracing.forecast(whole, self.settings).fits
+        if not self.before_estimated:  # an estimate that fits is no answer
             whole, _ = self.tracing.trace(self.settings, f"tracing the step as it is, with {self.images} images")
             traced = self.tracing.structure((), self.settings, whole, self.images)
             found = [*found, traced] if self.images > few else [traced]

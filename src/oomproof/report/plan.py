@@ -67,7 +67,7 @@ def _settings(plan: Plan) -> RenderableType:
 def _before_and_after(plan: Plan) -> Iterator[RenderableType]:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("")
-    for heading in ("before", "at worst", "after", "at worst"):
+    for heading in ("before, about" if plan.before_estimated else "before", "at worst", "after", "at worst"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, before, after in _pairs(plan):
         figures = [number(size) for size in (before.expected, before.high, after.expected, after.high)]
@@ -98,10 +98,8 @@ def _notes(plan: Plan) -> Iterator[str]:
             yield f"{promise}: {changes.MEANS[promise]}"
         yield "time is an estimate from the operations that were traced; where the data loader is slower, it decides"
     if plan.frontier or plan.alternatives:
-        yield (
-            "memory after the changes is that of a full trace; other rows, and of a large job what it needs as it is, "
-            "are estimated from traces of few images"
-        )
+        before = "what it needs as it is and other rows are" if plan.before_estimated else "other rows are"
+        yield f"memory after the changes is that of a full trace; {before} estimated from traces of few images"
     if plan.traces:
         yield f"found with {plan.traces} trace{'s' if plan.traces > 1 else ''} in {plan.seconds:.0f} s"
 

@@ -37,6 +37,7 @@ def plan(of: Plan, written: Path | None = None) -> dict[str, Any]:
         "time": _factor(of.time),
         "promise": of.promise,
         "before": forecast(of.before),
+        "before_estimated": of.before_estimated,
         "after": forecast(of.after),
         "alternatives": [
             {

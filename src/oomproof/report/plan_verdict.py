@@ -29,7 +29,7 @@ def why(plan: Plan) -> str:
     """What the job needs as it is, and which changes free the most; where it does not fit, what is still in the way."""
     if not plan.changes:
         return of_forecast.why(plan.after)
-    sentences = [f"as it is it {_need(plan.before)}", *_freeing(plan)]
+    sentences = [f"as it is it {_need(plan.before, plan.before_estimated)}", *_freeing(plan)]
     if not plan.fits:
         sentences.append(f"even so {of_forecast.why(plan.after).partition('; ')[0]}")
     return "; ".join(sentences)
@@ -72,10 +72,11 @@ def _price(plan: Plan) -> str:
     return f"; {plan.time:.2f} times the time per image"
 
 
-def _need(before: Forecast) -> str:
+def _need(before: Forecast, estimated: bool) -> str:
     if before.fits:
         return f"fits already, with {gib(before.on_device.expected)} (at worst {number(before.on_device.high)})"
-    return f"needs {gib(before.on_device.expected)} (at worst {number(before.on_device.high)})"
+    about = "about " if estimated else ""
+    return f"needs {about}{gib(before.on_device.expected)} (at worst {number(before.on_device.high)})"
 
 
 def _freeing(plan: Plan) -> Iterator[str]:
