@@ -13,7 +13,7 @@ from oomproof.sources.detectron2.config import Config, of_text, read
 from oomproof.sources.detectron2.old_keys import old_names
 from oomproof.sources.detectron2.schema import DEFAULTS, VERSION
 from oomproof.sources.detectron2.training_code import training_code
-from oomproof.sources.detectron2.yaml_edit import with_value, written
+from oomproof.sources.detectron2.yaml_edit import with_value, with_values, written
 from oomproof.sources.detectron2.yaml_file import parse, read_text
 from oomproof.sources.job import Settings
 
@@ -65,10 +65,9 @@ def edited(path: Path, planned: Mapping[str, Any], target: Path) -> str:
                 f"{path} is a config of an old version, in which {', '.join(renamed)} has another name; bring it to "
                 f"VERSION: {VERSION} first"
             )
-        for key in wrong:
-            text = with_value(text, key, planned[key], str(path))
         if not wrong:
             break
+        text = with_values(text, {key: planned[key] for key in wrong}, str(path))
     return text
 
 
@@ -103,10 +102,7 @@ def _moved(base: str, path: Path, target: Path) -> str:
 def _new(planned: Mapping[str, Any], head: Sequence[str]) -> str:
     """A config of its own: every key that is not as Detectron2 has it by default."""
     text = "\n".join([*(f"# {line}" for line in head), f"VERSION: {VERSION}", ""])
-    for key, value in planned.items():
-        if value != DEFAULTS[key]:
-            text = with_value(text, key, value)
-    return text
+    return with_values(text, {key: value for key, value in planned.items() if value != DEFAULTS[key]})
 
 
 def _head(name: str, device: str, changes: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""One key of a config text set to a value: nothing else in the text changes, not even a blank.
+"""Keys of a config text set to values: nothing else in the text changes, not even a blank.
 
 >>> with_value("SOLVER:\\n  IMS_PER_BATCH: 16  # all GPUs\\n", "SOLVER.IMS_PER_BATCH", 8)
 'SOLVER:\\n  IMS_PER_BATCH: 8  # all GPUs\\n'
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from oomproof.errors import InputError
@@ -18,19 +19,36 @@ _ALIAS = re.compile(r"\s*\*[^\s,\]}]+")
 _ANCHOR = re.compile(r"&\S+\s+")
 
 
+def with_values(text: str, values: Mapping[str, Any], name: str = "the config") -> str:
+    """The text with every key of ``values`` set; one that it has not yet goes to the end of its section."""
+    places = parse(text, name).places
+    here = [key for key in values if key in places and places[key].form != "elsewhere"]
+    for key in sorted(here, key=lambda each: places[each].start, reverse=True):  # offsets before it stay right
+        text = _replaced(text, places[key], values[key])
+    for key in values:
+        if key not in here:
+            text = _put(parse(text, name), key, values[key])
+    return text
+
+
 def with_value(text: str, key: str, value: Any, name: str = "the config") -> str:
-    """The text with ``key`` set; where it has none yet, it goes to the end of its section."""
-    file = parse(text, name)
+    return with_values(text, {key: value}, name)
+
+
+def _put(file: YamlFile, key: str, value: Any) -> str:
+    """A key that is not there, or that stands for another place: an alias, or merged from an anchor."""
     place = file.places.get(key)
-    if place is None or (place.form == "elsewhere" and place.colon == 0):  # merged from an anchor: an own key wins
+    if place is None or place.colon == 0:  # merged: an own key wins
         return _added(file, key, value)
-    if place.form == "elsewhere":
-        found = _ALIAS.match(text, place.colon)
-        end = found.end() if found else place.colon
-        return f"{text[: place.colon]} {written(value, place.inside_flow)}{text[end:]}"
-    if place.form == "block list":
-        return _instead_of_block(text, place, written(value, place.inside_flow))
+    found = _ALIAS.match(file.text, place.colon)
+    end = found.end() if found else place.colon
+    return f"{file.text[: place.colon]} {written(value, place.inside_flow)}{file.text[end:]}"
+
+
+def _replaced(text: str, place: Place, value: Any) -> str:
     new = written(value, place.inside_flow)
+    if place.form == "block list":
+        return _instead_of_block(text, place, new)
     anchor = _ANCHOR.match(text, place.start, place.end)
     if anchor:  # stays: others may point to it
         new = f"{anchor.group()}{new}"
