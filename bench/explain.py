@@ -38,7 +38,7 @@ OOM = (
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=1024, help="MiB of each long log; 0 leaves them out")
-    parser.add_argument("--fuzz", type=int, default=100_000, help="damaged logs")
+    parser.add_argument("--fuzz", type=int, default=100_000, help="damaged logs; 0 leaves them out")
     arguments = parser.parse_args()
     kinds = {
         "steps, one failure at the end": steps,
@@ -48,7 +48,8 @@ def main() -> int:
     }
     for name, pieces in kinds.items() if arguments.size else ():
         _long(name, pieces(arguments.size))
-    _damaged(arguments.fuzz)
+    if arguments.fuzz:
+        _damaged(arguments.fuzz)
     return 0
 
 

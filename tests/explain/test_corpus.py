@@ -11,6 +11,8 @@ import pytest
 
 import oomproof
 from oomproof.explain.diagnosis import CAUSES
+from oomproof.explain.gather import INFORMATION, gather
+from oomproof.explain.reading import keep
 from oomproof.report.explain import document
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -47,6 +49,12 @@ def test_the_corpus_is_as_wide_as_promised() -> None:
     assert {log.parent.name for log in LOGS} == set(CAUSES)
     assert len(LOGS) - len(LOOK_ALIKES) >= 60
     assert len(LOOK_ALIKES) >= 15
+
+
+def test_every_kind_of_every_family_is_in_the_corpus() -> None:
+    seen = {(failure.family, failure.kind) for log in LOGS for failure in gather(keep([log.read_bytes()])).failures}
+    assert seen >= set(INFORMATION)
+    assert {family for family, _ in seen} == {family for family, _ in INFORMATION} | {"harmless"}
 
 
 @pytest.mark.parametrize("log", LOOK_ALIKES, ids=named)

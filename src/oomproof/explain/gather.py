@@ -26,9 +26,8 @@ _NOTES = {
 }
 _EXCEPTION = Pattern(r"[\w.]{0,80}(?:Error|Exception|error)\b|terminate called|Aborted")
 MOST_FAILURES = 600
-_INFORMATION = {
+INFORMATION = {
     ("cuda", "numbers"): 12,
-    ("cuda", "fraction"): 12,
     ("cuda", "outside_allocator"): 10,
     ("cuda", "bare"): 5,
     ("mps", "limit"): 12,
@@ -146,7 +145,7 @@ _REACH = {"kernel": 500, "xla": 200, "cuda": 6, "cluster": 20}
 
 def information(failure: Failure) -> int:
     known = (failure.requested, failure.total, failure.free, failure.limit, failure.process)
-    return 2 * _INFORMATION.get((failure.family, failure.kind), 0) + sum(value is not None for value in known)
+    return 2 * INFORMATION.get((failure.family, failure.kind), 0) + sum(value is not None for value in known)
 
 
 def _main(failures: Sequence[Failure], steps: Sequence[Progress]) -> Failure | None:

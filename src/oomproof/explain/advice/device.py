@@ -82,8 +82,7 @@ def steps(facts: Facts) -> dict[str, str]:
         "evaluation, on the CPU)",
         "retracing": "@tf.function(reduce_retracing=True) with fixed shapes: pad images to one size, "
         "batch(..., drop_remainder=True), tensors instead of Python numbers; in loops model(x), not model.predict(x)",
-        "mps_limit": f"{batch}, or smaller images; PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 lifts the limit, at the risk "
-        "of a frozen Mac",
+        "mps_limit": f"{batch}, or smaller images{_watermark(facts)}",
         "xla_compile": f"model.compile(..., jit_compile=False), or {batch}"
         if of_tensorflow
         else f"{batch} ; XLA_PYTHON_CLIENT_MEM_FRACTION=.95 if the pool is the limit",
@@ -110,6 +109,13 @@ def _fit(facts: Facts) -> str:
     size = (facts.main.total if facts.main else None) or facts.setup.card
     device = f"{size / (1 << 30):.2f}GiB" if size else "DEVICE"
     return f" ; oomproof fit JOB --on {device} finds what fits before the next try"
+
+
+def _watermark(facts: Facts) -> str:
+    """PyTorch's limit can be lifted; Metal's, on the size of one buffer, cannot."""
+    if facts.main is not None and facts.main.limit is None:
+        return ""
+    return "; PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 lifts the limit, at the risk of a frozen Mac"
 
 
 def _crowded(facts: Facts) -> str:

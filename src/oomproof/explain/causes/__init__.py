@@ -39,6 +39,7 @@ RULES = (
     host_activity.doing_then_killed,
     host_arrays.eval_results,
     host_arrays.masks,
+    host_arrays.giant_image,
     host_arrays.image_cache,
     host_arrays.generators,
     host_arrays.whole_dataset,

@@ -84,6 +84,21 @@ def masks(facts: Facts) -> Iterator[Cause]:
     )
 
 
+def giant_image(facts: Facts) -> Iterator[Cause]:
+    """PIL refuses what it takes for an attack; in a dataset it is one scan or mosaic among photographs."""
+    failure = facts.main
+    if failure is None or failure.kind != "bomb":
+        return
+    yield Cause(
+        "outlier_or_bug",
+        0.9,
+        "host memory: one image has more pixels than PIL opens: an outlier in the data, or a broken file",
+        "PIL refuses above twice Image.MAX_IMAGE_PIXELS, before anything is decoded",
+        evidence(failure),
+        "shrink or tile that image ; if it is meant: a larger PIL.Image.MAX_IMAGE_PIXELS, and RAM for all its pixels",
+    )
+
+
 def image_cache(facts: Facts) -> Iterator[Cause]:
     failure = refused(facts)
     if failure is None or places.find(failure, places.CACHING) is None:

@@ -138,13 +138,13 @@ def memory_cap(facts: Facts) -> Iterator[Cause]:
     limit = failure.limit if failure.limit is not None else facts.setup.pool if failure.family == "tensorflow" else None
     card = failure.total or facts.setup.card
     said = facts.setup.found.get("cap", "")
-    if failure.kind == "fraction" or (failure.family == "cuda" and limit is not None):
+    if failure.family == "cuda" and limit is not None:
         yield Cause(
             "tf_memory_cap",
             0.9,
-            f"device memory: the program's own cap was reached{f', {text(limit)}' if limit else ''}",
+            f"device memory: the program's own cap was reached, {text(limit)}",
             "set_per_process_memory_fraction is in force"
-            + (f": {text(limit)} of {text(card)} allowed" if limit and card else ""),
+            + (f": {text(limit)} of {text(card)} allowed" if card else ""),
             (quoted(failure), *([said] if said else [])),
         )
         return

@@ -12,8 +12,10 @@ from oomproof.explain.patterns import Pattern, any_of
 
 TRIGGER = Pattern(
     r"DefaultCPUAllocator|CPUAllocator\.cpp|alloc_cpu\.cpp|posix_memalign|you tried to allocate|Buy new RAM"
-    r"|\$ Torch: not enough memory|cudaHostAlloc|C10 Out of Memory|pin_memory[^\n]{0,60}out of memory"
+    r"|\$ Torch: not enough memory|cudaHostAlloc|CachingHostAllocator|C10 Out of Memory"
+    r"|pin_memory[^\n]{0,60}out of memory"
 )
+_PINNED = Pattern(r"cudaHostAlloc|CachingHostAllocator|pin_memory")
 _REQUESTED = any_of(
     rf"(?:tried|Trying) to allocate {SIZE}",
     r"trying to allocate (\d{1,20}) ?(?:bytes|B\b)",
@@ -29,7 +31,7 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
     )
     return Failure(
         family="cpu",
-        kind="pinned" if "cudaHostAlloc" in line.text or "pin_memory" in line.text else "allocator",
+        kind="pinned" if _PINNED.search(line.text) else "allocator",
         where="host",
         line=line.number,
         quote=quote(line),

@@ -26,7 +26,10 @@ TRIGGER = any_of(
     r"^\s*(?:\w+\.)*OutOfMemoryError\s*$",
     r"CUDA_ERROR_OUT_OF_MEMORY(?!.*failed to alloc)",
 )
-_NOT_OURS = Pattern(r"MPS backend|failed to alloc|RESOURCE_EXHAUSTED|tensorflow/|stream_executor|xla/", re.IGNORECASE)
+_NOT_OURS = Pattern(
+    r"MPS backend|CachingHostAllocator|failed to alloc|RESOURCE_EXHAUSTED|tensorflow/|stream_executor|xla/",
+    re.IGNORECASE,
+)
 _STOP = Pattern(r"out of memory\. Tried|Error: (?!CUDA out)|^\S{1,80}(?:Error|Exception):")
 _REQUESTED = Pattern(rf"Tried to allocate {SIZE}|Requested size: {SIZE}|Requested\s*: {SIZE}")
 _TOTAL = Pattern(rf"{SIZE} total capac|total capaci?ty of {SIZE}|Device limit\s*: {SIZE}")
@@ -129,8 +132,6 @@ def _numbers(text: str) -> Failure:
 def _kind(text: str, requested: int | None) -> str:
     if "outside PyTorch's allocator" in text:
         return "outside_allocator"
-    if "per_process_memory_fraction" in text:
-        return "fraction"
     return "numbers" if requested is not None else "bare"
 
 
