@@ -100,7 +100,7 @@ KINDS: Sequence[tuple[str, Pattern, str, str]] = tuple(
         ),
         (
             "interrupt",
-            r"KeyboardInterrupt|^(?:\^C)+(?:\s|$|Traceback|Terminat|Killed)|\^C$|Interrupted by user",
+            r"KeyboardInterrupt|^(?:\^C)+(?:\s|$|Traceback|Terminat|Killed)|[\]\s]\^C$|Interrupted by user",
             "somebody stopped it (Ctrl-C)",
             "start it again; no memory was short",
         ),
