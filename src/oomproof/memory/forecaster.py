@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from oomproof.memory.allocators.cuda import CudaRules, replay
+from oomproof.memory import tf_limits
+from oomproof.memory.allocators import bfc
+from oomproof.memory.allocators import cuda as cuda_allocator
+from oomproof.memory.allocators.bfc_regions import GRANULE as BFC_GRANULE
+from oomproof.memory.allocators.replaying import Replay
 from oomproof.memory.devices import Device
 from oomproof.memory.forecast import Forecast, Range, Shortage
 from oomproof.memory.host import host_memory
@@ -43,21 +47,63 @@ class Terms:
     margin: float
     around: Range
     """outside of the allocator: the CUDA context"""
-    caching: bool
-    """blocks come from PyTorch's caching allocator, not straight from the system"""
+    replay: Callable[[Timeline, int | None], Replay] | None
+    """the framework's allocator, without a limit or within one; None: blocks come straight from the system"""
+    room: int
+    """what the allocator may hold, with the context as expected"""
+    room_at_worst: int
+    """and if everything is as large as it can be"""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def caching(self) -> bool:
+        """Whether there is an allocator between the blocks and the device, which leaves gaps."""
+        return self.replay is not None
 
 
 def terms(timeline: Timeline, device: Device, runtime: Runtime) -> Terms:
     dialect = str(timeline.about.get("dialect", "cuda"))
     margin = 1 + UNMODELLED[dialect]
     if dialect == "cpu":
-        return Terms(cpu.price(int(timeline.about.get("threads", 1))), 1, margin, Range(0, 0, 0), caching=False)
-    return Terms(cuda.price(device, runtime.cudnn_benchmark), GRANULE, margin, context(device), caching=True)
+        prices = cpu.price(int(timeline.about.get("threads", 1)))
+        return Terms(prices, 1, margin, Range(0, 0, 0), None, device.budget, int(device.budget / margin))
+    around = context(device)
+    if timeline.about.get("allocator") == "bfc":
+        return _tensorflow(timeline, device, runtime, around)
+    rules = cuda_allocator.CudaRules(runtime.expandable_segments, runtime.max_split_size_mb)
+    return Terms(
+        prices=cuda.price(device, runtime.cudnn_benchmark),
+        granule=GRANULE,
+        margin=margin,
+        around=around,
+        replay=lambda history, capacity: cuda_allocator.replay(history, rules, capacity),
+        room=device.budget - around.expected,
+        room_at_worst=max(0, int((device.budget - around.high) / margin)),
+    )
 
 
-def room_at_worst(device: Device, held: Terms) -> int:
-    """What the allocator may reserve if everything is as large as it can be."""
-    return max(0, int((device.budget - held.around.high) / held.margin))
+def _tensorflow(timeline: Timeline, device: Device, runtime: Runtime, around: Range) -> Terms:
+    rules = bfc.BfcRules(runtime.memory_growth)
+    margin = (1 + UNMODELLED["cuda"]) * order_spread(timeline)
+    # Kernels that are loaded later go into what TensorFlow leaves free.
+    room = tf_limits.limit(device, runtime, around.expected)
+    return Terms(
+        # TensorFlow tries the convolutions and takes the fastest, as PyTorch's benchmark mode does.
+        prices=cuda.price(device, benchmark=True),
+        granule=BFC_GRANULE,
+        margin=margin,
+        around=around,
+        replay=lambda history, capacity: bfc.replay(history, rules, capacity),
+        room=room,
+        room_at_worst=int(room / margin),
+        notes=tf_limits.notes(device, runtime, around.expected),
+    )
+
+
+def order_spread(timeline: Timeline) -> float:
+    """How much higher the peak is in the worst of the orders in which a framework may run the step."""
+    orders: Mapping[str, int] = timeline.about.get("orders", {})
+    return max(1.0, max(orders.values(), default=0) / max(1, timeline.peak().bytes))
 
 
 def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, settings: Mapping[str, Any]) -> Forecast:
@@ -66,9 +112,8 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
     recorded = "snapshot" in str(timeline.about.get("source", ""))  # holds the libraries' workspaces already
     base = timeline if recorded or not held.caching else with_lasting(timeline, device, runtime)
     expected, low, high = (base.with_scratch(scratch) for scratch in priced(base, held.prices))
-    rules = CudaRules(runtime.expandable_segments, runtime.max_split_size_mb) if held.caching else None
-    likely = _served(expected, low, rules, device.budget - around.expected)
-    worst = _served(high, low, rules, room_at_worst(device, held))
+    likely = _served(expected, low, held.replay, held.room)
+    worst = _served(high, low, held.replay, held.room_at_worst)
     whole = likely.timeline.rounded(granule)
     peak = whole.peak()
 
@@ -103,7 +148,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         shortage=likely.shortage,
         shortage_at_worst=likely.shortage or worst.shortage,
         not_counted=(*left_out, *NOT_COUNTED),
-        notes=tuple(timeline.about.get("notes", ())),
+        notes=(*timeline.about.get("notes", ()), *held.notes),
     )
 
 
@@ -116,20 +161,22 @@ class Served:
     shortage: Shortage | None = None
 
 
-def _served(timeline: Timeline, lean: Timeline, rules: CudaRules | None, room: int) -> Served:
-    """Serves a history within ``room`` bytes; without rules of a caching allocator, block by block from the system.
+def _served(
+    timeline: Timeline, lean: Timeline, replay: Callable[[Timeline, int | None], Replay] | None, room: int
+) -> Served:
+    """Serves a history within ``room`` bytes; without an allocator, block by block from the system.
 
     A reserve larger than the room is no shortage yet: on a full device the allocator gives cached segments back and
     tries again, so the replay is repeated within the room. Nor is a workspace that does not fit: cuDNN then goes on
     with less, so what must fit is the ``lean`` history without workspaces.
     """
-    if rules is None:
+    if replay is None:
         return _from_system(timeline, room)
-    free = replay(timeline, rules)
+    free = replay(timeline, None)
     if free.reserved <= room:
         return Served(timeline, free.reserved)
     for history in (timeline, lean):
-        held = replay(history, rules, max(0, room))
+        held = replay(history, max(0, room))
         if held.failed is None:
             return Served(history, held.reserved)
     assert held.failed is not None

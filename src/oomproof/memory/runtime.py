@@ -19,6 +19,8 @@ class Runtime:
     gradient_as_bucket_view: bool = False
     workers: int = 0
     prefetch_factor: int = 2
+    memory_growth: bool = False
+    memory_limit_mb: int = 0
 
 
 HELP = {
@@ -29,4 +31,9 @@ HELP = {
     "gradient_as_bucket_view": "DDP's option that lets gradients live in the buckets, without a second copy",
     "workers": "DataLoader(num_workers=N)",
     "prefetch_factor": "DataLoader(prefetch_factor=N): batches that each worker keeps ready",
+    "memory_growth": "tf.config.experimental.set_memory_growth: memory is taken as it is needed, not all at once",
+    "memory_limit_mb": "tf.config.LogicalDeviceConfiguration(memory_limit=N), in MiB; 0: all of the card",
 }
+
+OF_TENSORFLOW = ("memory_growth", "memory_limit_mb")
+"""settings that TensorFlow alone has: its jobs list them as their own"""

@@ -16,7 +16,16 @@ BLOCKS = ("born", "died", "bytes", "kind", "phase", "owner", "op")
 CALLS = ("call_tick", "call_owner", "call_phase", "call_spec")
 MARKS = ("mark_tick", "mark_phase")
 
-ABOUT = {"job": str, "settings": dict, "dialect": str, "threads": int, "not_counted": list, "notes": list}
+ABOUT = {
+    "job": str,
+    "settings": dict,
+    "dialect": str,
+    "threads": int,
+    "not_counted": list,
+    "notes": list,
+    "allocator": str,
+    "orders": dict,
+}
 """what others read of «about», and its type"""
 MAX_BYTES = 1 << 60
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -50,6 +59,10 @@ def checked(header: Mapping[str, Any], columns: Mapping[str, Ints]) -> Timeline:
             raise Wrong(f"expected «{name}» to be of type {kind.__name__}; found {about[name]!r:.40}")
     if about.get("dialect", "cuda") not in ("cpu", "cuda"):
         raise Wrong(f"expected «dialect» to be cpu or cuda; found {about['dialect']!r:.40}")
+    if about.get("allocator", "cuda") not in ("cuda", "bfc"):
+        raise Wrong(f"expected «allocator» to be cuda or bfc; found {about['allocator']!r:.40}")
+    if not all(type(peak) is int and 0 <= peak < MAX_BYTES for peak in about.get("orders", {}).values()):
+        raise Wrong("expected «orders» to have a number of bytes for each order; found another value")
     for group in (BLOCKS, CALLS, MARKS):
         if len({len(columns[name]) for name in group}) > 1:
             raise Wrong(f"expected columns of one length; found {', '.join(f'{n} {len(columns[n])}' for n in group)}")

@@ -48,9 +48,7 @@ class Tracing:
 
     def room(self, step: Timeline, settings: Mapping[str, Any]) -> int:
         """Bytes that live blocks may take together if everything is as large as it can be."""
-        return forecaster.room_at_worst(
-            self.device, forecaster.terms(step, self.device, forecaster.at_runtime(settings))
-        )
+        return forecaster.terms(step, self.device, forecaster.at_runtime(settings)).room_at_worst
 
     def caching(self, step: Timeline, settings: Mapping[str, Any]) -> bool:
         """Whether blocks come from a caching allocator, which leaves gaps between them."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from oomproof.errors import InputError, did_you_mean
 from oomproof.memory.allocators.cuda import CudaRules
-from oomproof.memory.runtime import HELP, Runtime
+from oomproof.memory.runtime import HELP, OF_TENSORFLOW, Runtime
 from oomproof.sources.job import Job, Setting
 
 _LEAST = {
@@ -35,6 +35,7 @@ def runtime_settings(usual: Mapping[str, Any]) -> tuple[Setting, ...]:
     return tuple(
         Setting(name, usual[name] if type(usual.get(name)) is type(default) else default, HELP[name])
         for name, default in defaults.items()
+        if name not in OF_TENSORFLOW
     )
 
 
