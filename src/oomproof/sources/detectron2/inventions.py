@@ -15,7 +15,7 @@ _RULES: tuple[tuple[str, str], ...] = (
         "It has no gradient accumulation; oomproof has a hook for it (docs/detectron2.md), which `oomproof fit` plans",
     ),
     (
-        r"(USE|GRADIENT|GRAD|ACTIVATION)_CHECKPOINT|WITH_CP$|RECOMPUTE",
+        r"(USE|GRADIENT|GRAD|ACTIVATION)_CHECKPOINT|WITH_CP$|(\.|_)RECOMPUTE",
         "It has no activation checkpointing by key; oomproof.run.detectron2.checkpoint_stages does it in one call",
     ),
     (
@@ -41,7 +41,7 @@ _RULES: tuple[tuple[str, str], ...] = (
     ),
     (r"SOLVER\.(LR|LEARNING_RATE|BASE_LEARNING_RATE)$", "The learning rate is SOLVER.BASE_LR"),
     (
-        r"SOLVER\.(GRAD_CLIP|CLIP_GRAD|GRADIENT_CLIP|MAX_GRAD_NORM|CLIP_GRAD_NORM)",
+        r"SOLVER\.(GRAD_CLIP|GRADIENT_CLIP|MAX_GRAD_NORM|CLIP_GRAD(_NORM|_VALUE)?$)",
         "Clipping is SOLVER.CLIP_GRADIENTS.ENABLED with CLIP_TYPE and CLIP_VALUE",
     ),
     (r"^(MODEL\.)?NUM_CLASSES$", "Classes are MODEL.ROI_HEADS.NUM_CLASSES, or MODEL.RETINANET.NUM_CLASSES"),

@@ -15,7 +15,7 @@ from oomproof.sources.detectron2 import keys
 from oomproof.sources.detectron2.config import Config, read
 from oomproof.sources.detectron2.notes import notes
 from oomproof.sources.detectron2.schema import DEFAULTS
-from oomproof.sources.detectron2.sizes import MOST_BOXES, largest_image
+from oomproof.sources.detectron2.sizes import MOST_BOXES, images_per_gpu, largest_image
 from oomproof.sources.job import Knob, Progress, Setting, Settings
 from oomproof.sources.torch_job import training_settings
 
@@ -124,7 +124,7 @@ def _precision(settings: Mapping[str, Any]) -> str:
 def _run() -> tuple[Setting, ...]:
     """Settings of the run around the step that a config decides."""
     follows = {
-        "ddp": lambda settings: settings["gpus"] > 1,
+        "ddp": lambda settings: images_per_gpu(settings) > 0 and settings["gpus"] > 1,  # a bad share is refused
         "workers": lambda settings: settings["DATALOADER.NUM_WORKERS"],
         "cudnn_benchmark": lambda settings: settings["CUDNN_BENCHMARK"],
     }
