@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 MOST_VALUES = 64
 EVERY_INTEGER_UP_TO = 16
+KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)+")
+"""a key of a Detectron2 config, which is no name of a file"""
 
 JobText = Annotated[
     str,
@@ -102,6 +105,16 @@ def given_settings(
     if gpus is not None:
         given["gpus"] = gpus
     return given
+
+
+def with_keys(overrides: Sequence[str] | None, given: dict[str, Any]) -> list[str]:
+    """KEY VALUE pairs, with those keys of Detectron2 that came by ``--set``: they are checked where configs are.
+
+    >>> with_keys(["SOLVER.MAX_ITER", "9"], {"MODEL.MASK_ON": "True", "boxes": "9"})
+    ['SOLVER.MAX_ITER', '9', 'MODEL.MASK_ON', 'True']
+    """
+    keys = [name for name in given if KEY.fullmatch(name)]
+    return [*(overrides or ()), *(text for key in keys for text in (key, str(given.pop(key))))]
 
 
 def sweep_values(text: str) -> tuple[str, tuple[str, ...]]:

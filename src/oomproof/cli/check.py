@@ -23,6 +23,7 @@ from oomproof.cli.arguments import (
     device_on,
     given_settings,
     sweep_values,
+    with_keys,
     writable,
 )
 from oomproof.cli.screen import at_work, show, write
@@ -85,18 +86,19 @@ def check(
       oomproof check step.timeline --on "RTX 4090"
     """
     given = given_settings(pairs or (), batch, image_size, base, gpus)
+    keys = with_keys(overrides, given)
     swept = sweep_values(sweep) if sweep else None
     if save is not None:
         if swept is not None:
             raise InputError("--save keeps one step, but --sweep makes many: leave one of them out")
         writable(save, "--save")
     if list_settings:
-        _print_settings(job, overrides or (), as_json)
+        _print_settings(job, keys, as_json)
         return
     device = device_on(on)
     with at_work(quiet or as_json) as say:
         say(f"opening {job}")
-        opened = open_job(job, overrides or ())
+        opened = open_job(job, keys)
         answer = _sweep(opened, device, given, swept, say) if swept else _one(opened, device, given, save, say)
     fits = _print(answer, opened, as_json)
     raise typer.Exit(FITS if fits else DOES_NOT_FIT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from oomproof.cli.arguments import (
+    KEY,
     AsJson,
     Batch,
     Debug,
@@ -26,6 +26,7 @@ from oomproof.cli.arguments import (
     given_settings,
     names,
     promised,
+    with_keys,
     writable,
 )
 from oomproof.cli.screen import at_long_work, complain, show, write
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 FITS, NOTHING_FITS, INTERRUPTED = 0, 2, 130
 TAKEN = {"job", "on", "keep", "allow", "leave", "progress"}
 """arguments of oomproof.fit, which no setting can be named after"""
-KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)+")
-"""a key of a Detectron2 config, which is no name of a file"""
 
 
 def fit(
@@ -112,6 +111,7 @@ def fit(
       oomproof fit mask_rcnn_R_50_FPN_3x.yaml --on 8GiB --gpus 1 --write fitted.yaml
     """
     given = given_settings(pairs or (), batch, image_size, base, gpus)
+    keys = with_keys(overrides, given)
     if taken := given.keys() & TAKEN:
         raise InputError(
             f"--set {min(taken)}=...: oomproof.fit has an argument of that name; rename the job's parameter"
@@ -123,13 +123,13 @@ def fit(
         writable(file, "--write")
     device = device_on(on)
     if list_knobs:
-        _print_knobs(job, overrides or (), device, given, as_json=as_json, quiet=quiet)
+        _print_knobs(job, keys, device, given, as_json=as_json, quiet=quiet)
         return
     with at_long_work(quiet or as_json) as say:
         from oomproof import planning, sources
 
         say(f"opening {job}", 0.0)
-        opened = sources.open_job(job, overrides or ())
+        opened = sources.open_job(job, keys)
         if target is not None:
             own = opened.place  # asked even with a FILE: some jobs cannot be written anywhere
             file = file or own

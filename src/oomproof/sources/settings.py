@@ -11,7 +11,7 @@ from typing import Any
 from oomproof.errors import InputError, did_you_mean
 from oomproof.memory.allocators.cuda import CudaRules
 from oomproof.memory.runtime import HELP, OF_TENSORFLOW, Runtime
-from oomproof.sources.job import Job, Setting
+from oomproof.sources.job import Job, Setting, batch_name
 
 _LEAST = {
     "batch": 1, "batch_size": 1, "image_size": 1, "size": 1, "height": 1, "width": 1, "classes": 1, "num_classes": 1,
@@ -42,6 +42,9 @@ def runtime_settings(usual: Mapping[str, Any]) -> tuple[Setting, ...]:
 def resolve(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
     """One value for every setting: what was given (texts are read as the default's type), else the default."""
     known = {setting.name: setting for setting in settings_of(job)}
+    own = batch_name({name: setting.default for name, setting in known.items()})
+    if "batch" in given and "batch" not in known and own:  # --batch N, whatever the job calls it
+        given = {**{name: value for name, value in given.items() if name != "batch"}, own: given["batch"]}
     for name in given:
         if name not in known:
             meant = did_you_mean(name, known, ".")
