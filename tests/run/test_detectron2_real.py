@@ -3,6 +3,7 @@ what is not."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from detectron2_models import (
     KINDS,
     OF_DETECTRON2,
+    SINCE_0_6,
     AMPTrainer,
     EventStorage,
     Loader,
@@ -36,11 +38,14 @@ def same_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "randperm", lambda n, **named: torch.arange(n, device=named.get("device")))
 
 
-def trained(kind: str, size: int, count: int, weigh: Any = None, *, plain: bool = False, iterations: int = 2) -> Any:
-    """A SimpleTrainer after a few iterations of 4 images."""
+def trained(
+    kind: str, size: int | list[int], count: int, weigh: Any = None, *, plain: bool = False, iterations: int = 2
+) -> Any:
+    """A SimpleTrainer after a few iterations of 4 images, in batches of ``size``, or of several sizes."""
     cfg = config(kind, BASE_LR=1e-3)
     model = build(cfg)
-    trainer = SimpleTrainer(model, Loader(cut(images(kind), size)), build_optimizer(cfg, model))
+    batches = cut(images(kind), size) if isinstance(size, int) else uneven(images(kind), size)
+    trainer = SimpleTrainer(model, Loader(batches), build_optimizer(cfg, model))
     with EventStorage(0) as trainer.storage:
         for trainer.iter in range(iterations):
             trainer.storage.iter = trainer.iter
@@ -51,8 +56,15 @@ def trained(kind: str, size: int, count: int, weigh: Any = None, *, plain: bool 
     return trainer
 
 
-def test_one_micro_batch_is_detectron2s_own_step_to_the_last_bit() -> None:
-    mine, theirs = trained("mask", 4, 1), trained("mask", 4, 1, plain=True)
+def uneven(batch: list[Any], sizes: list[int]) -> list[list[Any]]:
+    ends = list(itertools.accumulate(sizes, initial=0))
+    return [batch[first:last] for first, last in itertools.pairwise(ends)]
+
+
+@pytest.mark.parametrize("weigh", [None, whole_batch])
+def test_one_micro_batch_is_detectron2s_own_step_to_the_last_bit(weigh: Any) -> None:
+    """With the samples that its own step takes, also where they are drawn twice."""
+    mine, theirs = trained("mask", 4, 1, weigh), trained("mask", 4, 1, plain=True)
     for a, b in zip(mine.model.parameters(), theirs.model.parameters(), strict=True):
         assert torch.equal(a, b)
     assert {k: v for k, v in mine.storage.latest().items() if "time" not in k} == {
@@ -72,6 +84,28 @@ def test_weighed_by_their_divisors_micro_batches_are_one_batch(kind: str, same_s
                 assert mine[name][0] == pytest.approx(theirs[name][0], rel=1e-3, abs=1e-5), name
     if kind == "retinanet":
         assert parts.model.loss_normalizer == pytest.approx(whole.model.loss_normalizer)
+
+
+@pytest.mark.parametrize("kind", ["mask", "rpn", "retinanet"])
+def test_micro_batches_of_several_sizes_are_one_batch(kind: str, same_samples: None) -> None:
+    whole = trained(kind, 4, 1, plain=True, iterations=1)
+    parts = trained(kind, [1, 3], 2, whole_batch, iterations=1)
+    assert apart(parts.model, whole.model) < 1e-4
+
+
+def test_running_statistics_move_once_where_a_model_runs_twice() -> None:
+    found = []
+    for weigh in (None, whole_batch):
+        cfg = config("rpn")
+        cfg.MODEL.RESNETS.NORM = "BN"
+        model = build(cfg)
+        start = {name: value.clone() for name, value in model.named_buffers()}
+        trainer = SimpleTrainer(model, Loader(cut(images("rpn"), 2)), build_optimizer(cfg, model))
+        with EventStorage(0):
+            accumulated_step(trainer, 2, weigh)
+        found.append(dict(model.named_buffers()))
+    assert any(not torch.equal(value, start[name]) for name, value in found[0].items())
+    assert all(torch.equal(value, found[1][name]) for name, value in found[0].items())
 
 
 @pytest.mark.parametrize(("kind", "identical"), [("rpn", True), ("mask", False), ("retinanet", False)])
@@ -95,6 +129,7 @@ def test_a_plain_mean_is_that_of_as_many_gpus() -> None:
     assert apart(parts.model, mean) < 1e-4
 
 
+@SINCE_0_6
 def test_half_precision_on_one_micro_batch_and_on_two(same_samples: None) -> None:
     """Detectron2's AMPTrainer runs on GPUs only; what replaces its step also runs here, in bfloat16."""
     found = []
@@ -133,7 +168,7 @@ def test_an_infinite_loss_is_detectron2s_error_and_no_update() -> None:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("asynchronous", [False, pytest.param(True, marks=SINCE_0_6)])
 def test_hooks_metrics_and_counting(asynchronous: bool, whole: bool) -> None:
     class SlowToWrite(SimpleTrainer):
         def _write_metrics(self, *given: Any, **named: Any) -> None:
@@ -143,7 +178,8 @@ def test_hooks_metrics_and_counting(asynchronous: bool, whole: bool) -> None:
     cfg = config("mask")
     model = build(cfg)
     loader = Loader(cut(images("mask"), 1))
-    trainer = SlowToWrite(model, loader, build_optimizer(cfg, model), async_write_metrics=asynchronous)
+    options = {"async_write_metrics": True} if asynchronous else {}
+    trainer = SlowToWrite(model, loader, build_optimizer(cfg, model), **options)
     trainer.register_hooks([Accumulate(2, whole_batch=whole)])
     trainer.train(3, 6)
     assert trainer.iter == 6
