@@ -106,7 +106,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             return super().__torch_dispatch__(func, types, args, kwargs)
         if func.namespace == "profiler":  # what optimizers tell a profiler about themselves is no part of the step
             return self._fake(func, types, args, kwargs or {})
-        return self._run(func, types, args, kwargs or {})
+        return self._run(_as_for_real(func), types, args, kwargs or {})
 
     def _fake(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         self._inside = True
@@ -335,6 +335,15 @@ NETWORK_NUMBER = 0.5
 def _empty_image(facts: OpFacts, args: Any) -> bool:
     """The fake form of upsampling fails on tensors without elements (torch 2.14): masks of an image without objects."""
     return facts.name.startswith("upsample_nearest") and not facts.name.endswith("_backward") and not args[0].numel()
+
+
+def _as_for_real(func: Any) -> Any:
+    """Autograd fills the gradient of ``x[indices]`` in place. Only for tensor subclasses, as fake tensors are, it makes
+    a second table (index_backward in torch/csrc/autograd/FunctionsManual.cpp, 2.14)."""
+    if func is not aten.index_put.default:
+        return func
+    node = torch._C._current_autograd_node()
+    return aten.index_put_.default if node is not None and node.name().startswith("IndexBackward") else func
 
 
 def _mixes(facts: OpFacts, args: Any, outs: Any) -> bool:
