@@ -34,7 +34,7 @@ def _filled_torchvision(model: torch.nn.Module) -> Iterator[None]:
     plain = heads.RoIHeads.add_gt_proposals
 
     def crowded(self: Any, proposals: list[torch.Tensor], gt_boxes: list[torch.Tensor]) -> list[torch.Tensor]:
-        return plain(self, proposals, [_jittered(boxes, _wanted(self.fg_bg_sampler)) for boxes in gt_boxes])  # type: ignore[no-any-return]
+        return plain(self, proposals, [_jittered(boxes, self.fg_bg_sampler) for boxes in gt_boxes])  # type: ignore[no-any-return]
 
     with patch.object(heads.RoIHeads, "add_gt_proposals", crowded):
         yield
@@ -47,12 +47,12 @@ def _filled_detectron2(model: torch.nn.Module) -> Iterator[None]:
     if heads is None or not found:
         yield
         return
-    wanted = max(_wanted(module) for module in found)
+    fullest = max(found, key=_wanted)
     plain, boxes_of = heads.add_ground_truth_to_proposals, heads.Boxes
 
     def crowded(truth: Any, proposals: Any) -> Any:
         boxes = [image if isinstance(image, boxes_of) else image.gt_boxes for image in truth]
-        return plain([boxes_of(_jittered(some.tensor, wanted)) for some in boxes], proposals)
+        return plain([boxes_of(_jittered(some.tensor, fullest)) for some in boxes], proposals)
 
     with patch.object(heads, "add_ground_truth_to_proposals", crowded):
         yield
@@ -63,9 +63,9 @@ def _wanted(sampler: Any) -> int:
     return int(sampler.batch_size_per_image * sampler.positive_fraction)
 
 
-def _jittered(boxes: torch.Tensor, wanted: int) -> torch.Tensor:
-    """At least ``wanted`` copies, all shifted a little."""
-    count = boxes.shape[0]
+def _jittered(boxes: torch.Tensor, sampler: Any) -> torch.Tensor:
+    """At least as many copies as the sampler has room for foreground samples."""
+    wanted, count = _wanted(sampler), boxes.shape[0]
     if count == 0 or wanted <= count:
         return boxes
     rounds = -(-wanted // count)
