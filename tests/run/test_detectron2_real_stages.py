@@ -29,10 +29,11 @@ def saved_bytes(model: torch.nn.Module, batch: list[Any]) -> int:
             kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    with EventStorage(0), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        losses = sum(model(batch).values())
-    before = sum(kept.values())
-    losses.backward()
+    with EventStorage(0):
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            losses = sum(model(batch).values())
+        before = sum(kept.values())
+        losses.backward()
     return before
 
 
@@ -65,9 +66,17 @@ def test_stages_that_are_computed_again(
         assert torch.equal(mine, theirs)
 
 
-def test_a_stage_one_image_at_a_time(same_samples: None) -> None:
-    plain, thrifty = build(config("mask")), build(config("mask"))
-    checkpoint_stages(thrifty, "res3:1,res4:2")
+@pytest.mark.parametrize(
+    ("kind", "stages"),
+    [
+        ("mask", "res3:1,res4:2"),
+        ("mask", "proposal_generator.rpn_head,backbone:1,roi_heads.mask_head"),
+        ("retinanet", "backbone,head"),
+    ],
+)
+def test_modules_that_plans_name(kind: str, stages: str, same_samples: None) -> None:
+    plain, thrifty = build(config(kind)), build(config(kind))
+    checkpoint_stages(thrifty, stages)
     for model in (plain, thrifty):
-        saved_bytes(model, images("mask")[:3])
+        saved_bytes(model, images(kind)[:3])
     assert apart(thrifty, plain) < 1e-4

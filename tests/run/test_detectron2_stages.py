@@ -127,6 +127,14 @@ def test_a_stage_inside_a_parallel_model() -> None:
     assert checkpoint_stages(net, "backbone.res4") == ["module.backbone.res4"]
 
 
+def test_a_whole_path_is_that_module_alone() -> None:
+    net = nn.Module()
+    net.head, net.other = nn.Linear(2, 2), nn.Sequential()
+    net.other.head = nn.Linear(2, 2)
+    assert checkpoint_stages(net, "head") == ["head"]
+    assert checkpoint_stages(net, ["other.head"]) == ["other.head"]
+
+
 @pytest.mark.parametrize(
     ("stages", "message"),
     [

@@ -22,7 +22,9 @@ def checkpoint_stages(model: torch.nn.Module, stages: str | Iterable[str]) -> li
     chosen: list[str] = []
     for text in texts:
         name, colon, chunk = str(text).strip().partition(":")
-        found = [path for path in paths if name and (path == name or path.endswith(f".{name}"))]
+        # A whole path means that module alone, though others may be called the same inside theirs.
+        found = [path for path in paths if path in (name, f"module.{name}")]
+        found = found or [path for path in paths if name and path.endswith(f".{name}")]
         if not found:
             known = _stages(paths)
             hint = f"; it has {', '.join(known)}" if known else did_you_mean(name, paths)
