@@ -83,7 +83,6 @@ def terms(timeline: Timeline, device: Device, runtime: Runtime) -> Terms:
 
 
 def _tensorflow(timeline: Timeline, device: Device, runtime: Runtime, around: Range) -> Terms:
-    rules = bfc.BfcRules(runtime.memory_growth)
     margin = (1 + UNMODELLED["cuda"]) * order_spread(timeline)
     # Kernels that are loaded later go into what TensorFlow leaves free.
     room = tf_limits.limit(device, runtime, around.expected)
@@ -93,7 +92,7 @@ def _tensorflow(timeline: Timeline, device: Device, runtime: Runtime, around: Ra
         granule=BFC_GRANULE,
         margin=margin,
         around=around,
-        replay=lambda history, capacity: bfc.replay(history, rules, capacity),
+        replay=bfc.replay if runtime.memory_growth else bfc.replay_at_once,
         room=room,
         room_at_worst=int(room / margin),
         notes=tf_limits.notes(device, runtime, around.expected),

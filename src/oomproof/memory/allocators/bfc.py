@@ -14,45 +14,44 @@ One stream, no virtual memory, garbage collection of free regions on: the defaul
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from oomproof.memory.allocators.bfc_regions import GRANULE, MIB, Regions
 from oomproof.memory.allocators.replaying import Placement, Replay, served
 from oomproof.memory.timeline import Timeline
 
 
-@dataclass(frozen=True)
-class BfcRules:
-    """How TensorFlow was told to take memory."""
-
-    growth: bool = True
-    """tf.config.experimental.set_memory_growth: regions are taken as they are needed, not all of the limit at once"""
+def replay(timeline: Timeline, capacity: int | None = None) -> Replay:
+    """With memory growth: regions are taken as they are needed. ``capacity`` is the allocator's limit in bytes."""
+    return place(timeline, capacity)[0]
 
 
-GROWING = BfcRules()
-AT_ONCE = BfcRules(growth=False)
+def replay_at_once(timeline: Timeline, capacity: int | None = None) -> Replay:
+    """Without memory growth: one region of ``capacity`` bytes. Where that is None, the smallest that is enough."""
+    return served(timeline, Regions(capacity or smallest_limit(timeline, growth=False), growth=False), GRANULE)[0]
 
 
-def replay(timeline: Timeline, rules: BfcRules = GROWING, capacity: int | None = None) -> Replay:
-    """Serves the Timeline's blocks in their order; ``capacity`` is the allocator's limit in bytes. Where it is None
-    there is no limit, and regions grow: what could be taken at once would be endless."""
-    return place(timeline, rules, capacity)[0]
-
-
-def place(timeline: Timeline, rules: BfcRules = GROWING, capacity: int | None = None) -> tuple[Replay, Placement]:
+def place(timeline: Timeline, capacity: int | None = None) -> tuple[Replay, Placement]:
     """As ``replay``, with the place of every block."""
-    return served(timeline, Regions(capacity, rules.growth or capacity is None), GRANULE)
+    return served(timeline, Regions(capacity, growth=True), GRANULE)
 
 
-def smallest_limit(timeline: Timeline, rules: BfcRules = GROWING, precision: int = MIB) -> int:
-    """The least limit, to ``precision`` bytes, within which every block can be served."""
-    enough = -(-replay(timeline).reserved // precision)
-    too_little = timeline.rounded(GRANULE).peak().bytes // precision - 1
-    # A little more room may by chance fragment worse; what is found is the end of the last stretch that fails.
+def smallest_limit(timeline: Timeline, *, growth: bool = True) -> int:
+    """The least limit within which every block can be served, to a MiB or a five-hundredth part.
+
+    A little more room may by chance lead to worse fragments; what is found then is one of the limits that work.
+    """
+    peak = timeline.rounded(GRANULE).peak().bytes
+    step = max(MIB, peak // 512)
+    enough, too_little = -(-replay(timeline).reserved // step), peak // step - 1
+    while not _enough(timeline, enough * step, growth):
+        enough *= 2
     while enough - too_little > 1:
         middle = (enough + too_little) // 2
-        if replay(timeline, rules, middle * precision).failed is None:
+        if _enough(timeline, middle * step, growth):
             enough = middle
         else:
             too_little = middle
-    return enough * precision
+    return enough * step
+
+
+def _enough(timeline: Timeline, limit: int, growth: bool) -> bool:
+    return served(timeline, Regions(limit, growth), GRANULE)[0].failed is None

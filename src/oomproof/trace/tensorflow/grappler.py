@@ -11,6 +11,7 @@ from typing import Any
 from oomproof.trace.tensorflow.capture import Captured, silent
 
 GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
+LOOPS = frozenset({"While", "StatelessWhile"})
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
@@ -23,6 +24,9 @@ def optimized(captured: Captured, *, gpu: bool, capability: str = "8.0") -> Any:
     whole.graph_def.CopyFrom(captured.definition)
     for node in whole.graph_def.node:
         node.device = GPU if gpu else CPU
+    for node in [*whole.graph_def.node, *(node for each in whole.graph_def.library.function for node in each.node_def)]:
+        if node.op in LOOPS:  # a loop that is one node is easier to go through than one made of cycles
+            node.attr["_lower_using_switch_merge"].b = False
     # Arguments stay, even where nothing reads them, as they do at run time.
     arguments = [node.name for node in captured.definition.node if node.op == "_Arg"]
     whole.collection_def["train_op"].node_list.value.extend(

@@ -5,6 +5,7 @@ As the kernels of TensorFlow 2.21 were seen to do it (tests/trace hold the model
 
 from __future__ import annotations
 
+from oomproof.trace.tensorflow.branches import SWITCHES
 from oomproof.trace.tensorflow.graph import Graph, Node, Output, Ref
 
 
@@ -14,10 +15,9 @@ def _ops(names: str) -> frozenset[str]:
 
 SHARES_FIRST = _ops(
     """
-    Identity Reshape Squeeze ExpandDims StopGradient PreventGradient Bitcast CheckNumerics
-    PlaceholderWithDefault EnsureShape Assign AssignAdd AssignSub DestroyTemporaryVariable Switch RefSwitch
-    Enter Exit NextIteration TensorListPushBack TensorListSetItem TensorListResize OptionalFromValue
-    OptionalGetValue
+    Identity Reshape Squeeze ExpandDims StopGradient PreventGradient Bitcast CheckNumerics PlaceholderWithDefault
+    EnsureShape Assign AssignAdd AssignSub DestroyTemporaryVariable Merge RefMerge _Chosen Enter Exit NextIteration
+    TensorListPushBack TensorListSetItem TensorListResize OptionalFromValue OptionalGetValue
     """
 )
 """the result is the first input under another name"""
@@ -80,7 +80,7 @@ HANDLES = frozenset({"VarHandleOp", "NoOp", "Assert", "Placeholder", "_Arg", "Co
 CHEAP = _ops(
     """
     Const Identity IdentityN Reshape Squeeze ExpandDims StopGradient PreventGradient Shape ShapeN Rank Size NoOp
-    VarHandleOp Placeholder PlaceholderWithDefault _Arg _Retval Switch Merge Enter Exit NextIteration LoopCond
+    VarHandleOp Placeholder PlaceholderWithDefault _Arg _Retval Switch Merge _Chosen Enter Exit NextIteration LoopCond
     StridedSlice StridedSliceGrad BroadcastGradientArgs BroadcastArgs ConcatOffset ControlTrigger
     InvertPermutation EnsureShape
     """
@@ -101,6 +101,8 @@ def shared(graph: Graph, node: Node, index: int) -> Ref | None:
     """The input whose memory output ``index`` is, whoever else reads it."""
     if node.op in SHARES_FIRST:
         return node.inputs[0] if index == 0 else None
+    if node.op in SWITCHES:  # either way
+        return node.inputs[0]
     if node.op in SHARES_EACH:
         return node.inputs[index]
     if node.op in SHARES_SAME_SIZE and node.inputs and _unchanged(graph, node):

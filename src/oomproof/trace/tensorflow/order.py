@@ -8,42 +8,35 @@ is empty, the others are handed to the thread pool, which takes the newest first
 
 from __future__ import annotations
 
+import random
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from oomproof.trace.tensorflow.graph import Graph, Node
 from oomproof.trace.tensorflow.kernels import CHEAP
 
 Order = list[int]
+SHUFFLED = 3
+"""other outcomes of races that are looked at"""
 
 
-def gpu_order(graph: Graph) -> Order:
-    return _executed(graph, lambda node: True)
+def gpu_order(graph: Graph, seed: int | None = None) -> Order:
+    """One queue. With a seed, nodes that become ready at once come in another order, as races may have it."""
+    return _executed(graph, lambda node: True, seed)
 
 
-def cpu_order(graph: Graph) -> Order:
+def cpu_order(graph: Graph, seed: int | None = None) -> Order:
     """One thread for operations (inter_op_parallelism_threads=1)."""
-    return _executed(graph, lambda node: node.op in CHEAP)
+    return _executed(graph, lambda node: node.op in CHEAP, seed)
 
 
-def graph_order(graph: Graph) -> Order:
-    """As the graph lists its nodes, which is about as the program made them."""
-    return list(range(len(graph.nodes)))
-
-
-def newest_first(graph: Graph) -> Order:
-    """Depth first: always the node that became ready last."""
-    waiting, users = _waiting(graph)
-    ready = [number for number in range(len(graph.nodes) - 1, -1, -1) if waiting[number] == 0]
-    order: Order = []
-    while ready:
-        number = ready.pop()
-        order.append(number)
-        for user in users[number]:
-            waiting[user] -= 1
-            if waiting[user] == 0:
-                ready.append(user)
-    return order
+def other_orders(graph: Graph) -> dict[str, Order]:
+    """Orders that a run may come near to: as on a CPU, and with other outcomes of races."""
+    orders = {"gpu": gpu_order(graph), "cpu": cpu_order(graph)}
+    for seed in range(1, 1 + SHUFFLED):
+        orders[f"gpu, shuffled {seed}"] = gpu_order(graph, seed)
+        orders[f"cpu, shuffled {seed}"] = cpu_order(graph, seed)
+    return orders
 
 
 def named_order(graph: Graph, names: Iterable[str]) -> Order:
@@ -68,19 +61,15 @@ def named_order(graph: Graph, names: Iterable[str]) -> Order:
     return order
 
 
-ORDERS: dict[str, Callable[[Graph], Order]] = {
-    "gpu": gpu_order,
-    "cpu": cpu_order,
-    "graph": graph_order,
-    "newest first": newest_first,
-}
-
-
-def _executed(graph: Graph, cheap: Callable[[Node], bool]) -> Order:
+def _executed(graph: Graph, cheap: Callable[[Node], bool], seed: int | None) -> Order:
     waiting, users = _waiting(graph)
     is_cheap = [cheap(node) for node in graph.nodes]
-    pool = deque(number for number in range(len(graph.nodes)) if waiting[number] == 0)
-    queue: deque[int] = deque()
+    first = [number for number in range(len(graph.nodes)) if waiting[number] == 0]
+    if seed is not None:
+        chance = random.Random(seed)
+        for each in (first, *users):
+            chance.shuffle(each)
+    pool, queue = deque(first), deque[int]()
     if all(is_cheap):  # one queue for all of them, the first ones included
         queue, pool = pool, queue
     order: Order = []
@@ -100,7 +89,7 @@ def _executed(graph: Graph, cheap: Callable[[Node], bool]) -> Order:
     return order
 
 
-def _waiting(graph: Graph) -> tuple[list[int], Sequence[Sequence[int]]]:
+def _waiting(graph: Graph) -> tuple[list[int], list[list[int]]]:
     return [len(set(_before(node))) for node in graph.nodes], graph.users()
 
 

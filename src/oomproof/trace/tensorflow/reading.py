@@ -2,7 +2,7 @@
 
 The rules where the graph leaves something open:
 - an unknown side of a shape counts as 1, or as what the caller says;
-- of two branches, the one that makes more memory is taken;
+- of two branches, the one that makes more memory is taken (branches.py);
 - loops stay one node, with their condition and body beside it.
 """
 
@@ -20,6 +20,8 @@ BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 LOOPS = frozenset({"While", "StatelessWhile"})
 ARGUMENTS = frozenset({"Placeholder", "_Arg"})
 NO_MEMORY = frozenset({"resource", "variant", "string"})
+CHOSEN = "_Chosen"
+"""stands for what a branch is handed; the same memory as before"""
 SMALL_CONSTANT = 64
 """elements up to which a constant's value is kept: axes, permutations, sizes"""
 _KEPT = ("strides", "dilations", "data_format", "padding", "T", "var_name", "axis", "keep_dims")
@@ -148,7 +150,7 @@ class _Page:
         switched = []
         for place, ref in enumerate(rest):
             source = self.nodes[ref[0]].outputs[ref[1]]
-            self.nodes.append(Node(f"{prefix}switch_{place}", "Switch", (ref, choice), controls, (source,)))
+            self.nodes.append(Node(f"{prefix}switch_{place}", CHOSEN, (ref, choice), controls, (source,)))
             switched.append((len(self.nodes) - 1, 0))
         self.nodes.append(Node(f"{prefix}pivot", "NoOp", (choice,), controls))
         pivot = len(self.nodes) - 1

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from oomproof.memory.timeline import Builder, Timeline
+from oomproof.trace.tensorflow.branches import taken
 from oomproof.trace.tensorflow.capture import Captured, capture, tensorflow
 from oomproof.trace.tensorflow.graph import Graph
 from oomproof.trace.tensorflow.grappler import optimized
 from oomproof.trace.tensorflow.liveness import Execution
-from oomproof.trace.tensorflow.order import ORDERS, Order, named_order
+from oomproof.trace.tensorflow.order import Order, named_order, other_orders
 from oomproof.trace.tensorflow.reading import Reader
 from oomproof.trace.tensorflow.roles import Roles, roles_of, variable_roles
 from oomproof.trace.tensorflow.scratch import convolution
@@ -88,13 +89,13 @@ def timeline_of(
 ) -> Timeline:
     """The Timeline in the order to expect, with the peaks of the other orders in ``about``."""
     progress("laying out memory")
-    expected = "gpu" if dialect == "cuda" else "cpu"
-    timelines = {name: laid_out(step, find(step.graph), dialect) for name, find in ORDERS.items()}
-    peaks = {name: timeline.peak().bytes for name, timeline in timelines.items()}
+    orders = other_orders(step.graph)
+    peaks = {name: laid_out(step, order, dialect, steps=1).peak().bytes for name, order in orders.items()}
+    expected = laid_out(step, orders["gpu" if dialect == "cuda" else "cpu"], dialect)
     given = dict(about or {})
     facts = described_as(step, dialect) | {"orders": peaks}
     notes = [*facts["not_counted"], *given.get("not_counted", ())]
-    return replace(timelines[expected], about=facts | given | {"not_counted": notes})
+    return replace(expected, about=facts | given | {"not_counted": notes})
 
 
 def prepared(
@@ -116,13 +117,13 @@ def prepared(
     definition = optimized(captured, gpu=dialect == "cuda", capability=capability)
     progress("reading the graph")
     reader = Reader(definition, captured, unknown)
-    graph = reader.read(captured.results, captured.targets, (*captured.inputs, *captured.constants))
+    graph = taken(reader.read(captured.results, captured.targets, (*captured.inputs, *captured.constants)))
     roles = roles_of(graph, names.scopes)
     variables = variable_roles(graph, roles, captured.variables, names.variables)
     return Step(graph, roles, captured, variables, reader.guessed, unknown, capability)
 
 
-def laid_out(step: Step, order: Order, dialect: Dialect) -> Timeline:
+def laid_out(step: Step, order: Order, dialect: Dialect, steps: int = STEPS) -> Timeline:
     """The step in an order, as a Timeline."""
     graph, captured = step.graph, step.captured
     builder = Builder()
@@ -133,7 +134,7 @@ def laid_out(step: Step, order: Order, dialect: Dialect) -> Timeline:
         kind, owner = step.variables[variable.node]
         run.hold_variable(variable.node, variable.bytes, kind=kind, owner=owner)
     run.prepare(graph, step.roles)
-    for _ in range(STEPS):
+    for _ in range(steps):
         given = {}
         for number in graph.arguments:
             node = graph.nodes[number]
