@@ -152,9 +152,15 @@ def _detectron2(record: dict[str, str]) -> Row:
     from oomproof.sources import open_job
 
     try:
-        return replace(row, job=OldPyTorch(open_job(f"detectron2:{config.removeprefix('configs/')}")))
+        job: Any = open_job(f"detectron2:{config.removeprefix('configs/')}")
     except InputError as error:
         return replace(row, reason=str(error))
+    unknown = [
+        name for name in job.config.values["DATASETS.TRAIN"] if not name.startswith(("coco", "voc", "keypoints"))
+    ]
+    if unknown:
+        return replace(row, reason=f"how many objects the most crowded image of {unknown[0]} has is not known here")
+    return replace(row, job=OldPyTorch(job))
 
 
 def _classifier(model: Callable[[], Any], batch: int, side: Callable[[], int], classes: int) -> TorchJob:

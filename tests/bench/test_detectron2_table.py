@@ -1,0 +1,74 @@
+"""Detectron2's model zoo as a table of bench/accuracy.py: which rows are covered, and PyTorch as it was then."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+BENCH = Path(__file__).parents[2] / "bench"
+TABLE = """name,config,images_per_gpu,train_mem_gb,ims_per_batch,rpn_pre_nms_topk_train
+densepose_rcnn_R_50_FPN_s1x | x,projects/DensePose/configs/densepose_rcnn_R_50_FPN_s1x.yaml,2,4.3,16,2000
+mask_rcnn_R_50_FPN | x,configs/Cityscapes/mask_rcnn_R_50_FPN.yaml,1,4.4,8,2000
+no_such | x,configs/COCO-Detection/no_such.yaml,2,4.4,16,2000
+"""
+
+
+def test_rows_that_are_not_covered_are_named_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text(TABLE)
+    command = [sys.executable, str(BENCH / "accuracy.py"), "table.csv"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1, "nothing to compare"
+    assert "covered 0 of 3 rows" in ran.stdout
+    assert "not forecast: densepose_rcnn_R_50_FPN_s1x DensePose: projects/DensePose" in ran.stdout
+    assert "not forecast: mask_rcnn_R_50_FPN Cityscapes: how many objects the most crowded image" in ran.stdout
+    assert "not forecast: no_such: " in ran.stdout
+
+
+@pytest.mark.parametrize(("kind", "now", "then"), [("relu", 1, 2), ("cross_entropy", 1, 2)])
+def test_what_pytorch_kept_in_2019(kind: str, now: int, then: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    from old_pytorch import _old_functions
+
+    layer = torch.nn.Linear(300, 300)
+
+    def kept() -> int:
+        """Different tables of the batch's size that stay for backward, the input of the first layer left aside."""
+        x = torch.rand(64, 300)
+        found: dict[int, torch.Tensor] = {}
+
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.shape == x.shape and tensor.data_ptr() != x.data_ptr():
+                found[tensor.data_ptr()] = tensor
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            y = layer(x)
+            if kind == "relu":
+                layer(F.relu(y)).sum().backward()
+            else:
+                F.cross_entropy(y, torch.zeros(64, dtype=torch.int64)).backward()
+        return len(found)
+
+    assert kept() == now
+    with _old_functions():
+        assert kept() == then
+
+
+def test_old_functions_have_the_same_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    from old_pytorch import _old_functions
+
+    def gradient() -> torch.Tensor:
+        x = torch.linspace(-1, 1, 30).reshape(5, 6).requires_grad_()
+        F.cross_entropy(F.relu(x), torch.arange(5)).backward()
+        assert x.grad is not None
+        return x.grad
+
+    now = gradient()
+    with _old_functions():
+        torch.testing.assert_close(gradient(), now)
