@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -182,6 +183,14 @@ def test_metrics_are_means_and_waiting_is_summed(monkeypatch: pytest.MonkeyPatch
     assert later.metrics[0]["iter"] == 7  # another thread writes it: the iteration may have moved on
     (gradient,) = later.seen  # after_backward comes once, when all gradients are there
     assert torch.equal(gradient, next(later.model.parameters()).grad)
+
+
+def test_a_default_trainer_keeps_the_iteration_of_the_trainer_inside() -> None:
+    """In a run_step of one's own, where Detectron2's, which does this, is not called."""
+    inner = LaterTrainer(Detector(), cut(images(4), 2))
+    outer = SimpleNamespace(_trainer=inner, iter=41)
+    accumulated_step(outer, 2)
+    assert inner.metrics[0]["iter"] == 41
 
 
 def test_only_one_micro_batch_is_in_memory_at_a_time() -> None:
