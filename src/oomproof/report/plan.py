@@ -14,7 +14,7 @@ from oomproof.plan.plan import Plan
 from oomproof.report import changes
 from oomproof.report.frontier import Frontier
 from oomproof.report.plan_verdict import next_step, verdict, why
-from oomproof.report.sizes import number
+from oomproof.report.sizes import named, number
 from oomproof.report.terminal import STYLES, bullets, device_facts, given, levels, section
 from oomproof.report.verdict import moment
 from oomproof.sources.job import Setting, batch_name
@@ -60,7 +60,7 @@ def _settings(plan: Plan) -> RenderableType:
     grid.add_column(no_wrap=True, style="bold")
     grid.add_column(overflow="fold")
     for name, setting in changed.items():
-        grid.add_row(name, changes.whole(setting))
+        grid.add_row(name, named(name, setting) if "." in name else changes.whole(setting))
     return grid
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from oomproof.memory.forecast import Forecast, Range
 from oomproof.report.advice import next_steps
 from oomproof.report.bars import Chart
-from oomproof.report.sizes import gib, number, value
+from oomproof.report.sizes import gib, named, number
 from oomproof.report.verdict import PLURALS, moment, verdict, why
 from oomproof.sources.job import BATCH_NAMES, Setting
 
@@ -59,7 +59,7 @@ def given(values: Mapping[str, object], settings: Sequence[Setting]) -> Iterator
     usual = {setting.name: setting.default for setting in settings}
     shown = [name for name in values if name in ALWAYS_SHOWN or name not in usual or values[name] != usual[name]]
     if shown:
-        yield "\n" + ", ".join(f"{name} {value(values[name])}" for name in shown)
+        yield "\n" + ", ".join(f"{name} {named(name, values[name])}" for name in shown)
 
 
 def device_facts(forecast: Forecast) -> str:

@@ -75,16 +75,19 @@ def _batch(values: Values, settings: Settings, facts: Mapping[str, Any]) -> Knob
     options = [Option(whole, {name: whole, "accumulate": already})]
     for size in sizes:
         count = already * whole // size
-        options.append(Option(f"{size} x {count}", {name: size, "accumulate": count}))
+        options.append(Option(f"{size} x {count}", {name: size, "accumulate": count}, note=_kept(facts)))
     for size in sizes:
         schedule = rescaled(values, size / whole)
         words = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in schedule.items())
         smaller = {name: size, "accumulate": already, **schedule}
         options.append(Option(f"{size} alone", smaller, _SMALLER_BATCH, f"by the linear rule {words}", "different"))
-    why = "same effective batch; losses are divided by counts of each micro-batch, as they are on several GPUs"
+    return Knob(name, tuple(options), "equivalent", "fewer images at a time")
+
+
+def _kept(facts: Mapping[str, Any]) -> str:
     if facts.get("batchnorms"):
-        why = "same effective batch; BatchNorm takes its statistics from fewer images"
-    return Knob(name, tuple(options), "equivalent", why)
+        return "same effective batch; BatchNorm takes its statistics from fewer images"
+    return "same effective batch; losses are divided by counts of each micro-batch, as they are on several GPUs"
 
 
 def _half_precision(settings: Settings) -> Knob | None:
