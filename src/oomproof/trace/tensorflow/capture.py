@@ -16,6 +16,12 @@ from typing import Any
 from oomproof.errors import JobError
 
 
+SHAPED = "InfeedDequeue"
+"""stands for an input while grappler runs: of all operations without inputs, one whose shape it believes and keeps. An
+_Arg would be right, but outside of a function its shape is forgotten (TensorFlow 2.21)"""
+ARGUMENTS = frozenset({"_Arg", SHAPED})
+
+
 @dataclass(frozen=True)
 class Variable:
     """A variable that the step reads or writes."""
@@ -154,9 +160,13 @@ def _as_at_run_time(tf: Any, concrete: Any, variables: dict[str, Variable]) -> t
     definition.library.CopyFrom(plain.library)
     for index, tensor in enumerate(graph.inputs):
         node = definition.node.add(name=tensor.op.name, op="_Arg")
+        if tensor.dtype not in (tf.resource, tf.variant) and tensor.shape.is_fully_defined():
+            node.op = SHAPED
+            node.attr["dtype"].type = tensor.dtype.as_datatype_enum
+            node.attr["shape"].shape.CopyFrom(tensor.shape.as_proto())
+            continue
         node.attr["T"].type = tensor.dtype.as_datatype_enum
         node.attr["index"].i = index
-        node.attr["_output_shapes"].list.shape.add().CopyFrom(tensor.shape.as_proto())
         variable = variables.get(node.name)
         if variable is not None:
             node.attr["_handle_dtypes"].list.type.append(tf.as_dtype(variable.dtype).as_datatype_enum)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oomproof.trace.tensorflow.capture import Captured, silent
+from oomproof.trace.tensorflow.capture import ARGUMENTS, Captured, silent
 
 GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
 LOOPS = frozenset({"While", "StatelessWhile"})
@@ -28,7 +28,7 @@ def optimized(captured: Captured, *, gpu: bool, capability: str = "8.0") -> Any:
         if node.op in LOOPS:  # a loop that is one node is easier to go through than one made of cycles
             node.attr["_lower_using_switch_merge"].b = False
     # Arguments stay, even where nothing reads them, as they do at run time.
-    arguments = [node.name for node in captured.definition.node if node.op == "_Arg"]
+    arguments = [node.name for node in captured.definition.node if node.op in ARGUMENTS]
     whole.collection_def["train_op"].node_list.value.extend(
         dict.fromkeys([*captured.results, *arguments, *captured.targets])
     )

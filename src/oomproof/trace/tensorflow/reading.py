@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from oomproof.trace.tensorflow import capture
 from oomproof.trace.tensorflow.capture import Captured
 from oomproof.trace.tensorflow.graph import Graph, Node, Output, Ref
 
@@ -171,7 +172,7 @@ class _Page:
 def _importable(definition: Any, before: Any) -> tuple[Any, dict[str, str]]:
     """The GraphDef with arguments as handles and placeholders, which can be imported with their shapes; and which
     tensor (NODE:NUMBER) each of the returning nodes returns. ``before`` knows the shapes, which grappler drops."""
-    arguments = {node.name: node.attr for node in before.node if node.op == "_Arg"}
+    arguments = {node.name: node for node in before.node if node.op in capture.ARGUMENTS}
     plain = type(definition)()
     plain.versions.CopyFrom(definition.versions)
     plain.library.CopyFrom(definition.library)
@@ -183,19 +184,22 @@ def _importable(definition: Any, before: Any) -> tuple[Any, dict[str, str]]:
             continue
         copy = plain.node.add()
         copy.CopyFrom(node)
-        if node.op != "_Arg":
+        known = arguments.get(node.name)
+        if known is None:
             continue
         copy.ClearField("attr")
-        known = arguments[node.name]
-        if "_handle_dtypes" in known:
+        if "_handle_dtypes" in known.attr:
             copy.op = "VarHandleOp"
-            copy.attr["dtype"].type = known["_handle_dtypes"].list.type[0]
-            copy.attr["shape"].shape.CopyFrom(known["_handle_shapes"].list.shape[0])
+            copy.attr["dtype"].type = known.attr["_handle_dtypes"].list.type[0]
+            copy.attr["shape"].shape.CopyFrom(known.attr["_handle_shapes"].list.shape[0])
             copy.attr["shared_name"].s = node.name.encode()
         else:
             copy.op = "Placeholder"
-            copy.attr["dtype"].type = known["T"].type
-            copy.attr["shape"].shape.CopyFrom(known["_output_shapes"].list.shape[0])
+            copy.attr["dtype"].type = (known.attr["dtype"] if known.op == capture.SHAPED else known.attr["T"]).type
+            if known.op == capture.SHAPED:
+                copy.attr["shape"].shape.CopyFrom(known.attr["shape"].shape)
+            else:
+                copy.attr["shape"].shape.unknown_rank = True
     return plain, returned
 
 
