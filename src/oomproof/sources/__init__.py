@@ -44,8 +44,8 @@ def open_job(text: str, overrides: Sequence[str] = ()) -> Job:
 
 def _detectron2(text: str, overrides: Sequence[str]) -> Job | None:
     """The job, where the text names a config of Detectron2 or a script that makes one."""
-    name = text.removeprefix("detectron2:")
-    if name.endswith((".yaml", ".yml")) or name != text:
+    name = text if text.startswith("detectron2://") else text.removeprefix("detectron2:")
+    if name.endswith((".yaml", ".yml")) or text.startswith("detectron2:"):
         from oomproof.sources.detectron2.job import open_detectron2
 
         return open_detectron2(name, overrides)

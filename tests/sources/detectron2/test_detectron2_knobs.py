@@ -8,6 +8,7 @@ import pytest
 
 from oomproof.errors import InputError
 from oomproof.sources import open_job
+from oomproof.sources.detectron2 import zoo
 from oomproof.sources.detectron2.job import Detectron2Job
 from oomproof.sources.job import Knob
 from oomproof.sources.settings import resolve
@@ -111,3 +112,12 @@ def test_a_batch_that_gpus_cannot_share() -> None:
         knobs_of("mask_rcnn_R_50_FPN_3x.yaml", gpus=0)
     with pytest.raises(InputError, match="at least 1"):
         knobs_of("mask_rcnn_R_50_FPN_3x.yaml", "SOLVER.IMS_PER_BATCH", "0")
+
+
+def test_every_published_config_opens() -> None:
+    for name in zoo.names():
+        job = open_job(name)
+        assert isinstance(job, Detectron2Job) and not job.config.notes
+        found = job.knobs(resolve(job, {"gpus": 8}), {})
+        assert {"checkpoint", "SOLVER.AMP.ENABLED", "INPUT.MIN_SIZE_TRAIN"} <= {knob.name for knob in found}
+        assert all(len({str(option.value) for option in knob.options}) == len(knob.options) for knob in found)

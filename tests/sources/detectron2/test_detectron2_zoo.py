@@ -33,6 +33,9 @@ def test_names() -> None:
     assert zoo.full_name("mask_rcnn_R_50_FPN_1x.yaml") == "COCO-InstanceSegmentation/mask_rcnn_R_50_FPN_1x.yaml"
     assert zoo.full_name("own/keypoint_rcnn_R_50_FPN_1x.yaml") == "COCO-Keypoints/keypoint_rcnn_R_50_FPN_1x.yaml"
     assert zoo.full_name("configs\\COCO-Detection\\rpn_R_50_C4_1x.yaml") == "COCO-Detection/rpn_R_50_C4_1x.yaml"
+    weights = "detectron2://COCO-Detection/retinanet_R_50_FPN_3x/190397829/model_final_5bd44e.pkl"
+    assert zoo.full_name(weights) == "COCO-Detection/retinanet_R_50_FPN_3x.yaml"
+    assert zoo.full_name("detectron2://ImageNetPretrained/MSRA/R-50.pkl") == ""
     for other in ("", "mine.yaml", "mask_rcnn_R_50_FPN_3x.py", "..", "COCO-Detection"):
         assert zoo.full_name(other) == ""
 

@@ -20,9 +20,11 @@ def training_code(settings: Settings, target: Path, *, own: bool) -> list[str]:
     if stages != "none":
         lines.append(f"checkpoint_stages(trainer.model, {stages!r})")
     if settings["zero_grad"] == "before_forward":
-        lines.append("trainer._trainer.zero_grad_before_forward = True")
+        lines.append(
+            "trainer._trainer.zero_grad_before_forward = True  # Detectron2 newer than 0.6, or with Accumulate"
+        )
     if settings["precision"] == "bf16":
-        lines.append("trainer._trainer.precision = torch.bfloat16")
+        lines.append("trainer._trainer.precision = torch.bfloat16  # Detectron2 newer than 0.6")
     told = [f"from oomproof.run.detectron2 import {', '.join(names)}", ""] if names else []
     told += [] if own else [f"cfg.merge_from_file({str(target)!r})"]
     if lines:

@@ -24,18 +24,19 @@ def published(name: str) -> Facts | None:
 
 
 def full_name(name: str) -> str:
-    """The zoo's own name for what a user wrote: with or without ``configs/``, its folder, its suffix. Empty where
-    there is none. A file name that several folders have is the first, COCO's."""
-    path = PurePosixPath(name.replace("\\", "/"))
+    """The zoo's own name for what a user wrote: with or without ``configs/``, its folder, its suffix; or for weights,
+    ``detectron2://FOLDER/NAME/...``. Empty where there is none. A file name that several folders have is COCO's."""
+    scheme, separator, rest = name.partition("://")
+    path = PurePosixPath((rest if separator and scheme == "detectron2" else name).replace("\\", "/"))
     parts = tuple(part for part in path.parts if part not in (".", "..", "configs", "/"))
-    if not parts or (path.suffix not in (*_SUFFIXES, "") and path.suffix.lower() not in _SUFFIXES):
+    if separator and path.suffix == ".pkl":
+        return f"{parts[0]}/{parts[1]}.yaml" if len(parts) > 1 and f"{parts[0]}/{parts[1]}" in _table() else ""
+    if not parts or path.suffix.lower() not in (*_SUFFIXES, ""):
         return ""
-    last = parts[-1].removesuffix(".yaml").removesuffix(".yml")
-    for wanted in (f"{parts[-2]}/{last}" if len(parts) > 1 else last, last):
-        for known in _table():
-            if known == wanted or (wanted == last and known.rpartition("/")[2] == last):
-                return f"{known}.yaml"
-    return ""
+    last = parts[-1].removesuffix(path.suffix)
+    if len(parts) > 1 and f"{parts[-2]}/{last}" in _table():
+        return f"{parts[-2]}/{last}.yaml"
+    return next((f"{known}.yaml" for known in _table() if known.rpartition("/")[2] == last), "")
 
 
 def names() -> tuple[str, ...]:
