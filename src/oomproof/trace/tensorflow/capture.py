@@ -15,7 +15,6 @@ from typing import Any
 
 from oomproof.errors import JobError
 
-
 SHAPED = "InfeedDequeue"
 """stands for an input while grappler runs: of all operations without inputs, one whose shape it believes and keeps. An
 _Arg would be right, but outside of a function its shape is forgotten (TensorFlow 2.21)"""
