@@ -137,3 +137,15 @@ def test_settings_that_do_not_go_together_are_refused() -> None:
         built("COCO-Detection/faster_rcnn_R_50_FPN_1x", "MODEL.ANCHOR_GENERATOR.SIZES", [[32], [64]])
     with pytest.raises(InputError, match="Res5ROIHeads has no keypoint head"):
         built("COCO-Detection/faster_rcnn_R_50_C4_1x", "MODEL.KEYPOINT_ON", True)
+    with pytest.raises(InputError, match=r"DEPTH 18 goes with MODEL\.RESNETS\.RES2_OUT_CHANNELS 64 only; got 256"):
+        built("COCO-Detection/faster_rcnn_R_50_FPN_1x", "MODEL.RESNETS.DEPTH", 18)
+    with pytest.raises(InputError, match="RES5_DILATION must be 1 or 2"):
+        built("COCO-Detection/faster_rcnn_R_50_FPN_1x", "MODEL.RESNETS.RES5_DILATION", 4)
+
+
+def test_shallow_resnets_have_basic_blocks() -> None:
+    small = ("MODEL.RESNETS.DEPTH", 18, "MODEL.RESNETS.RES2_OUT_CHANNELS", 64)
+    model = built("COCO-Detection/faster_rcnn_R_50_FPN_1x", *small)
+    backbone = model.get_submodule("backbone.bottom_up")
+    # torchvision's ResNet-18 without its last layer; norms that are frozen have no parameters here
+    assert sum(p.numel() for p in backbone.parameters()) == 11_689_512 - 513_000 - 2 * 4800

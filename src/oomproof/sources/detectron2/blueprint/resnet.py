@@ -117,10 +117,7 @@ class ResNet(nn.Module):
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__()
         depth, kind = config["MODEL.RESNETS.DEPTH"], config["MODEL.RESNETS.NORM"]
-        if depth not in BLOCKS:
-            raise InputError(
-                f"MODEL.RESNETS.DEPTH must be one of {', '.join(map(str, BLOCKS))}, as in Detectron2; got {depth}"
-            )
+        _refuse_what_detectron2_refuses(config)
         self.wanted = tuple(config["MODEL.RESNETS.OUT_FEATURES"])
         inputs, outputs = int(config["MODEL.RESNETS.STEM_OUT_CHANNELS"]), int(config["MODEL.RESNETS.RES2_OUT_CHANNELS"])
         self.stem = BasicStem(inputs, kind)
@@ -148,6 +145,22 @@ class ResNet(nn.Module):
             if name in self.wanted:
                 found[name] = x
         return found
+
+
+def _refuse_what_detectron2_refuses(config: Mapping[str, Any]) -> None:
+    depth, dilation = config["MODEL.RESNETS.DEPTH"], config["MODEL.RESNETS.RES5_DILATION"]
+    if depth not in BLOCKS:
+        known = ", ".join(map(str, BLOCKS))
+        raise InputError(f"MODEL.RESNETS.DEPTH must be one of {known}, as in Detectron2; got {depth}")
+    if dilation not in (1, 2):
+        raise InputError(f"MODEL.RESNETS.RES5_DILATION must be 1 or 2, as in Detectron2; got {dilation}")
+    if depth not in _BASIC:
+        return
+    wanted = {"RES2_OUT_CHANNELS": 64, "RES5_DILATION": 1, "NUM_GROUPS": 1, "DEFORM_ON_PER_STAGE": [False] * 4}
+    for name, value in wanted.items():
+        given = config[f"MODEL.RESNETS.{name}"]
+        if (list(given) if isinstance(value, list) else given) != value:
+            raise InputError(f"MODEL.RESNETS.DEPTH {depth} goes with MODEL.RESNETS.{name} {value} only; got {given}")
 
 
 def make_stage(
