@@ -137,3 +137,9 @@ def test_documents_link_to_files_that_exist() -> None:
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name} -> {link}"
+
+
+def test_every_python_file_of_the_tests_has_a_name_of_its_own() -> None:
+    """They import each other by name, so two of one name hide each other, and pytest collects neither."""
+    names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name not in ("conftest.py", "__init__.py")]
+    assert not {name for name in names if names.count(name) > 1}
