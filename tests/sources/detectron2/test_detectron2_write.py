@@ -96,7 +96,7 @@ def test_the_file_itself_is_edited_and_its_first_form_kept(folder: Path) -> None
     path = folder / "instance.yaml"
     before = path.read_text()
     job = open_job(str(path))
-    plan = {**resolve(job, {}), "SOLVER.IMS_PER_BATCH": 4, "accumulate": 4, "SOLVER.AMP.ENABLED": True}
+    plan = {**resolve(job, {"precision": "bf16"}), "SOLVER.IMS_PER_BATCH": 4, "accumulate": 4}
     assert job.place == path
     told = job.write(plan, None, device="8.00 GiB", changes=["SOLVER.IMS_PER_BATCH: 16 -> 4 x 4"])
     after = path.read_text()
@@ -105,6 +105,7 @@ def test_the_file_itself_is_edited_and_its_first_form_kept(folder: Path) -> None
     )
     assert (folder / "instance.yaml.orig").read_text() == before
     assert "SOLVER.IMS_PER_BATCH 16 -> 4" in told and "Accumulate(4)" in told and "16 images" in told
+    assert "precision = torch.bfloat16" in told
     assert "merge_from_file" not in told  # the training reads this file already
     assert read(path).values["SOLVER.BASE_LR"] == 0.02
 

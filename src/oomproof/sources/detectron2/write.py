@@ -73,8 +73,13 @@ def edited(path: Path, planned: Mapping[str, Any], target: Path) -> str:
 
 def _keys(settings: Settings) -> dict[str, Any]:
     found = {key: value for key, value in settings.items() if key in DEFAULTS}
-    # The run around the step has a name of its own for this one, and plans turn it by that.
-    return {**found, "CUDNN_BENCHMARK": settings["cudnn_benchmark"]}
+    # The settings of every training have names of their own for these, and win.
+    return {
+        **found,
+        "CUDNN_BENCHMARK": settings["cudnn_benchmark"],
+        "SOLVER.AMP.ENABLED": settings["precision"] != "fp32",
+        "DATALOADER.NUM_WORKERS": settings["workers"],
+    }
 
 
 def _version(text: str, path: Path) -> int:
