@@ -146,6 +146,8 @@ class _Walk:
         return len(self.text[: int(node.end_mark.index)].rstrip()) if aliased else max(self._end(key), self._end(value))
 
     def _forget(self, key: str) -> None:
+        if key not in self.places:
+            return
         for known in [name for name in self.places if name == key or name.startswith(f"{key}.")]:
             del self.places[known]
             self.leaves.pop(known, None)
