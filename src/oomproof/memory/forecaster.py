@@ -63,13 +63,13 @@ class Terms:
 
 def terms(timeline: Timeline, device: Device, runtime: Runtime) -> Terms:
     dialect = str(timeline.about.get("dialect", "cuda"))
-    margin = 1 + UNMODELLED[dialect]
+    margin = (1 + UNMODELLED[dialect]) * order_spread(timeline)
     if dialect == "cpu":
         prices = cpu.price(int(timeline.about.get("threads", 1)))
         return Terms(prices, 1, margin, Range(0, 0, 0), None, device.budget, int(device.budget / margin))
     around = context(device)
     if timeline.about.get("allocator") == "bfc":
-        return _tensorflow(timeline, device, runtime, around)
+        return _tensorflow(device, runtime, around, margin)
     rules = cuda_allocator.CudaRules(runtime.expandable_segments, runtime.max_split_size_mb)
     return Terms(
         prices=cuda.price(device, runtime.cudnn_benchmark),
@@ -82,8 +82,7 @@ def terms(timeline: Timeline, device: Device, runtime: Runtime) -> Terms:
     )
 
 
-def _tensorflow(timeline: Timeline, device: Device, runtime: Runtime, around: Range) -> Terms:
-    margin = (1 + UNMODELLED["cuda"]) * order_spread(timeline)
+def _tensorflow(device: Device, runtime: Runtime, around: Range, margin: float) -> Terms:
     # Kernels that are loaded later go into what TensorFlow leaves free.
     room = tf_limits.limit(device, runtime, around.expected)
     return Terms(

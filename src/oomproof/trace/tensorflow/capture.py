@@ -49,6 +49,8 @@ class Captured:
     targets: tuple[str, ...]
     """nodes that run for their effect"""
     variables: tuple[Variable, ...]
+    function: Any
+    """the ConcreteFunction itself, for those who want to run it"""
 
 
 def tensorflow() -> Any:
@@ -115,6 +117,7 @@ def capture(step: Callable[..., Any], batch: Sequence[Any]) -> Captured:
         results,
         tuple(node.name for node in graph.control_outputs or ()),
         tuple(variables.values()),
+        concrete,
     )
 
 
