@@ -18,6 +18,7 @@ CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 def optimized(captured: Captured, *, gpu: bool, capability: str = "8.0") -> Any:
     """The GraphDef after TensorFlow's default passes. ``capability`` decides which layouts a GPU is thought to like."""
     from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
+    from tensorflow.python.framework import errors_impl
     from tensorflow.python.grappler import tf_optimizer
 
     whole = meta_graph_pb2.MetaGraphDef()
@@ -35,8 +36,14 @@ def optimized(captured: Captured, *, gpu: bool, capability: str = "8.0") -> Any:
     config = config_pb2.ConfigProto()
     # By default, graphs of a few nodes are left alone; the runtime has no such threshold for functions.
     config.graph_options.rewrite_options.min_graph_nodes = -1
+    cluster = _cluster(gpu, capability)
     with silent():
-        return tf_optimizer.OptimizeGraph(config, whole, verbose=False, cluster=_cluster(gpu, capability))
+        try:
+            return tf_optimizer.OptimizeGraph(config, whole, verbose=False, cluster=cluster)
+        except errors_impl.InvalidArgumentError:
+            # One of the passes refuses branches of different shapes (TensorFlow 2.21), which run all the same.
+            config.graph_options.rewrite_options.disable_tfg_optimizer = True
+            return tf_optimizer.OptimizeGraph(config, whole, verbose=False, cluster=cluster)
 
 
 def _cluster(gpu: bool, capability: str) -> Any:
