@@ -76,7 +76,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--images", type=int, default=2)
     parser.add_argument("--boxes", type=int, default=20)
     parser.add_argument("--run", action="store_true", help="train the real model for two steps and measure it")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     first = next(
         (n for n, text in enumerate(arguments.configs) if text.split(".")[0].isupper()), len(arguments.configs)
     )

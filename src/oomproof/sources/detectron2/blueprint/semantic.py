@@ -33,7 +33,8 @@ class SemSegFPNHead(nn.Module):
         self.predictor = Conv2d(width, int(config["MODEL.SEM_SEG_HEAD.NUM_CLASSES"]), 1)
 
     def forward(self, features: Mapping[str, torch.Tensor], wanted: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"loss_sem_seg": self._loss(self._logits(features), wanted)}
+        logits = self._logits(features)  # small ones, which live as long as the call
+        return {"loss_sem_seg": self._loss(logits, wanted)}
 
     def _logits(self, features: Mapping[str, torch.Tensor]) -> torch.Tensor:
         first, *others = self.in_features
