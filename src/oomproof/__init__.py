@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from oomproof.run.torch.step import Step
     from oomproof.slimming import slim
     from oomproof.sources.job import Knob, Option
+    from oomproof.sources.keras.job import KerasJob
     from oomproof.sources.torch_job import TorchJob
 
 __version__ = "0.1.0"
@@ -39,6 +40,7 @@ __all__ = [
     "Forecast",
     "InputError",
     "JobError",
+    "KerasJob",
     "Knob",
     "OomproofError",
     "Option",
@@ -61,6 +63,7 @@ _HOME = {
     "Forecast": "oomproof.memory.forecast",
     "InputError": "oomproof.errors",
     "JobError": "oomproof.errors",
+    "KerasJob": "oomproof.sources.keras.job",
     "Knob": "oomproof.sources.job",
     "OomproofError": "oomproof.errors",
     "Option": "oomproof.sources.job",

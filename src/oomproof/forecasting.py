@@ -13,17 +13,17 @@ from oomproof.memory import forecaster
 from oomproof.memory.devices import Device, find
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.timeline import Timeline
-from oomproof.sources import open_job
+from oomproof.sources import as_job
 from oomproof.sources.job import Job, Progress, Settings
 from oomproof.sources.settings import resolve, settings_of
 
 __all__ = ["check", "forecast", "resolve", "settings_of", "trace"]
 
 
-def check(job: str | Job, on: str | Device, *, progress: Progress | None = None, **settings: Any) -> Forecast:
+def check(job: Any, on: str | Device, *, progress: Progress | None = None, **settings: Any) -> Forecast:
     """Forecasts the memory of one training step of ``job`` on a device: a GPU's name, a size, ``this``."""
     device = find(on) if isinstance(on, str) else on
-    opened = open_job(job) if isinstance(job, str) else job
+    opened = as_job(job)
     resolved = resolve(opened, settings)
     return forecast(trace(opened, resolved, progress), device, resolved)
 

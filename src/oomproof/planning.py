@@ -20,7 +20,7 @@ from oomproof.plan.plan import Plan
 from oomproof.plan.search import Confirmed, Search, small_settings
 from oomproof.plan.tracing import Say, Tracing
 from oomproof.plan.ways import Structure
-from oomproof.sources import open_job
+from oomproof.sources import as_job
 from oomproof.sources.job import Job, Knob
 from oomproof.sources.settings import resolve
 
@@ -28,7 +28,7 @@ __all__ = ["Say", "fit", "knobs"]
 
 
 def fit(
-    job: str | Job,
+    job: Any,
     on: str | Device,
     *,
     keep: str = "equivalent",
@@ -56,7 +56,7 @@ def fit(
     return replace(plan, own=own, seconds=time.monotonic() - began, traces=planner.tracing.count)
 
 
-def knobs(job: str | Job, on: str | Device, **settings: Any) -> tuple[Knob, ...]:
+def knobs(job: Any, on: str | Device, **settings: Any) -> tuple[Knob, ...]:
     """Everything that may be turned for this job on this device, with promises."""
     planner = _opened(job, on, settings, None)
     return planner.every
@@ -70,7 +70,7 @@ class _Planner:
         self.left: Sequence[str] = ()
         self.tracing = Tracing(job, device, say)
         facts = self._facts()
-        every = (*job.knobs(settings, facts), *selection.run_knobs(settings))
+        every = (*job.knobs(settings, facts), *selection.run_knobs(settings, facts))
         self.every = selection.suited(every, device)
 
     @property
@@ -88,9 +88,9 @@ class _Planner:
         return selection.allowed(self.every, keep, allow, leave)
 
 
-def _opened(job: str | Job, on: str | Device, settings: Mapping[str, Any], progress: Say | None) -> _Planner:
+def _opened(job: Any, on: str | Device, settings: Mapping[str, Any], progress: Say | None) -> _Planner:
     device = find(on) if isinstance(on, str) else on
-    opened = open_job(job) if isinstance(job, str) else job
+    opened = as_job(job)
     return _Planner(opened, device, resolve(opened, settings), progress or (lambda text, done: None))
 
 

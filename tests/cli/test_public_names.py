@@ -17,6 +17,7 @@ def test_public_names() -> None:
         "Forecast",
         "InputError",
         "JobError",
+        "KerasJob",
         "Knob",
         "OomproofError",
         "Option",

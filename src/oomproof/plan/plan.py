@@ -91,3 +91,15 @@ class Plan:
     def promise(self) -> str:
         """The weakest promise among the changes."""
         return max((change.promise for change in self.changes), key=PROMISES.index, default=PROMISES[0])
+
+    def apply(self, model: Any) -> Any:
+        """A compiled Keras model with the plan's changes. (PyTorch trains with ``oomproof.Step(..., plan)``.)"""
+        from oomproof.run.keras.applying import apply
+
+        return apply(model, self)
+
+    def batches(self, dataset: Any) -> Any:
+        """A batched tf.data.Dataset in the plan's micro-batches."""
+        from oomproof.run.keras.batches import batches
+
+        return batches(dataset, self)

@@ -16,8 +16,10 @@ BF16 = (8, 0)
 """compute capability from which on bf16 has units of its own"""
 
 
-def run_knobs(settings: Mapping[str, Any]) -> tuple[Knob, ...]:
-    """What may change about the run around any PyTorch step."""
+def run_knobs(settings: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> tuple[Knob, ...]:
+    """What may change about the run around any PyTorch step; ``facts`` is the ``about`` of a trace."""
+    if facts and facts.get("allocator") == "bfc":  # TensorFlow's
+        return ()
     found = []
     if settings.get("ddp") and not settings.get("gradient_as_bucket_view"):
         why = "DDP's gradients live in its buckets: no second copy"
@@ -36,9 +38,9 @@ def _on(name: str, value: bool, why: str) -> Knob:
 def suited(knobs: Sequence[Knob], device: Device) -> tuple[Knob, ...]:
     """Without options that this device does not have: of the half precisions the one that suits it."""
     old = device.capability != (0, 0) and device.capability < BF16
-    unsuited = "bf16" if old else "fp16"
+    unsuited = ("bf16", "mixed_bfloat16") if old else ("fp16", "mixed_float16")
     return tuple(
-        replace(knob, options=tuple(option for option in knob.options if option.value != unsuited))
+        replace(knob, options=tuple(option for option in knob.options if option.value not in unsuited))
         if knob.name == "precision"
         else knob
         for knob in knobs

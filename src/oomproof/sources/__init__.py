@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from oomproof.errors import InputError
 from oomproof.sources.job import Job
 
 
 def open_job(text: str, overrides: Sequence[str] = ()) -> Job:
-    """``torchvision:NAME``, ``FILE.py:FUNCTION``, a Detectron2 ``FILE.yaml``, zoo name or training script ``FILE.py``,
-    a saved ``FILE.timeline``, or a memory snapshot ``FILE.pickle``. ``overrides`` is KEY, VALUE, KEY, VALUE ... of a
-    Detectron2 config."""
+    """``torchvision:NAME``, ``keras:NAME``, ``keras_hub:NAME``, ``FILE.py:FUNCTION``, a Detectron2 ``FILE.yaml``, zoo
+    name or training script ``FILE.py``, a saved ``FILE.keras``, ``FILE.h5`` or ``FILE.timeline``, or a memory snapshot
+    ``FILE.pickle``. ``overrides`` is KEY, VALUE, KEY, VALUE ... of a Detectron2 config."""
     detectron2 = _detectron2(text, overrides)
     if detectron2 is not None:
         return detectron2
@@ -32,14 +33,49 @@ def open_job(text: str, overrides: Sequence[str] = ()) -> Job:
         return open_python(Path(path), function)
     if text.endswith(".py"):
         raise InputError(f"which function of {text} makes the job? Say {text}:FUNCTION (docs/jobs.md)")
+    if source in ("keras", "keras_hub") and rest:
+        return _keras_by_name(source, rest)
+    if text.endswith((".keras", ".h5", ".hdf5")):
+        from oomproof.sources.keras.files import open_saved_model
+
+        return open_saved_model(Path(text))
     if text.endswith((".timeline", ".pickle", ".pkl")):
         from oomproof.sources.saved import open_saved
 
         return open_saved(Path(text))
     raise InputError(
-        f"'{text}' is no job: expected torchvision:NAME, FILE.py:FUNCTION, a Detectron2 FILE.yaml, a saved "
-        "FILE.timeline, or a PyTorch memory snapshot FILE.pickle"
+        f"'{text}' is no job: expected torchvision:NAME, keras:NAME, keras_hub:NAME, FILE.py:FUNCTION, a Detectron2 "
+        "FILE.yaml, a saved FILE.keras or FILE.timeline, or a PyTorch memory snapshot FILE.pickle"
     )
+
+
+def as_job(given: Any) -> Job:
+    """What ``oomproof.check`` and ``oomproof.fit`` are given: a text, a job, or a compiled Keras model."""
+    if isinstance(given, str):
+        return open_job(given)
+    from oomproof.sources.keras.installed import is_model
+
+    if is_model(given):
+        from oomproof.sources.keras.job import KerasJob
+
+        return KerasJob(given, name=given.name)
+    if not hasattr(given, "trace"):
+        raise InputError(
+            f"a {type(given).__name__} is no job: expected a text such as 'torchvision:resnet50', a TorchJob, a "
+            "KerasJob or a compiled Keras model"
+        )
+    job: Job = given
+    return job
+
+
+def _keras_by_name(source: str, name: str) -> Job:
+    if source == "keras":
+        from oomproof.sources.keras.models import open_application
+
+        return open_application(name)
+    from oomproof.sources.keras.hub import open_hub
+
+    return open_hub(name)
 
 
 def _detectron2(text: str, overrides: Sequence[str]) -> Job | None:

@@ -1,4 +1,5 @@
-"""``FILE.py:FUNCTION``: a function of the user's that returns a TorchJob. Its parameters are the job's settings."""
+"""``FILE.py:FUNCTION``: a function of the user's that returns a TorchJob or a KerasJob. Its parameters are the job's
+settings."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -14,7 +17,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from oomproof.errors import InputError, JobError, near
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.job import BATCH_NAMES, Knob, Progress, Setting, Settings
-from oomproof.sources.python_knobs import parameter_knobs
+from oomproof.sources.keras.installed import is_model
+from oomproof.sources.keras.job import KerasJob
+from oomproof.sources.python_knobs import SIZES, parameter_knobs
 from oomproof.sources.settings_target import SUFFIX, write_file
 from oomproof.sources.torch_job import TorchJob
 from oomproof.trace.user_code import blaming_user_code
@@ -29,13 +34,18 @@ class PythonJob:
     literals: Mapping[str, tuple[Any, ...]]
     """the values of parameters that are annotated with ``typing.Literal``"""
 
-    @property
+    @cached_property
     def settings(self) -> tuple[Setting, ...]:
-        return (*self.parameters, *(s for s in self._job({}).settings if s.name not in self._own))
+        return (*self.parameters, *(s for s in self._job({}).settings if s.name not in self._taken))
 
     @property
     def _own(self) -> set[str]:
         return {parameter.name for parameter in self.parameters}
+
+    @property
+    def _taken(self) -> set[str]:
+        """Names that the function's parameters stand for; one for the size of images stands for ``image_size``."""
+        return self._own | ({"image_size"} if self._own & set(SIZES) else set())
 
     def trace(self, settings: Settings, progress: Progress) -> Timeline:
         # A parameter of the user's is theirs, even if a setting of every training has its name.
@@ -49,7 +59,7 @@ class PythonJob:
         declared = {knob.name for knob in job.extra_knobs}
         guessed = parameter_knobs(self.parameters, self.literals, settings)
         guessed = tuple(knob for knob in guessed if knob.name not in declared)
-        taken = ({knob.name for knob in guessed} | self._own) - declared - set(BATCH_NAMES)
+        taken = ({knob.name for knob in guessed} | self._taken) - declared - set(BATCH_NAMES)
         return (*(knob for knob in job.knobs(settings, facts) if knob.name not in taken), *guessed)
 
     @property
@@ -61,11 +71,18 @@ class PythonJob:
         changed = {p.name: settings[p.name] for p in self.parameters if settings[p.name] != p.default}
         given = ", ".join(f"{name}={value!r}" for name, value in self._values(changed).items())
         code = [f"from {self.path.stem} import {function}", "", f"pieces = {function}({given})"]
-        own_step = self._job(settings).step is not None
+        path, job = target or self.place, self._job(settings)
+        if isinstance(job, KerasJob):
+            from oomproof.sources.keras import write as keras
+
+            code.append(
+                "model, dataset = pieces.model, pieces.data" if is_model(job.model) else "model = pieces.model()"
+            )
+            return keras.write_file(path, self.name, settings, code, own=self._own, device=device, changes=changes)
+        own_step = job.step is not None
         code.append(
             "model, step = pieces.model(), pieces.step" if own_step else "model, loss = pieces.model(), pieces.loss"
         )
-        path = target or self.place
         return write_file(
             path, self.name, settings, code, own_step=own_step, own=self._own, device=device, changes=changes
         )
@@ -77,20 +94,25 @@ class PythonJob:
             values[name] = next(each for each in self.literals[name] if str(each) == str(values[name]))
         return values
 
-    def _job(self, settings: Settings) -> TorchJob:
+    def _job(self, settings: Settings) -> TorchJob | KerasJob:
         chosen = self._values(settings)
         with blaming_user_code():
             job = self.make(**chosen)
-        if not isinstance(job, TorchJob):
+        if is_model(job):
+            job = KerasJob(job)
+        if not isinstance(job, (TorchJob, KerasJob)):
             raise JobError(
-                f"{self.name} must return an oomproof.TorchJob; it returned a {type(job).__name__} (see docs/jobs.md)"
+                f"{self.name} must return an oomproof.TorchJob or KerasJob; it returned a {type(job).__name__} "
+                "(see docs/jobs.md)"
             )
         return replace(job, name=self.name)
 
 
 def open_python(path: Path, function: str) -> PythonJob:
     if not path.is_file():
-        raise InputError(f"there is no file {path}: expected a Python file with a function that returns a TorchJob")
+        raise InputError(
+            f"there is no file {path}: expected a Python file with a function that returns a TorchJob or a KerasJob"
+        )
     module = _import(path)
     make = getattr(module, function, None)
     if not callable(make):
@@ -144,6 +166,11 @@ def _hint(make: Callable[..., Any], hint: Any) -> Any:
 
 def _import(path: Path) -> Any:
     """The user's file as a module, able to import its neighbours as it would when run."""
+    if "keras" in path.read_text(encoding="utf-8", errors="ignore"):
+        with suppress(ImportError):  # without the greetings that TensorFlow prints; its absence is the file's to tell
+            from oomproof.trace.tensorflow.capture import tensorflow
+
+            tensorflow()
     spec = importlib.util.spec_from_file_location(f"oomproof_job_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

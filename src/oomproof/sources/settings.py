@@ -25,6 +25,8 @@ _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 def settings_of(job: Job) -> tuple[Setting, ...]:
     """Everything that may be set: the job's own settings, then those of the run around it."""
     own = {setting.name for setting in job.settings}
+    if own & set(OF_TENSORFLOW):  # the others are PyTorch's
+        return job.settings
     return (*job.settings, *(setting for setting in runtime_settings({}) if setting.name not in own))
 
 
@@ -43,8 +45,9 @@ def resolve(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
     """One value for every setting: what was given (texts are read as the default's type), else the default."""
     known = {setting.name: setting for setting in settings_of(job)}
     own = batch_name({name: setting.default for name, setting in known.items()})
-    if "batch" in given and "batch" not in known and own:  # --batch N, whatever the job calls it
-        given = {**{name: value for name, value in given.items() if name != "batch"}, own: given["batch"]}
+    for word in ("batch", "batch_size"):  # --batch N, batch_size=N: whatever the job calls it
+        if word in given and word not in known and own:
+            given = {**{name: value for name, value in given.items() if name != word}, own: given[word]}
     for name in given:
         if name not in known:
             meant = did_you_mean(name, known, ".")
@@ -53,7 +56,10 @@ def resolve(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
     for name, each in known.items():
         if each.follows is not None and name not in given:
             values[name] = each.follows(values)
-    CudaRules(values["expandable_segments"], values["max_split_size_mb"])  # refuses what PyTorch's allocator refuses
+    if "expandable_segments" in values:
+        CudaRules(
+            values["expandable_segments"], values["max_split_size_mb"]
+        )  # refuses what PyTorch's allocator refuses
     return values
 
 

@@ -1,0 +1,13 @@
+"""A plan's changes to a Keras model, as code: the tracer traces it, the user's training runs it. Imports Keras.
+
+from oomproof.run.keras import apply, batches
+
+model = apply(model, "model.oomproof.json")      # compiled as before, with what the plan changes
+model.fit(batches(dataset, "model.oomproof.json"))
+"""
+
+from oomproof.run.keras.applying import apply
+from oomproof.run.keras.batches import batches
+from oomproof.run.keras.slim import slim
+
+__all__ = ["apply", "batches", "slim"]

@@ -1,0 +1,242 @@
+"""Saved Keras models: ``FILE.keras`` and ``FILE.h5``. A file is read as data; nothing that it names is run but Keras's
+own layers, unless the user names the module that holds the others."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from oomproof.errors import DamagedFile, InputError
+from oomproof.memory.timeline import Timeline
+from oomproof.sources.job import Knob, Progress, Setting, Settings
+from oomproof.sources.keras.installed import keras_on
+from oomproof.sources.keras.job import KerasJob
+from oomproof.trace.user_code import blaming_user_code
+
+SUFFIXES = (".keras", ".h5", ".hdf5")
+MOST_CONFIG = 64 << 20
+"""bytes of a config that are read: the largest models have a few MB"""
+_KNOWN = ("keras", "builtins", "keras_hub")
+_CODE = ("Lambda", "__lambda__")
+_CUSTOM = Setting(
+    "custom", "", "a Python module, by name or as FILE.py, that holds the file's own layers: custom=layers.py"
+)
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """A model in a file. Its weights are not read: a forecast needs their shapes alone."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @cached_property
+    def settings(self) -> tuple[Setting, ...]:
+        custom = _needs_custom(_config(self.path))
+        if custom:  # what the model has is known when its layers are
+            from oomproof.sources.keras.training import training_settings
+
+            return (_CUSTOM, Setting("batch", 32, "images a step"), *training_settings({}))
+        return (*self._job("").settings, _CUSTOM)
+
+    def trace(self, settings: Settings, progress: Progress) -> Timeline:
+        progress("reading the model")
+        others = {name: value for name, value in settings.items() if name != "custom"}
+        return self._job(settings["custom"]).trace(others, progress)
+
+    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+        return self._job(settings["custom"]).knobs(settings, facts)
+
+    @property
+    def place(self) -> Path:
+        return self.path.with_suffix(".oomproof.json")
+
+    def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
+        from oomproof.sources.keras.write import write_file
+
+        code = ["import keras", f"model = keras.saving.load_model({str(self.path)!r})"]
+        return write_file(target or self.place, self.name, settings, code, device=device, changes=changes)
+
+    def _job(self, custom: str) -> KerasJob:
+        if custom not in self._jobs:
+            self._jobs[custom] = KerasJob(load(self.path, custom), name=self.name)
+        return self._jobs[custom]
+
+    @cached_property
+    def _jobs(self) -> dict[str, KerasJob]:
+        return {}
+
+
+def open_saved_model(path: Path) -> SavedModel:
+    if not path.is_file():
+        raise InputError(f"there is no file {path}: expected a model saved with model.save('{path.stem}.keras')")
+    _config(path)
+    return SavedModel(path)
+
+
+def load(path: Path, custom: str = "") -> Any:
+    """The model, built and compiled as its config says, with weights of no meaning."""
+    keras = keras_on()
+    config = _config(path)
+    needed = _needs_custom(config)
+    objects: dict[str, Any] = {}
+    if needed:
+        objects = _objects(path, needed, custom)
+    model = _built(keras, path, config, objects)
+    if not getattr(model, "compiled", False):
+        raise InputError(
+            f"{path.name} was saved without its training: expected a compiled model. Call model.compile(optimizer=..., "
+            "loss=...) before model.save(...), or write a FILE.py:FUNCTION that compiles it (docs/keras.md)"
+        )
+    return model
+
+
+def _built(keras: Any, path: Path, config: Mapping[str, Any], objects: Mapping[str, Any]) -> Any:
+    try:
+        with keras.saving.custom_object_scope(dict(objects)):
+            if path.suffix == ".keras":
+                return keras.saving.deserialize_keras_object(dict(config), safe_mode=True)
+            return keras.saving.load_model(path, safe_mode=True)
+    # What a config of another version or a broken one raises is as various as its layers.
+    except Exception as error:
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise InputError(
+            f"{path.name} cannot be built by Keras {keras.__version__}: {reason[:200]}. It was saved by Keras "
+            f"{_version(path)}; build it in a FILE.py:FUNCTION instead"
+        ) from error
+
+
+# -- configs -----------------------------------------------------------------------------------------------------
+
+
+def _config(path: Path) -> dict[str, Any]:
+    """The model's architecture and training as JSON, read without Keras."""
+    return _of_zip(path) if path.suffix == ".keras" else _of_hdf5(path)
+
+
+def _of_zip(path: Path) -> dict[str, Any]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if archive.getinfo("config.json").file_size > MOST_CONFIG:
+                raise DamagedFile(f"{path} should be a saved Keras model; its config.json is larger than 64 MiB")
+            text = archive.read("config.json")
+    except (zipfile.BadZipFile, KeyError, OSError, RuntimeError) as error:
+        raise DamagedFile(
+            f"{path} should be a saved Keras model, a zip file with config.json inside; {error}. Save it anew with "
+            "model.save('model.keras')"
+        ) from error
+    return _json(path, text)
+
+
+def _of_hdf5(path: Path) -> dict[str, Any]:
+    keras_on()
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as file:
+            text, training = file.attrs.get("model_config"), file.attrs.get("training_config")
+    except OSError as error:
+        raise DamagedFile(f"{path} should be a Keras model in HDF5; it cannot be read: {error}") from error
+    if text is None:
+        raise InputError(
+            f"{path} holds weights alone: expected a whole model, saved with model.save(...), not save_weights(...)"
+        )
+    return {"model": _json(path, text), "training": _json(path, training) if training else {}}
+
+
+def _json(path: Path, text: Any) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DamagedFile(f"{path} should be a saved Keras model; its config is no JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise DamagedFile(f"{path} should be a saved Keras model; its config is a {type(content).__name__}, no object")
+    return content
+
+
+def _version(path: Path) -> str:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return str(json.loads(archive.read("metadata.json"))["keras_version"])
+    except (zipfile.BadZipFile, KeyError, OSError, ValueError):
+        return "of an unknown version"
+
+
+# -- layers that are not Keras's ---------------------------------------------------------------------------------
+
+
+def _needs_custom(config: Any) -> tuple[str, ...]:
+    """Names of classes and functions that are not Keras's own, code that is stored as such first."""
+    found = dict.fromkeys(_custom(config))
+    return tuple(sorted(found, key=lambda name: name not in _CODE))
+
+
+def _custom(part: Any) -> Iterator[str]:
+    waiting = [part]
+    while waiting:  # not by recursion: a file may be nested deeper than Python's stack
+        each = waiting.pop()
+        if isinstance(each, dict):
+            name, module = each.get("class_name"), each.get("module")
+            if name in _CODE:
+                yield str(name)
+            elif isinstance(name, str) and "config" in each and ("registered_name" in each or "module" in each):
+                registered = each.get("registered_name")
+                foreign = not isinstance(module, str) or module.split(".")[0] not in _KNOWN
+                if foreign or (
+                    module == "builtins"
+                    and name == "function"
+                    and isinstance(registered, str)
+                    and registered != each.get("config")
+                    and ">" in registered
+                ):
+                    yield str(each["config"]) if name == "function" else name
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
+
+
+def _objects(path: Path, needed: Sequence[str], custom: str) -> dict[str, Any]:
+    """The user's own layers, out of the module that they name; it is their code, and is run."""
+    shown = ", ".join(name for name in needed if name not in _CODE)
+    if any(name in _CODE for name in needed):
+        raise InputError(
+            f"{path.name} holds code (a Lambda layer), which is never run: put the layer into a class, or build the "
+            "model in a FILE.py:FUNCTION"
+        )
+    if not custom:
+        raise InputError(
+            f"{path.name} needs layers or functions that are not Keras's own: {shown}. Name the module that holds "
+            "them: --set custom=layers.py (its code is run)"
+        )
+    module = _module(custom)
+    missing = [name for name in needed if not hasattr(module, name)]
+    if missing:
+        raise InputError(
+            f"{custom} has no {', '.join(missing)}, which {path.name} needs; name the module that has them"
+        )
+    objects = {name: getattr(module, name) for name in needed}
+    return {**objects, **{f"Custom>{name}": value for name, value in objects.items()}}
+
+
+def _module(custom: str) -> Any:
+    file = Path(custom)
+    if custom.endswith(".py"):
+        if not file.is_file():
+            raise InputError(f"custom={custom}: there is no such file; expected a Python file or the name of a module")
+        folder, name = str(file.resolve().parent), file.stem
+    else:
+        folder, name = str(Path.cwd()), custom
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    with blaming_user_code():
+        return importlib.import_module(name)

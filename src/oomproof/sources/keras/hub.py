@@ -1,0 +1,184 @@
+"""KerasHub's detectors and segmenters by the names of their presets, built from configs: nothing is downloaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from oomproof.errors import InputError, did_you_mean
+from oomproof.memory.timeline import Timeline
+from oomproof.sources.job import Knob, Progress, Setting, Settings
+from oomproof.sources.keras.installed import keras_hub, keras_on
+from oomproof.sources.keras.job import KerasJob
+from oomproof.sources.keras.training import training_settings
+
+_RESNET50 = {
+    "input_conv_filters": [64],
+    "input_conv_kernel_sizes": [7],
+    "stackwise_num_filters": [64, 128, 256, 512],
+    "stackwise_num_blocks": [3, 4, 6, 3],
+    "stackwise_num_strides": [1, 2, 2, 2],
+    "block_type": "bottleneck_block",
+    "use_pre_activation": False,
+}
+_LEVELS = {"min_level": 3, "max_level": 7}
+_COCO, _VOC = 91, 21
+
+
+@dataclass(frozen=True)
+class Preset:
+    make: Callable[[Any, Settings], Any]
+    """from keras_hub and settings to a model, compiled"""
+    task: str
+    side: int
+    """pixels of its images, as published"""
+    classes: int
+    parameters: int
+    """as KerasHub's metadata of the preset have them: of the whole detector, or of what lies below the head"""
+
+
+def _retinanet(hub: Any, settings: Settings, *, use_p5: bool) -> Any:
+    backbone = hub.models.RetinaNetBackbone(image_encoder=_resnet50(hub, settings), use_p5=use_p5, **_LEVELS)
+    anchors = hub.layers.AnchorGenerator("yxyx", num_scales=3, aspect_ratios=[0.5, 1.0, 2.0], anchor_size=4, **_LEVELS)
+    # KerasHub's anchors ask for the size of the images; its preprocessor is who knows it.
+    converter = hub.layers.RetinaNetImageConverter(image_size=settings["image_size"], bounding_box_format="yxyx")
+    model = hub.models.RetinaNetObjectDetector(
+        backbone=backbone,
+        num_classes=settings["classes"],
+        anchor_generator=anchors,
+        preprocessor=hub.models.RetinaNetObjectDetectorPreprocessor(image_converter=converter),
+    )
+    model.compile(optimizer="adam", jit_compile=False)
+    return model
+
+
+def _deeplab(hub: Any, settings: Settings) -> Any:
+    backbone = hub.models.DeepLabV3Backbone(
+        image_encoder=_resnet50(hub, settings),
+        low_level_feature_key="P2",
+        spatial_pyramid_pooling_key="P5",
+        dilation_rates=[6, 12, 18],
+        upsampling_size=8,
+        projection_filters=48,
+    )
+    model = hub.models.DeepLabV3ImageSegmenter(backbone=backbone, num_classes=settings["classes"])
+    loss = keras_on().losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer="adam", loss=loss, jit_compile=False)
+    return model
+
+
+def _resnet50(hub: Any, settings: Settings) -> Any:
+    return hub.models.ResNetBackbone(image_shape=(*settings["image_size"], 3), **_RESNET50)
+
+
+PRESETS = {
+    "retinanet_resnet50_fpn_coco": Preset(
+        lambda hub, settings: _retinanet(hub, settings, use_p5=False), "detection", 800, _COCO, 34_121_239
+    ),
+    "retinanet_resnet50_fpn_v2_coco": Preset(
+        lambda hub, settings: _retinanet(hub, settings, use_p5=True), "detection", 800, _COCO, 31_558_592
+    ),
+    "deeplab_v3_plus_resnet50_pascalvoc": Preset(_deeplab, "segmentation", 512, _VOC, 39_190_656),
+}
+
+
+@dataclass(frozen=True)
+class HubJob:
+    """``keras_hub:NAME``"""
+
+    model: str
+
+    @property
+    def name(self) -> str:
+        return f"keras_hub:{self.model}"
+
+    @property
+    def _preset(self) -> Preset:
+        return PRESETS[self.model]
+
+    @cached_property
+    def settings(self) -> tuple[Setting, ...]:
+        side = self._preset.side
+        own = [
+            Setting("batch", 4, "images a step"),
+            Setting("image_size", (side, side), "height x width of the images, in pixels"),
+            Setting("classes", self._preset.classes, "number of classes"),
+        ]
+        if self._preset.task == "detection":
+            own.append(Setting("boxes", 100, "boxes that every image is padded to"))
+        # The models are classes of their own: precision is that of the policy they are built under, widths are theirs.
+        left = [setting for setting in training_settings({}) if setting.name != "width"]
+        return (*own, *left)
+
+    def trace(self, settings: Settings, progress: Progress) -> Timeline:
+        progress("building the model")
+        job = self._job(settings)
+        others = {name: value for name, value in settings.items() if name not in ("precision", "image_size")}
+        step = job.trace(others, progress)
+        return _with_settings(step, settings)
+
+    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+        from oomproof.sources.keras.knobs import training_knobs
+
+        return training_knobs(settings, facts)
+
+    @property
+    def place(self) -> Path:
+        return Path(f"{self.model}.oomproof.json")
+
+    def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
+        from oomproof.sources.keras.write import write_file
+
+        policy = settings["precision"]
+        code = [
+            *([] if policy == "own" else ["import keras", f"keras.config.set_dtype_policy({policy!r})"]),
+            f"model = ...  # {self.model} for images of {settings['image_size']}, compiled as you do it today",
+        ]
+        own = ("image_size", "classes", "boxes", "precision")
+        path = target or self.place
+        return write_file(path, self.name, settings, code, own=own, device=device, changes=changes)
+
+    def _job(self, settings: Settings) -> KerasJob:
+        keras, hub = keras_on(settings["backend"]), keras_hub()
+        before = keras.config.dtype_policy()
+        try:
+            if settings["precision"] != "own":
+                keras.config.set_dtype_policy(settings["precision"])
+            model = self._preset.make(hub, settings)
+        finally:
+            keras.config.set_dtype_policy(before)
+        assumed = ("compiled with Adam and KerasHub's own loss; FILE.py:FUNCTION takes your own compile()",)
+        return KerasJob(model, _data(self._preset, settings), settings["batch"], self.name, assumed=assumed)
+
+
+def open_hub(name: str) -> HubJob:
+    keras_hub()
+    if name not in PRESETS:
+        raise InputError(
+            f"keras_hub:{name} is not known here{did_you_mean(name, PRESETS, '.')} Known are {', '.join(PRESETS)}; "
+            "write a FILE.py:FUNCTION for any other model (docs/keras.md)"
+        )
+    return HubJob(name)
+
+
+def _data(preset: Preset, settings: Settings) -> tuple[Any, Any]:
+    import tensorflow as tf
+
+    sides = settings["image_size"]
+    images = tf.TensorSpec((None, *sides, 3), tf.float32)
+    if preset.task == "segmentation":
+        return images, tf.TensorSpec((None, *sides), tf.int32)
+    boxes = {
+        "boxes": tf.TensorSpec((None, settings["boxes"], 4), tf.float32),
+        "labels": tf.TensorSpec((None, settings["boxes"]), tf.int32),
+    }
+    return images, boxes
+
+
+def _with_settings(step: Timeline, settings: Settings) -> Timeline:
+    from dataclasses import replace
+
+    return replace(step, about={**step.about, "settings": dict(settings)})

@@ -1,0 +1,119 @@
+"""A Keras training job: a compiled model and what it is trained on. docs/keras.md shows how to write one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from oomproof.errors import InputError, JobError
+from oomproof.memory.timeline import Timeline
+from oomproof.sources.job import Knob, Progress, Setting, Settings
+from oomproof.sources.keras.installed import is_model, keras_on
+from oomproof.sources.keras.training import training_settings
+from oomproof.trace.user_code import blaming_user_code
+
+
+@dataclass(frozen=True)
+class KerasJob:
+    """What is trained: a compiled Keras model, or a function that makes one, and its data.
+
+        KerasJob(model=make_model, data=dataset)                        # dataset: a batched tf.data.Dataset
+        KerasJob(model=model, data=(images, labels), batch=16)          # arrays or TensorSpecs of any length
+
+    Only shapes and types of the data are used; no step is run. Without data, a batch is made up from the model's
+    inputs, its outputs and its loss.
+    """
+
+    model: Any
+    data: Any = None
+    batch: int = 0
+    """images a step; 0: as the data have it, else 32, which is Keras's own default"""
+    name: str = "job"
+    extra_knobs: tuple[Knob, ...] = ()
+    """more that may change to save memory; they win over what oomproof finds under the same name"""
+    assumed: tuple[str, ...] = ()
+    """what was taken for granted, told beside a forecast"""
+
+    def __post_init__(self) -> None:
+        if not callable(self.model):
+            raise InputError(
+                "KerasJob(model=...) must be a compiled Keras model or a function that returns one; it is of type "
+                f"{type(self.model).__name__}"
+            )
+
+    @property
+    def step(self) -> None:
+        """Keras steps by itself."""
+        return None
+
+    @cached_property
+    def made(self) -> Any:
+        """The model, compiled; a function's is made anew for each trace, and once for questions about it."""
+        return self._make()
+
+    def _make(self) -> Any:
+        keras_on()
+        if is_model(self.model):
+            model = self.model
+        else:
+            with blaming_user_code():
+                model = self.model()
+        if not is_model(model):
+            raise JobError(
+                f"{self.name}: KerasJob(model=...) must give a compiled Keras model; it gave a {type(model).__name__}"
+            )
+        from oomproof.run.keras.recompile import arguments
+
+        arguments(model)  # refuses a model that is not compiled
+        return model
+
+    @cached_property
+    def settings(self) -> tuple[Setting, ...]:
+        from oomproof.run.keras.recompile import accumulation
+        from oomproof.sources.keras.batch import batch_size, image_size
+
+        own = [Setting("batch", self.batch or batch_size(self.data), "images a step")]
+        if (size := image_size(self.made, self.data)) is not None:
+            own.append(Setting("image_size", size, "height x width of the images, in pixels"))
+        return (*own, *training_settings({"accumulate": accumulation(self.made)}))
+
+    def trace(self, settings: Settings, progress: Progress) -> Timeline:
+        keras_on(settings.get("backend", "tensorflow"))
+        from oomproof.run.keras.applying import compiled_for
+        from oomproof.sources.keras.batch import batch_of, batch_size
+        from oomproof.sources.keras.facts import facts_for_plans
+        from oomproof.sources.keras.notes import notes_of
+        from oomproof.trace.tensorflow.keras import trace_keras
+
+        images = int(settings.get("batch") or self.batch or batch_size(self.data))
+        with compiled_for(self.made, settings) as model:
+            facts = facts_for_plans(model)
+            about = {
+                "job": self.name,
+                "settings": dict(settings),
+                "notes": notes_of(model, settings, self.assumed),
+                "not_counted": [],  # XLA is among the notes
+            }
+            with blaming_user_code():
+                batch = batch_of(model, self.data, images, settings.get("image_size"))
+                return trace_keras(model, batch, about={**facts, **about}, progress=progress)
+
+    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+        from oomproof.sources.keras.knobs import training_knobs
+
+        found = training_knobs(settings, facts)
+        names = {knob.name for knob in self.extra_knobs}
+        return (*(knob for knob in found if knob.name not in names), *self.extra_knobs)
+
+    @property
+    def place(self) -> Path:
+        raise InputError("a KerasJob made in Python has no file of its own: say where its settings should go")
+
+    def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
+        from oomproof.sources.keras.write import write_file
+
+        code = ["model = ...  # compiled, as the job has it"]
+        return write_file(target or self.place, self.name, settings, code, device=device, changes=changes)

@@ -1,0 +1,89 @@
+"""What every Keras job may change to save memory, and what each change promises for this job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from oomproof.sources.image_sizes import harm_of_size, likely_divisor, smaller_sizes
+from oomproof.sources.job import Knob, Option, Settings, batch_name
+
+_ADAPTIVE = ("Adam", "AdamW", "Nadam", "Adamax")
+_RISKY = 0.3
+"""harm of what should hardly ever be taken unasked"""
+_WIDTHS = ((0.75, 0.08), (0.5, 0.2), (0.25, 0.45))
+
+
+def training_knobs(settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+    """``facts`` is the ``about`` of a trace of the job."""
+    every = (
+        _micro_batch(settings, facts),
+        _precision(settings, facts),
+        _optimizer(settings, facts),
+        _image_size(settings),
+        _width(settings),
+    )
+    return tuple(knob for knob in every if knob is not None)
+
+
+def _micro_batch(settings: Settings, facts: Mapping[str, Any]) -> Knob | None:
+    name = batch_name(settings)
+    if not name or "accumulate" not in settings or settings[name] < 2:
+        return None
+    whole, already = settings[name], settings["accumulate"]
+    options = [
+        Option(_said(size, already * whole // size), {name: size, "accumulate": already * whole // size})
+        for size in range(whole, 0, -1)
+        if whole % size == 0
+    ]
+    same = "same effective batch by gradient_accumulation_steps"
+    if facts.get("batchnorms"):
+        promise, why = "equivalent", f"{same}; BatchNorm takes its statistics from fewer images"
+    elif not facts.get("mean_over_images"):
+        promise, why = "equivalent", f"{same}; the loss may be divided by counts of the whole batch"
+    elif not facts.get("separable"):
+        promise, why = "equivalent", f"{same}; random draws fall on other images"
+    else:
+        promise, why = "identical", f"{same}: the loss is a mean over images"
+    return Knob(name, tuple(options), promise, why)
+
+
+def _said(size: int, count: int) -> str | int:
+    return f"{size} x {count}" if count > 1 else size
+
+
+def _precision(settings: Settings, facts: Mapping[str, Any]) -> Knob | None:
+    present = settings.get("precision")
+    if "precision" not in settings or facts.get("precision") != "float32":
+        return None
+    policies = ("mixed_bfloat16", "mixed_float16")
+    options = (Option("float32", {"precision": present}), *(Option(each, {"precision": each}) for each in policies))
+    why = "Keras's own policy: weights stay float32, layers compute in 16 bits; float16 scales the loss"
+    return Knob("precision", options, "equivalent", why)
+
+
+def _optimizer(settings: Settings, facts: Mapping[str, Any]) -> Knob | None:
+    if facts.get("optimizer") not in _ADAPTIVE or "optimizer" not in settings:
+        return None
+    present = Option(settings["optimizer"], {"optimizer": settings["optimizer"]})
+    why = "second moments as row and column sums; needs a learning rate of its own"
+    return Knob("optimizer", (present, Option("adafactor", {"optimizer": "adafactor"}, _RISKY)), "equivalent", why)
+
+
+def _image_size(settings: Settings) -> Knob | None:
+    present = settings.get("image_size")
+    if not isinstance(present, tuple):
+        return None
+    options = [Option(present, {"image_size": present})]
+    for size, factor in smaller_sizes(present, likely_divisor(present)):
+        options.append(Option(size, {"image_size": size}, harm_of_size(factor)))
+    why = "fine detail and small objects are lost first"
+    return Knob("image_size", tuple(options), "different", why) if len(options) > 1 else None
+
+
+def _width(settings: Settings) -> Knob | None:
+    if settings.get("width") != 1.0:
+        return None
+    why = "fewer filters and units in every inner layer, with new weights: it has to be trained from the start"
+    options = (Option(1.0, {"width": 1.0}), *(Option(part, {"width": part}, harm) for part, harm in _WIDTHS))
+    return Knob("width", options, "different", why)

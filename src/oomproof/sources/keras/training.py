@@ -1,0 +1,32 @@
+"""The settings that every Keras job has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from oomproof.memory.runtime import HELP as OF_THE_RUN
+from oomproof.memory.runtime import OF_TENSORFLOW, Runtime
+from oomproof.sources.job import Setting
+from oomproof.sources.keras.installed import BACKENDS
+
+PRECISIONS = ("own", "float32", "mixed_float16", "mixed_bfloat16")
+OPTIMIZERS = ("own", "sgd", "adam", "adamw", "rmsprop", "adafactor", "lion")
+_CHOICES = {"precision": PRECISIONS, "optimizer": OPTIMIZERS, "backend": BACKENDS}
+_HELP = {
+    "precision": "the model's own, or one of Keras's dtype policies; mixed_float16 scales the loss",
+    "optimizer": "the model's own, or one of Keras's with usual arguments (sgd: momentum 0.9)",
+    "accumulate": "gradient_accumulation_steps: micro-batches, each of the batch size, per update",
+    "width": "part of the filters and units of inner layers that stays: oomproof.slim",
+    "backend": "the backend of Keras; forecasts are for tensorflow",
+}
+_DEFAULTS = {"precision": "own", "optimizer": "own", "accumulate": 1, "width": 1.0, "backend": "tensorflow"}
+
+
+def training_settings(defaults: Mapping[str, Any]) -> tuple[Setting, ...]:
+    own = tuple(
+        Setting(name, defaults.get(name, value), _HELP[name], _CHOICES.get(name, ()))
+        for name, value in _DEFAULTS.items()
+    )
+    plain = Runtime()
+    return (*own, *(Setting(name, getattr(plain, name), OF_THE_RUN[name]) for name in OF_TENSORFLOW))
