@@ -1,6 +1,8 @@
-"""RAM and /dev/shm beside the GPU: they grow with workers and with the batch, and never count the dataset."""
+"""RAM and /dev/shm beside the GPU: they grow with workers and batch, and count the data where they were read."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from histories import timelines
 from hypothesis import given, settings
@@ -44,6 +46,16 @@ def test_only_the_batch_counts() -> None:
     builder.allocate(BATCH, kind="input", owner="(step)", op="input")
     assert host_memory(small, Runtime(workers=2)) == host_memory(builder.build(), Runtime(workers=2))
     assert host_memory(large, Runtime())[0].expected < host_memory(step(BATCH + 1), Runtime())[0].expected
+
+
+def test_what_the_input_pipeline_keeps_is_counted_where_it_is_known() -> None:
+    plain = step(BATCH)
+    without = host_memory(plain, Runtime())[0]
+    read = replace(plain, about={**plain.about, "pipeline": 500 * MIB, "pipeline_high": 900 * MIB})
+    ram = host_memory(read, Runtime())[0]
+    assert ram.expected == without.expected + 500 * MIB
+    assert ram.high == without.high + 900 * MIB
+    assert ram.low == without.low  # before the buffers are full
 
 
 @settings(max_examples=60, deadline=None)

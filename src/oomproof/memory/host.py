@@ -15,17 +15,20 @@ WORKER = Range(400 * MIB, 150 * MIB, 1200 * MIB)
 
 
 def host_memory(timeline: Timeline, runtime: Runtime) -> tuple[Range, int]:
-    """(RAM, bytes of /dev/shm). The user's dataset itself (annotations, caches) is not in it."""
+    """(RAM, bytes of /dev/shm). The user's dataset itself (annotations, caches) is in it only where the tracer has read
+    the input pipeline: ``about["pipeline"]`` then has the bytes it keeps, ``about["pipeline_high"]`` at most."""
     batch = int(timeline.bytes[timeline.kind == KINDS.index("input")].sum())
     waiting = runtime.workers * runtime.prefetch_factor * batch
     held = batch * 2 + int(timeline.about.get("on_host", 0))  # a batch at hand and one on its way; optimizer state
+    data = int(timeline.about.get("pipeline", 0))
+    data_high = max(data, int(timeline.about.get("pipeline_high", 0)))
 
     def total(trainer: int, worker: int) -> int:
         return trainer + runtime.workers * worker + held
 
     ram = Range(
-        total(TRAINER.expected, WORKER.expected) + waiting,
+        total(TRAINER.expected, WORKER.expected) + waiting + data,
         total(TRAINER.low, WORKER.low),
-        total(TRAINER.high, WORKER.high) + 2 * waiting,
+        total(TRAINER.high, WORKER.high) + 2 * waiting + data_high,
     )
     return ram, waiting

@@ -25,6 +25,9 @@ ABOUT = {
     "notes": list,
     "allocator": str,
     "orders": dict,
+    "on_host": int,
+    "pipeline": int,
+    "pipeline_high": int,
 }
 """what others read of «about», and its type"""
 MAX_BYTES = 1 << 60
@@ -63,6 +66,8 @@ def checked(header: Mapping[str, Any], columns: Mapping[str, Ints]) -> Timeline:
         raise Wrong(f"expected «allocator» to be cuda or bfc; found {about['allocator']!r:.40}")
     if not all(type(peak) is int and 0 <= peak < MAX_BYTES for peak in about.get("orders", {}).values()):
         raise Wrong("expected «orders» to have a number of bytes for each order; found another value")
+    if not all(0 <= about.get(name, 0) < MAX_BYTES for name in ("on_host", "pipeline", "pipeline_high")):
+        raise Wrong("expected bytes of host memory to be a number from 0 on; found another")
     for group in (BLOCKS, CALLS, MARKS):
         if len({len(columns[name]) for name in group}) > 1:
             raise Wrong(f"expected columns of one length; found {', '.join(f'{n} {len(columns[n])}' for n in group)}")
