@@ -1,0 +1,25 @@
+"""The data of a TensorFlow training in host memory: the user's dataset is read, not run, and every buffer is priced.
+
+walk.py alone knows TensorFlow's datasets; it makes Stages, plain data, which prices.py and warnings.py read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oomproof.trace.tensorflow.pipeline.buffers import Pipeline
+from oomproof.trace.tensorflow.pipeline.prices import priced
+from oomproof.trace.tensorflow.pipeline.stages import Assumed
+
+__all__ = ["Assumed", "Pipeline", "pipeline_of"]
+
+
+def pipeline_of(dataset: Any, assumed: Assumed | None = None) -> Pipeline:
+    """What ``dataset`` will keep in host memory while a training reads it. No element of it is made.
+
+    >>> pipeline_of(tf.data.Dataset.range(10).map(decode).shuffle(1000).batch(32).prefetch(2)).expected
+    """
+    from oomproof.trace.tensorflow.pipeline.walk import read
+
+    last, options = read(dataset)
+    return priced(last, options, assumed or Assumed())

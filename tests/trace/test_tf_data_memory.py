@@ -1,0 +1,40 @@
+"""Pipelines are filled for real, each in a process of its own, and resident memory is held against the forecast."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tensorflow", reason="TensorFlow is not installed: there is no pipeline to fill")
+
+PROGRAM = Path(__file__).parents[2] / "bench" / "tf_data.py"
+
+
+def rows(*arguments: str) -> dict[str, dict[str, int]]:
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, str(PROGRAM), "--json", *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
+    return {row["name"]: row for row in json.loads(done.stdout.splitlines()[-1])}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory is read from /proc, as Linux has it")
+def test_forecasts_are_within_ten_percent_of_resident_memory() -> None:
+    measured = rows()
+    assert len(measured) == 8
+    off = {name: row["forecast"] / row["measured"] - 1 for name, row in measured.items()}
+    assert all(abs(each) < 0.1 for each in off.values()), off
+    assert all(row["measured"] < row["high"] for row in measured.values()), measured
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory is read from /proc, as Linux has it")
+def test_the_upper_figure_covers_malloc_as_it_is() -> None:
+    """glibc's heap keeps gaps between elements and batches: the worst of the pipelines above has both."""
+    [row] = rows("--plain", "--only", "map, shuffle(300), batch").values()
+    assert row["forecast"] < row["measured"] < row["high"]
