@@ -87,15 +87,19 @@ class KerasJob:
         from oomproof.sources.keras.facts import facts_for_plans
         from oomproof.sources.keras.notes import notes_of
         from oomproof.trace.tensorflow.keras import trace_keras
+        from oomproof.trace.tensorflow.pipeline.facts import facts_of_data
 
         images = int(settings.get("batch") or self.batch or batch_size(self.data))
         with compiled_for(self.made, settings) as model:
             facts = facts_for_plans(model)
+            with blaming_user_code():
+                data = facts_of_data(self.data)
             about = {
                 "job": self.name,
                 "settings": dict(settings),
-                "notes": notes_of(model, settings, self.assumed),
-                "not_counted": [],  # XLA is among the notes
+                **data,
+                "notes": [*notes_of(model, settings, self.assumed), *data.get("notes", ())],
+                "not_counted": [*data.get("not_counted", ())],  # XLA is among the notes
             }
             with blaming_user_code():
                 batch = batch_of(model, self.data, images, settings.get("image_size"))
