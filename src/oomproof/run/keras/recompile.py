@@ -32,17 +32,19 @@ def compile_as(model: Any, other: Any, *, optimizer: str = "own", accumulate: in
 def arguments(model: Any) -> Mapping[str, Any]:
     """What the model was compiled with, as objects."""
     kept = getattr(model, "_compile_config", None)
-    if not getattr(model, "compiled", False) or kept is None:
+    if not getattr(model, "compiled", False) or kept is None or model.optimizer is None:
         raise InputError(
             "the Keras model is not compiled; expected one that fit() could train: call model.compile(optimizer=..., "
             "loss=...) first"
         )
-    return {name: value for name, value in kept.config.items() if value is not None}
+    given = {name: value for name, value in kept.config.items() if value is not None}
+    return {**given, "optimizer": model.optimizer}  # Keras 3.15 forgets it among these when it saves HDF5
 
 
 def optimizer_of(model: Any, name: str = "own", accumulate: int | None = None) -> Any:
     """A new optimizer as the model's, or another one; ``accumulate`` micro-batches an update, or as many as it has."""
-    present = inner(arguments(model)["optimizer"])
+    arguments(model)
+    present = inner(model.optimizer)
     steps = accumulation(model) if accumulate is None else accumulate
     if name == "own":
         kind, config = type(present), present.get_config()
@@ -57,7 +59,7 @@ def optimizer_of(model: Any, name: str = "own", accumulate: int | None = None) -
 
 def accumulation(model: Any) -> int:
     """Micro-batches an update, as the model is compiled."""
-    return int(getattr(inner(arguments(model)["optimizer"]), "gradient_accumulation_steps", None) or 1)
+    return int(getattr(inner(model.optimizer), "gradient_accumulation_steps", None) or 1)
 
 
 def inner(optimizer: Any) -> Any:

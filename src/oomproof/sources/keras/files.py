@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,11 @@ SUFFIXES = (".keras", ".h5", ".hdf5")
 MOST_CONFIG = 64 << 20
 """bytes of a config that are read: the largest models have a few MB"""
 _KNOWN = ("keras", "builtins", "keras_hub")
+_FOLDERS = (
+    *("layers", "models", "losses", "metrics", "optimizers", "activations", "initializers", "regularizers"),
+    *("constraints", "dtype_policies", "ops"),
+)
+"""of keras, where what a config names without a module may come from"""
 _CODE = ("Lambda", "__lambda__")
 _CUSTOM = Setting(
     "custom", "", "a Python module, by name or as FILE.py, that holds the file's own layers: custom=layers.py"
@@ -106,7 +112,7 @@ def _built(keras: Any, path: Path, config: Mapping[str, Any], objects: Mapping[s
         with keras.saving.custom_object_scope(dict(objects)):
             if path.suffix == ".keras":
                 return keras.saving.deserialize_keras_object(dict(config), safe_mode=True)
-            return keras.saving.load_model(path, safe_mode=True)
+            return _loaded(keras, path)
     # What a config of another version or a broken one raises is as various as its layers.
     except Exception as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
@@ -114,6 +120,20 @@ def _built(keras: Any, path: Path, config: Mapping[str, Any], objects: Mapping[s
             f"{path.name} cannot be built by Keras {keras.__version__}: {reason[:200]}. It was saved by Keras "
             f"{_version(path)}; build it in a FILE.py:FUNCTION instead"
         ) from error
+
+
+def _loaded(keras: Any, path: Path) -> Any:
+    """From HDF5, with an optimizer that has no variables yet: those that it is loaded with need not be the model's."""
+    from oomproof.run.keras.recompile import compile_as
+
+    log = logging.getLogger("absl")  # tells that metrics are not built, which nobody asked for
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        model = keras.saving.load_model(path, safe_mode=True)
+    finally:
+        log.setLevel(level)
+    return compile_as(model, model) if model.compiled else model
 
 
 # -- configs -----------------------------------------------------------------------------------------------------
@@ -181,28 +201,36 @@ def _needs_custom(config: Any) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda name: name not in _CODE))
 
 
-def _custom(part: Any) -> Iterator[str]:
-    waiting = [part]
+def _custom(config: Any) -> Iterator[str]:
+    waiting = [config]
     while waiting:  # not by recursion: a file may be nested deeper than Python's stack
         each = waiting.pop()
         if isinstance(each, dict):
-            name, module = each.get("class_name"), each.get("module")
-            if name in _CODE:
-                yield str(name)
-            elif isinstance(name, str) and "config" in each and ("registered_name" in each or "module" in each):
-                registered = each.get("registered_name")
-                foreign = not isinstance(module, str) or module.split(".")[0] not in _KNOWN
-                if foreign or (
-                    module == "builtins"
-                    and name == "function"
-                    and isinstance(registered, str)
-                    and registered != each.get("config")
-                    and ">" in registered
-                ):
-                    yield str(each["config"]) if name == "function" else name
+            if isinstance(each.get("class_name"), str) and "config" in each:
+                yield from _foreign(each)
             waiting += each.values()
         elif isinstance(each, list):
             waiting += each
+
+
+def _foreign(entry: Mapping[str, Any]) -> Iterator[str]:
+    """The name of a class or function, where it is not Keras's own."""
+    name, module = entry["class_name"], entry.get("module")
+    if name == "function":
+        name, module = str(entry["config"]), None if entry.get("module") == "builtins" else entry.get("module")
+    if name in _CODE:
+        yield name
+    elif isinstance(module, str):
+        if module.split(".")[0] not in _KNOWN:
+            yield name
+    elif not name.startswith("__") and not _of_keras(name):  # __tensor__, __numpy__ ...: values in a config
+        yield name
+
+
+def _of_keras(name: str) -> bool:
+    keras = keras_on()
+    folders = (*(getattr(keras, each) for each in _FOLDERS), keras.optimizers.schedules)
+    return name in ("Functional", "Variable") or any(hasattr(folder, name) for folder in folders)
 
 
 def _objects(path: Path, needed: Sequence[str], custom: str) -> dict[str, Any]:
