@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from oomproof.errors import InputError
-from oomproof.run.keras.pipeline import MAX_ARRAYS, rebuilt, said
-from oomproof.sources.keras.pipeline_knobs import pipeline_knobs
-from oomproof.trace.tensorflow.pipeline import pipeline_of
 
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed: its datasets cannot be made")
+
+from oomproof.run.keras.pipeline import MAX_ARRAYS, rebuilt, said  # noqa: E402  imports Keras
+from oomproof.sources.keras.pipeline_knobs import pipeline_knobs  # noqa: E402
+from oomproof.trace.tensorflow.pipeline import pipeline_of  # noqa: E402
 
 
 def numbers() -> Any:
