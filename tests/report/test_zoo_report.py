@@ -16,7 +16,7 @@ from oomproof.sources.zoo import Published
 
 MASKS = Published(
     "torchvision:maskrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn", "detection", "masks", "mask AP", 34.6, "COCO-val2017",
-    "https://example.org/recipes/detection#mask", 44_401_393, 134.38, 800,
+    "https://example.org/recipes/detection#mask", 800, 44_401_393, 134.38,
 )  # fmt: skip
 BOXES = replace(
     MASKS, job="torchvision:fcos", model="fcos", outputs="boxes", metric="box AP", value=39.2,
@@ -104,3 +104,10 @@ def test_json() -> None:
     assert fitted["device"]["high"] == plan.after.on_device.high
     assert (plain["changes"], plain["time"], plain["settings"]["batch"]) == ([], 1.0, 2)
     assert (listed["fits"], listed["settings"], listed["device"]) == (None, None, None)
+
+
+def test_what_is_not_published_is_left_empty() -> None:
+    entry = replace(BOXES, job="COCO-Detection/rpn.yaml", parameters=0, gflops=0.0)
+    assert text(zoo.listing([entry, MASKS])).splitlines()[2].split() == ["rpn.yaml", "39.2", "pull/7"]
+    [row] = zoo.document([Row(entry)])
+    assert row["parameters"] is None and row["gflops"] is None

@@ -6,15 +6,30 @@ import pytest
 from torchvision.models import get_model_weights
 
 from oomproof.sources import open_job
+from oomproof.sources.detectron2.config import read as config
+from oomproof.sources.detectron2.zoo import full_name, names
 from oomproof.sources.torchvision import model_names
 from oomproof.sources.zoo import published, zoo
 
 
 def test_every_detector_and_segmenter_is_there() -> None:
-    names = {f"torchvision:{name}" for name, task in model_names().items() if task != "classification"}
-    assert {entry.job for entry in zoo()} == names
+    every = {f"torchvision:{name}" for name, task in model_names().items() if task != "classification"}
+    found = [entry for entry in zoo() if not entry.job.endswith(".yaml")]
+    assert {entry.job for entry in found} == every
     assert {entry.task for entry in zoo("segmentation")} == {"segmentation"}
-    assert [entry.task for entry in zoo()] == ["detection"] * 12 + ["segmentation"] * 6
+    assert [entry.task for entry in found] == ["detection"] * 12 + ["segmentation"] * 6
+
+
+def test_detectron2s_models_are_configs_that_it_publishes() -> None:
+    found = {entry.job: entry for entry in zoo() if entry.job.endswith(".yaml")}
+    assert len(found) == 21 and found.keys() <= set(names())
+    mask = found["COCO-InstanceSegmentation/mask_rcnn_R_50_FPN_3x.yaml"]
+    assert (mask.outputs, mask.metric, mask.value, mask.parameters) == ("masks", "mask AP", 37.2, 0)
+    for entry in found.values():
+        trained = config(entry.job).values
+        kind = "keypoints" if trained["MODEL.KEYPOINT_ON"] else "masks" if trained["MODEL.MASK_ON"] else "boxes"
+        assert (entry.outputs, entry.side) == (kind, max(trained["INPUT.MIN_SIZE_TRAIN"]))
+        assert full_name(entry.job.rpartition("/")[2]) == entry.job  # as tables show it
 
 
 @pytest.mark.parametrize(
@@ -44,7 +59,7 @@ def test_the_best_of_each_kind_first() -> None:
 
 
 def test_sources_name_their_own_model() -> None:
-    """torchvision's metadata exchanges the recipes of two of them."""
+    """torchvision's metadata exchanges the recipes of two of them; of segmenters there are torchvision's only."""
     for entry in zoo("segmentation"):
         assert entry.source.endswith(f"#{entry.model}")
 

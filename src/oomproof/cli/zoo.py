@@ -40,7 +40,7 @@ def zoo(
     task: Annotated[str, typer.Option("--task", metavar="TASK", help="all, detection or segmentation.")] = "all",
     batch: Annotated[
         str | None,
-        typer.Option("--batch", metavar="N", help="Images a step.  [default: as the model's reference script]"),
+        typer.Option("--batch", metavar="N", help="Images a step.  [default: as one GPU of the published training]"),
     ] = None,
     keep: Annotated[
         str,
@@ -56,9 +56,10 @@ def zoo(
 ) -> None:
     """Which published models can this card train? The best first.
 
-    Lists torchvision's detection and segmentation models with the accuracy they were published with and the source of
-    it. With --on, each is forecast as its reference script trains it; where that does not fit, the changes that make it
-    fit are looked for, as `oomproof fit` does. No GPU is needed and nothing is downloaded.
+    Lists torchvision's and Detectron2's detection and segmentation models with the accuracy they were published with
+    and the source of it. With --on, each is forecast as one GPU of its published training; where that does not fit,
+    the changes that make it fit are looked for, as `oomproof fit` does. No GPU is needed, nothing is downloaded, and
+    Detectron2 need not be installed.
 
     Exit code 0: listed, or some model fits. 2: none does. 1: bad input or a failure. 130: interrupted, after what was
     found by then was shown.
@@ -67,6 +68,7 @@ def zoo(
     Examples:
       oomproof zoo
       oomproof zoo fasterrcnn --on "RTX 3060"
+      oomproof zoo COCO-InstanceSegmentation --on 8GiB
       oomproof zoo --task segmentation --on 8GiB --batch 8 --json
     """
     keep = promised(keep)
@@ -123,7 +125,7 @@ def _row(entry: Published, device: Device, given: Mapping[str, Any], keep: str, 
     from oomproof import forecasting, sources
     from oomproof.report.zoo import Row
 
-    job = sources.open_job(entry.job)
+    job, given = sources.open_job(entry.job), given or entry.settings
     forecast = forecasting.check(job, device, **given)
     if forecast.fits:
         return Row(entry, forecast)

@@ -20,6 +20,7 @@ from oomproof.report.changes import brief, times
 from oomproof.report.sizes import number, value
 from oomproof.report.terminal import STYLES
 from oomproof.report.verdict import tight
+from oomproof.sources.job import batch_name
 from oomproof.sources.zoo import Published
 
 TITLES = {
@@ -60,7 +61,8 @@ def listing(entries: Sequence[Published]) -> RenderableType:
         table.add_column("GFLOPs", justify="right", no_wrap=True)
         table.add_column("source", overflow="fold", style="dim")
         for entry in group:
-            table.add_row(*_facts(entry), f"{entry.gflops:.1f}", entry.source.removeprefix(site))
+            gflops = f"{entry.gflops:.1f}" if entry.gflops else ""
+            table.add_row(*_facts(entry), gflops, entry.source.removeprefix(site))
         parts += [*_heading(group[0]), table, ""]
     return Group(*parts, Text(f"Sources are under {site}; GFLOPs are of one image in inference.", style="dim"))
 
@@ -79,7 +81,10 @@ def survey(rows: Sequence[Row], device: str) -> RenderableType:
             *cells, said = _result(found[entry.job])
             table.add_row(*_facts(entry), *cells[: len(headings)], said)
         parts += [*_heading(group[0]), table, ""]
-    note = "Each as torchvision's reference script trains it: its batch a GPU and image size, 20 objects an image."
+    note = (
+        "Each as it was published, on one of its GPUs: torchvision's by its reference script with 20 objects an image, "
+        "Detectron2's by its config with 93."
+    )
     if any(row.final and tight(row.final) for row in rows):
         note += " Where a model fits with more at worst than there is, that is cache, which PyTorch gives back in need."
     return Group(*parts, Text(note, style="dim"))
@@ -111,8 +116,8 @@ def _row_document(row: Row) -> dict[str, Any]:
         "value": entry.value,
         "data": entry.data,
         "source": entry.source,
-        "parameters": entry.parameters,
-        "gflops": entry.gflops,
+        "parameters": entry.parameters or None,
+        "gflops": entry.gflops or None,
         "fits": None if about is None and not row.problem else row.fits,
         "problem": row.problem or None,
         "settings": None if final is None else plain(row.plan.settings if row.plan else final.settings),
@@ -149,7 +154,9 @@ def _table(entry: Published) -> Table:
 
 
 def _facts(entry: Published) -> tuple[str, str, str]:
-    return entry.job.partition(":")[2], f"{entry.value:.1f}", f"{entry.parameters / 1e6:.1f} M"
+    parameters = f"{entry.parameters / 1e6:.1f} M" if entry.parameters else ""
+    # Of a config the name without its folder, which `oomproof check` takes as well, and which leaves room for the rest.
+    return entry.job.removeprefix("torchvision:").rpartition("/")[2], f"{entry.value:.1f}", parameters
 
 
 def _result(row: Row) -> tuple[str | Text, ...]:
@@ -167,7 +174,7 @@ def _settings(row: Row) -> str:
         return ", ".join(f"{each.knob} {brief(each.before)} -> {brief(each.after)}" for each in row.plan.changes)
     assert row.final is not None
     settings = row.final.settings
-    return f"batch {value(settings['batch'])}, {value(settings['image_size'])}"
+    return f"batch {value(settings[batch_name(settings)])}, {value(settings['image_size'])}"
 
 
 def _outcome(rows: Sequence[Row]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 _TASKS = ("detection", "segmentation")
@@ -36,17 +36,26 @@ class Published:
     """what the metric was measured on: «COCO-val2017»"""
     source: str
     """where it is published"""
-    parameters: int
-    gflops: float
-    """of one image in inference, as published"""
     side: int
     """shorter side of the images that the metric holds for"""
+    parameters: int = 0
+    gflops: float = 0.0
+    """of one image in inference; both as published, or 0"""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """how one GPU of the published training trains it, where that is not the job as it is"""
 
 
 def zoo(task: str = "all") -> tuple[Published, ...]:
-    """Every published model of the zoos that are installed here, by task and outputs, the best first."""
+    """Every published model of torchvision and Detectron2, by task and outputs, the best first."""
+    from oomproof.sources.detectron2 import published as detectron2
+
     tasks = _TASKS if task == "all" else (task,)
-    return tuple(entry for each in tasks for entry in _sorted(published(each)))
+    others = detectron2.published()
+    return tuple(
+        entry
+        for each in tasks
+        for entry in _sorted((*published(each), *(other for other in others if other.task == each)))
+    )
 
 
 def published(task: str) -> tuple[Published, ...]:
@@ -78,9 +87,9 @@ def _entry(name: str, task: str, weights: Any) -> Published:
         float(metrics[key]),
         data,
         _source(name, task, meta["recipe"]),
+        int(weights.transforms.keywords["crop_size"]) if task == "classification" else min(default_size(name, task)[1]),
         int(meta["num_params"]),
         float(meta["_ops"]),
-        int(weights.transforms.keywords["crop_size"]) if task == "classification" else min(default_size(name, task)[1]),
     )
 
 
