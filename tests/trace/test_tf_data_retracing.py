@@ -1,0 +1,54 @@
+"""Calls that make a tf.function trace again are counted without tracing, as TensorFlow counts them itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oomproof.errors import InputError
+from oomproof.trace.tensorflow.pipeline.retracing import PER_OPERATION, retracing_of
+
+tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed: nothing can be traced")
+
+SHAPES = [(np.ones((2, side), np.float32),) for side in (3, 4, 5, 6)]
+CALLS = {
+    "shapes": (SHAPES, {}),
+    "tensors": ([(tf.ones((2, side)),) for side in (3, 4, 5, 3, 4)], {}),
+    "one shape": ([(tf.ones((2, 3)) * value,) for value in (1.0, 2.0, 3.0)], {}),
+    "Python numbers": ([(1,), (2,), (3,)], {}),
+    "numpy scalars": ([(np.float32(1),), (np.float32(2),), (np.float32(3),)], {}),
+    "signature": (SHAPES, {"input_signature": [tf.TensorSpec((2, None), tf.float32)]}),
+    "relaxed": (SHAPES, {"reduce_retracing": True}),
+}
+
+
+def add_one(x: Any) -> Any:
+    return x + 1
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_graphs_are_counted_as_tensorflow_makes_them(name: str) -> None:
+    calls, options = CALLS[name]
+    function = tf.function(add_one, **options)
+    said = retracing_of(function, calls)
+    assert function.experimental_get_tracing_count() == 0  # nothing was traced for the answer
+    for call in calls:
+        function(*call)
+    assert said.graphs == function.experimental_get_tracing_count()
+
+
+def test_growth_is_said_with_its_reason_and_its_price() -> None:
+    function = tf.function(add_one)
+    function(*SHAPES[0])
+    growing = retracing_of(function, SHAPES)
+    assert growing.grows and growing.bytes == 4 * growing.operations * PER_OPERATION > 0
+    assert "4 calls make 4 graphs" in growing.warning and "(2, 3), (2, 4), (2, 5), ..." in growing.warning
+    assert "Python int with another value" in retracing_of(tf.function(add_one), [(1,), (2,), (3,)]).warning
+    assert not retracing_of(function, SHAPES[:2]).warning  # a smaller last batch is no growth
+
+
+def test_a_plain_function_is_refused_in_words() -> None:
+    with pytest.raises(InputError, match=r"expected a tf.function, got function; give the function that"):
+        retracing_of(add_one, SHAPES)
