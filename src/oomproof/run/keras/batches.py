@@ -22,4 +22,27 @@ def batches(dataset: Any, settings: Any) -> Any:
             f"expected a tf.data.Dataset that gives batches; got a {type(dataset).__name__}. Hand arrays to fit() with "
             f"batch_size={size}; let a PyDataset or a generator make batches of {size} by itself"
         )
-    return dataset.rebatch(int(size))
+    return _of_known_length(dataset.rebatch(int(size)), _elements(dataset, int(size)), int(size))
+
+
+def _elements(dataset: Any, size: int) -> int | None:
+    """Images in the dataset, where its batches are whole numbers of micro-batches and their number is known."""
+    import tensorflow as tf
+
+    seen = dataset
+    while seen is not None and getattr(seen, "_batch_size", None) is None:
+        seen = getattr(seen, "_input_dataset", None)
+    batch = None if seen is None else tf.get_static_value(seen._batch_size)
+    if batch is None or int(batch) % size:
+        return None
+    images, count = int(seen._input_dataset.cardinality()), int(dataset.cardinality())
+    return images if images > 0 and count == -(-images // int(batch)) else None
+
+
+def _of_known_length(dataset: Any, images: int | None, size: int) -> Any:
+    """rebatch() forgets how many batches there are, and Keras warns at the end of an epoch it does not see coming."""
+    import tensorflow as tf
+
+    if images is None:
+        return dataset
+    return dataset.apply(tf.data.experimental.assert_cardinality(-(-images // size)))

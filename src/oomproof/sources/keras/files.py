@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import logging
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -112,7 +111,7 @@ def _built(keras: Any, path: Path, config: Mapping[str, Any], objects: Mapping[s
         with keras.saving.custom_object_scope(dict(objects)):
             if path.suffix == ".keras":
                 return keras.saving.deserialize_keras_object(dict(config), safe_mode=True)
-            return _loaded(keras, path)
+            return _loaded(keras, path, config["training"])
     # What a config of another version or a broken one raises is as various as its layers.
     except Exception as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
@@ -122,18 +121,24 @@ def _built(keras: Any, path: Path, config: Mapping[str, Any], objects: Mapping[s
         ) from error
 
 
-def _loaded(keras: Any, path: Path) -> Any:
-    """From HDF5, with an optimizer that has no variables yet: those that it is loaded with need not be the model's."""
-    from oomproof.run.keras.recompile import compile_as
+def _loaded(keras: Any, path: Path, training: Mapping[str, Any]) -> Any:
+    """From HDF5, compiled here: Keras 3.15 does not read the losses back that it has written by name (mse), and loads
+    an optimizer whose variables need not be the model's. Metrics are left out; they hold a few numbers each."""
+    model = keras.saving.load_model(path, compile=False, safe_mode=True)
+    if training:
+        optimizer = keras.optimizers.deserialize(training["optimizer_config"])
+        model.compile(optimizer, _losses(keras, training["loss"]), jit_compile=False)
+    return model
 
-    log = logging.getLogger("absl")  # tells that metrics are not built, which nobody asked for
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        model = keras.saving.load_model(path, safe_mode=True)
-    finally:
-        log.setLevel(level)
-    return compile_as(model, model) if model.compiled else model
+
+def _losses(keras: Any, written: Any) -> Any:
+    if isinstance(written, list):
+        return [_losses(keras, each) for each in written]
+    if isinstance(written, dict):
+        if "class_name" in written:
+            return keras.losses.deserialize(written)
+        return {name: _losses(keras, each) for name, each in written.items()}
+    return written
 
 
 # -- configs -----------------------------------------------------------------------------------------------------

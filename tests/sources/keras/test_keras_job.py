@@ -1,0 +1,157 @@
+"""Keras jobs: settings, data, knobs and plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorflow", reason="Keras jobs need TensorFlow: pip install 'oomproof[tensorflow]'")
+import keras
+import tensorflow as tf
+
+import oomproof
+from oomproof.errors import InputError, JobError
+from oomproof.forecasting import resolve
+from oomproof.sources.keras.batch import batch_of, batch_size
+from oomproof.sources.keras.models import open_application
+
+layers = keras.layers
+SIDE = 24
+
+
+def net(*more: Any, loss: Any = "sparse_categorical_crossentropy", side: int | None = SIDE) -> Any:
+    steps = [keras.Input((side, side, 3)), layers.Conv2D(16, 3), *more, layers.ReLU(), layers.Conv2D(16, 3)]
+    model = keras.Sequential([*steps, layers.GlobalAveragePooling2D(), layers.Dense(5, activation="softmax")])
+    model.compile("adam", loss)
+    return model
+
+
+def knobs(model: Any) -> dict[str, Any]:
+    job = oomproof.KerasJob(model)
+    settings = resolve(job, {"batch": 4})
+    facts = job.trace(settings, lambda text: None).about
+    return {knob.name: knob for knob in job.knobs(settings, facts)}
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[Any]:
+    yield net()
+
+
+def test_a_compiled_model_is_a_job(plain: Any) -> None:
+    few, many = (oomproof.check(plain, on="8GiB", batch_size=size) for size in (4, 64))
+    assert few.settings["batch"] == 4
+    growth = 60 * (SIDE - 2) ** 2 * 16 * 4  # one activation of the first layer for each further image
+    assert many.allocated.expected - few.allocated.expected > growth
+    assert any("jit_compile=False" in note for note in many.notes)
+
+
+def test_the_model_is_left_as_it_was(plain: Any) -> None:
+    before, weights = plain.optimizer, plain.get_weights()
+    oomproof.check(plain, on="8GiB", batch=2, accumulate=2, optimizer="sgd")
+    assert plain.optimizer is before
+    for one, other in zip(weights, plain.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "change", [{"precision": "mixed_bfloat16"}, {"width": 0.5}, {"image_size": (16, 16)}, {"optimizer": "sgd"}]
+)
+def test_what_saves_memory_saves_it(plain: Any, change: dict[str, Any]) -> None:
+    before = oomproof.check(plain, on="8GiB", batch=16)
+    after = oomproof.check(plain, on="8GiB", batch=16, **change)
+    assert after.allocated.expected < before.allocated.expected
+
+
+@pytest.mark.slow
+def test_micro_batches_promise_what_the_model_allows(plain: Any) -> None:
+    assert knobs(plain)["batch"].promise == "identical"
+    assert [option.value for option in knobs(plain)["batch"].options] == [4, "2 x 2", "1 x 4"]
+    assert "BatchNorm" in knobs(net(layers.BatchNormalization()))["batch"].why
+    assert "random" in knobs(net(layers.Dropout(0.5)))["batch"].why
+    total = keras.losses.SparseCategoricalCrossentropy(reduction="sum")
+    assert "divided" in knobs(net(loss=total))["batch"].why
+
+
+def test_other_knobs_say_what_they_are(plain: Any) -> None:
+    found = {name: knob.promise for name, knob in knobs(plain).items()}
+    assert found == {
+        "batch": "identical",
+        "precision": "equivalent",
+        "optimizer": "equivalent",
+        "image_size": "different",
+        "width": "different",
+    }
+
+
+@pytest.mark.slow
+def test_a_plan_fits_and_is_applied(plain: Any) -> None:
+    whole = oomproof.check(plain, on="8GiB", batch=256)
+    small = oomproof.check(plain, on="8GiB", batch=16)
+    room = (whole.on_device.high + small.on_device.high) // 2
+    plan = oomproof.fit(plain, on=f"{room >> 20}MiB", batch=256, keep="identical")
+    assert plan.fits and plan.promise == "identical"
+    micro, parts = plan.settings["batch"], plan.settings["accumulate"]
+    assert micro * parts == 256 and parts > 1
+    assert "expandable_segments" not in plan.settings
+    images = np.zeros((256, SIDE, SIDE, 3), "float32"), np.zeros(256, "int32")
+    dataset = plan.batches(tf.data.Dataset.from_tensor_slices(images).batch(256))
+    model = plan.apply(net())
+    assert model.optimizer.gradient_accumulation_steps == parts
+    assert {int(part.shape[0]) for part, _ in dataset} == {micro}
+
+
+def test_data_say_the_batch_and_the_shapes() -> None:
+    arrays = np.zeros((50, SIDE, SIDE, 3), "float32"), np.zeros((50, SIDE, SIDE), "int32")
+    dataset = tf.data.Dataset.from_tensor_slices(arrays)
+    assert batch_size(dataset.batch(7)) == 7
+    assert batch_size(dataset.batch(7, drop_remainder=True).prefetch(2)) == 7
+    assert batch_size(arrays) == 32
+    images, masks = batch_of(None, dataset.batch(7), 3, (12, 12))
+    assert (images.shape, masks.shape, masks.dtype) == ((3, 12, 12, 3), (3, 12, 12), tf.int32)
+
+
+def test_without_data_targets_follow_the_loss() -> None:
+    images, labels = batch_of(net(), None, 3, None)
+    assert (images.shape, labels.shape, labels.dtype) == ((3, SIDE, SIDE, 3), (3,), tf.int32)
+    assert batch_of(net(loss="mse"), None, 3, None)[1].shape == (3, 5)
+    assert batch_of(net(side=None), None, 3, (40, 48))[0].shape == (3, 40, 48, 3)
+
+
+def test_a_function_of_the_users_makes_the_job(tmp_path: Path) -> None:
+    file = tmp_path / "train_keras_here.py"
+    file.write_text(
+        "import keras, oomproof\n"
+        "def job(batch: int = 4, side: int = 24):\n"
+        "    model = keras.Sequential([keras.Input((side, side, 3)), keras.layers.Conv2D(8, 3),\n"
+        "                              keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(2)])\n"
+        "    model.compile('sgd', 'mse')\n"
+        "    return oomproof.KerasJob(model=model, batch=batch)\n"
+    )
+    few = oomproof.check(f"{file}:job", on="8GiB")
+    larger = oomproof.check(f"{file}:job", on="8GiB", side=96)
+    assert "image_size" not in few.settings
+    assert larger.allocated.expected > 4 * few.allocated.expected
+
+
+def test_names_that_are_not_known_are_told_with_the_nearest() -> None:
+    with pytest.raises(InputError, match="did you mean ResNet50"):
+        open_application("ResNet5")
+    assert resolve(open_application("EfficientNetB3"), {})["image_size"] == (300, 300)
+
+
+def test_what_is_no_keras_job_is_refused() -> None:
+    with pytest.raises(InputError, match="not compiled"):
+        oomproof.check(keras.Sequential([keras.Input((4,)), layers.Dense(2)]), on="8GiB")
+    with pytest.raises(InputError, match="must be a compiled Keras model or a function"):
+        oomproof.KerasJob(model=3)
+    with pytest.raises(JobError, match="it gave a int"):
+        oomproof.check(oomproof.KerasJob(model=lambda: 3), on="8GiB")
+    with pytest.raises(InputError, match="XLA's compiler"):
+        oomproof.check(net(), on="8GiB", backend="jax")
+    with pytest.raises(InputError, match="is no job"):
+        oomproof.check(3, on="8GiB")
