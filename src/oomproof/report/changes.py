@@ -41,7 +41,7 @@ def changes(plan: Plan) -> RenderableType:
     table = _table("frees GiB")
     for change in plan.changes:
         what = Text(f"{change.knob} {brief(change.before)} -> {brief(change.after)}", style="bold")
-        table.add_row(_with(what, change.why), _promise(change.promise), freed(change.frees), times(change.time))
+        table.add_row(with_reason(what, change.why), _promise(change.promise), freed(change.frees), times(change.time))
     if len(plan.changes) > 1:
         together = freed(plan.before.on_device.expected - plan.after.on_device.expected)
         table.add_row("together", _promise(plan.promise), together, times(plan.time))
@@ -53,7 +53,9 @@ def alternatives(turned_down: Sequence[Alternative]) -> RenderableType:
         return ""
     table = _table("GiB at worst")
     for one in turned_down[:ALTERNATIVES]:
-        table.add_row(_with(Text(one.changes), one.reason), _promise(one.promise), number(one.device), times(one.time))
+        table.add_row(
+            with_reason(Text(one.changes), one.reason), _promise(one.promise), number(one.device), times(one.time)
+        )
     if len(turned_down) > ALTERNATIVES:
         table.add_row(Text(f"{len(turned_down) - ALTERNATIVES} more: see --json", style="dim"))
     return table
@@ -71,7 +73,7 @@ def knobs(of: Sequence[Knob]) -> RenderableType:
             values += " -> worked out by the search"
         others = [f"{brief(option.value)}: {option.promise}" for option in knob.options if option.promise]
         promise = _promise(knob.promise)
-        table.add_row(knob.name, _with(Text(values, style="cyan"), "; ".join([knob.why, *others])), promise)
+        table.add_row(knob.name, with_reason(Text(values, style="cyan"), "; ".join([knob.why, *others])), promise)
     return table
 
 
@@ -136,9 +138,10 @@ def _table(figure: str) -> Table:
     return table
 
 
-def _with(what: Text, why: str) -> RenderableType:
+def with_reason(what: Text, why: str | Text) -> RenderableType:
     """The reason stands below what it explains: a column of its own would be too narrow to read."""
-    return Group(what, Padding(Text(why, style="dim"), (0, 0, 0, 2))) if why else what
+    reason = Text(why, style="dim") if isinstance(why, str) else why
+    return Group(what, Padding(reason, (0, 0, 0, 2))) if reason else what
 
 
 def _promise(name: str) -> Text:

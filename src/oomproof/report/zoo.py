@@ -16,7 +16,7 @@ from oomproof.plan.plan import Plan
 from oomproof.report import plan_json
 from oomproof.report.as_json import forecast as forecast_document
 from oomproof.report.as_json import plain
-from oomproof.report.changes import brief, times
+from oomproof.report.changes import brief, times, with_reason
 from oomproof.report.sizes import number, value
 from oomproof.report.terminal import STYLES
 from oomproof.report.verdict import tight
@@ -59,10 +59,10 @@ def listing(entries: Sequence[Published]) -> RenderableType:
     for group in _groups(entries):
         table = _table(group[0])
         table.add_column("GFLOPs", justify="right", no_wrap=True)
-        table.add_column("source", overflow="fold", style="dim")
         for entry in group:
             gflops = f"{entry.gflops:.1f}" if entry.gflops else ""
-            table.add_row(*_facts(entry), gflops, entry.source.removeprefix(site))
+            model = with_reason(_name(entry), entry.source.removeprefix(site))
+            table.add_row(model, *_facts(entry), gflops)
         parts += [*_heading(group[0]), table, ""]
     return Group(*parts, Text(f"Sources are under {site}; GFLOPs are of one image in inference.", style="dim"))
 
@@ -76,10 +76,9 @@ def survey(rows: Sequence[Row], device: str) -> RenderableType:
         table = _table(group[0])
         for heading in headings:
             table.add_column(heading, justify="right", no_wrap=True)
-        table.add_column("outcome", overflow="fold")
         for entry in group:
             *cells, said = _result(found[entry.job])
-            table.add_row(*_facts(entry), *cells[: len(headings)], said)
+            table.add_row(with_reason(_name(entry), said), *_facts(entry), *cells[: len(headings)])
         parts += [*_heading(group[0]), table, ""]
     note = (
         "Each as it was published, on one of its GPUs: torchvision's by its reference script with 20 objects an image, "
@@ -147,19 +146,23 @@ def _heading(entry: Published) -> list[RenderableType]:
 
 def _table(entry: Published) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("model", no_wrap=True, style="bold")
+    table.add_column("model", overflow="fold")
     table.add_column(entry.metric, justify="right", no_wrap=True)
     table.add_column("parameters", justify="right", no_wrap=True)
     return table
 
 
-def _facts(entry: Published) -> tuple[str, str, str]:
-    parameters = f"{entry.parameters / 1e6:.1f} M" if entry.parameters else ""
-    # Of a config the name without its folder, which `oomproof check` takes as well, and which leaves room for the rest.
-    return entry.job.removeprefix("torchvision:").rpartition("/")[2], f"{entry.value:.1f}", parameters
+def _name(entry: Published) -> Text:
+    """Of a config the name without its folder, which `oomproof check` takes as well, and which leaves room for more."""
+    return Text(entry.job.removeprefix("torchvision:").rpartition("/")[2], style="bold")
 
 
-def _result(row: Row) -> tuple[str | Text, ...]:
+def _facts(entry: Published) -> tuple[str, str]:
+    return f"{entry.value:.1f}", f"{entry.parameters / 1e6:.1f} M" if entry.parameters else ""
+
+
+def _result(row: Row) -> tuple[str, str, str, Text]:
+    """Its figures, and what came out."""
     final = row.final
     if final is None:
         return "", "", "", Text(row.problem)
