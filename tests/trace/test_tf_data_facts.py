@@ -54,6 +54,7 @@ def test_a_check_counts_the_pipeline_and_warns() -> None:
     assert large.host.high - lean.host.high >= 1000 * 16 * 64 * 64 * 3 * 4
     assert any("shuffle(1000) comes after batch(16)" in note for note in large.notes)
     assert not any("shuffle" in note for note in lean.notes)
+    assert not any("the dataset in host RAM" in each for each in lean.not_counted)  # it was read
 
 
 def test_a_pydataset_with_workers_keeps_a_queue() -> None:

@@ -34,11 +34,12 @@ above the highest of them."""
 SLACK = 0.01
 """Part of the peak by which made-up values (how many anchors match, how many boxes survive) may be off."""
 
+DATASET = "the dataset in host RAM: annotations, caches, decoded images kept"
 NOT_COUNTED = (
     "memory that other processes take on the device after this forecast",
     "validation, and anything the training loop does between steps (logging images, saving checkpoints)",
     "NCCL's buffers in multi-GPU training",
-    "the dataset in host RAM: annotations, caches, decoded images kept",
+    DATASET,
 )
 
 
@@ -150,7 +151,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         phases=whole.by_phase(),
         shortage=likely.shortage,
         shortage_at_worst=likely.shortage or worst.shortage,
-        not_counted=(*left_out, *NOT_COUNTED),
+        not_counted=(*left_out, *(each for each in NOT_COUNTED if each != DATASET or "pipeline" not in timeline.about)),
         notes=(*timeline.about.get("notes", ()), *held.notes),
     )
 
