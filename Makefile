@@ -1,5 +1,5 @@
 # make demo | test | lint | bench | clean. Another interpreter: make test PYTHON=python3.13
-# Everything is written into this folder: .venv (about 6 GB with PyTorch) and build.
+# Everything is written into this folder: .venv (about 6 GB with PyTorch, 9 with TensorFlow) and build.
 
 PYTHON ?= python3
 VENV := .venv
@@ -65,6 +65,6 @@ $(VENV)/.torch: constraints.txt pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.all: $(VENV)/.torch
-	@echo "==> installing what tests and benchmarks need (half a minute)"
-	@set -o pipefail; $(INSTALL) -e '.[torch,bench,dev]' | $(BRIEFLY)
+	@echo "==> installing what tests and benchmarks need, TensorFlow and Keras among it (some minutes)"
+	@set -o pipefail; $(INSTALL) -e '.[torch,kerashub,bench,dev]' | $(BRIEFLY)
 	@touch $@
