@@ -132,6 +132,15 @@ def test_a_stage_without_a_price_is_named() -> None:
     assert any("GroupByWindow" in each for each in pipeline_of(dataset).not_counted)
 
 
+def test_what_was_made_from_a_graph_is_told_as_not_counted() -> None:
+    assert not pipeline_of(tf.data.Dataset.range(9).map(image).enumerate().batch(2)).not_counted
+    written = tf.data.Dataset.range(9).map(image)._as_serialized_graph()
+    opaque = tf.data.experimental.from_variant(
+        tf.raw_ops.DatasetFromGraph(graph_def=written), tf.TensorSpec((SIDE, SIDE, 3), tf.float32)
+    )
+    assert any("cannot be read" in each for each in pipeline_of(opaque.batch(2)).not_counted)
+
+
 def test_other_objects_are_refused_in_words() -> None:
     with pytest.raises(InputError, match=r"expected a tf.data.Dataset, got list; give the one"):
         pipeline_of([1, 2])

@@ -72,6 +72,9 @@ class _Pricing:
         price: _Price | None = getattr(self, f"_{stage.kind.lower()}", None)
         if price is not None:
             element = price(stage, first, element, times) or element
+        elif stage.kind == "Variant":  # made from a graph: its stages are not to be seen; enumerate() counts with one
+            if element.bytes > ALIGNED:
+                self.unknown.append("tf.data: a part of the pipeline that was made from a graph, and cannot be read")
         elif stage.kind not in _HOLD_NOTHING:
             self.unknown.append(f"tf.data: what {stage.kind} keeps in memory is not known")
         self.sizes.append((stage, element))
