@@ -24,8 +24,8 @@ JobText = Annotated[
     str,
     typer.Argument(
         metavar="JOB",
-        help="torchvision:NAME, FILE.py:FUNCTION, a Detectron2 FILE.yaml, zoo name or train_net.py, a saved "
-        "FILE.timeline, or a PyTorch memory SNAPSHOT.pickle.",
+        help="torchvision:NAME, keras:NAME, FILE.py:FUNCTION, a Detectron2 FILE.yaml, zoo name or train_net.py, a "
+        "saved FILE.keras or FILE.timeline, or a PyTorch memory SNAPSHOT.pickle.",
         show_default=False,
     ),
 ]
@@ -58,6 +58,16 @@ ImageSize = Annotated[
 Gpus = Annotated[
     str | None,
     typer.Option("--gpus", metavar="N", help="GPUs that share the batch of a Detectron2 config; for --set gpus=N."),
+]
+Precision = Annotated[
+    str | None,
+    typer.Option(
+        "--precision", metavar="NAME", help="fp16, bf16; mixed_float16, mixed_bfloat16 in Keras; for --set precision."
+    ),
+]
+Backend = Annotated[
+    str | None,
+    typer.Option("--backend", metavar="NAME", help="The backend of a Keras job: tensorflow; for --set backend=NAME."),
 ]
 Pairs = Annotated[
     list[str] | None,
@@ -94,17 +104,19 @@ def pair(text: str, option: str, example: str) -> tuple[str, str]:
 
 
 def given_settings(
-    pairs: Sequence[str], batch: str | None, image_size: str | None, file: Path | None = None, gpus: str | None = None
+    pairs: Sequence[str],
+    batch: str | None,
+    image_size: str | None,
+    file: Path | None = None,
+    gpus: str | None = None,
+    *,
+    precision: str | None = None,
+    backend: str | None = None,
 ) -> dict[str, Any]:
     """The file of ``--from`` first; then ``--set`` in order, the last one wins; then the shorthands, which win."""
     given = {**_read(file), **dict(pair(text, "--set", "precision=fp16") for text in pairs)}
-    if batch is not None:
-        given["batch"] = batch
-    if image_size is not None:
-        given["image_size"] = image_size
-    if gpus is not None:
-        given["gpus"] = gpus
-    return given
+    short = {"batch": batch, "image_size": image_size, "gpus": gpus, "precision": precision, "backend": backend}
+    return {**given, **{name: value for name, value in short.items() if value is not None}}
 
 
 def with_keys(overrides: Sequence[str] | None, given: dict[str, Any]) -> list[str]:

@@ -10,6 +10,7 @@ import typer
 
 from oomproof.cli.arguments import (
     AsJson,
+    Backend,
     Batch,
     Debug,
     From,
@@ -19,6 +20,7 @@ from oomproof.cli.arguments import (
     On,
     Overrides,
     Pairs,
+    Precision,
     Quiet,
     device_on,
     given_settings,
@@ -46,6 +48,8 @@ def check(
     batch: Batch = None,
     image_size: ImageSize = None,
     gpus: Gpus = None,
+    precision: Precision = None,
+    backend: Backend = None,
     pairs: Pairs = None,
     base: From = None,
     sweep: Annotated[
@@ -85,7 +89,7 @@ def check(
       oomproof check torchvision:fcos_resnet50_fpn --on T4 --save step.timeline
       oomproof check step.timeline --on "RTX 4090"
     """
-    given = given_settings(pairs or (), batch, image_size, base, gpus)
+    given = given_settings(pairs or (), batch, image_size, base, gpus, precision=precision, backend=backend)
     keys = with_keys(overrides, given)
     swept = sweep_values(sweep) if sweep else None
     if save is not None:

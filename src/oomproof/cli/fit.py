@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 from oomproof.cli.arguments import (
     KEY,
     AsJson,
+    Backend,
     Batch,
     Debug,
     From,
@@ -21,6 +22,7 @@ from oomproof.cli.arguments import (
     On,
     Overrides,
     Pairs,
+    Precision,
     Quiet,
     device_on,
     given_settings,
@@ -50,6 +52,8 @@ def fit(
     batch: Batch = None,
     image_size: ImageSize = None,
     gpus: Gpus = None,
+    precision: Precision = None,
+    backend: Backend = None,
     pairs: Pairs = None,
     base: From = None,
     keep: Annotated[
@@ -110,7 +114,7 @@ def fit(
       oomproof check train_job.py:job --on 8GiB --from train_job.oomproof.json
       oomproof fit mask_rcnn_R_50_FPN_3x.yaml --on 8GiB --gpus 1 --write fitted.yaml
     """
-    given = given_settings(pairs or (), batch, image_size, base, gpus)
+    given = given_settings(pairs or (), batch, image_size, base, gpus, precision=precision, backend=backend)
     keys = with_keys(overrides, given)
     if taken := given.keys() & TAKEN:
         raise InputError(

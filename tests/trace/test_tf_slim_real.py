@@ -1,0 +1,31 @@
+"""A narrower copy of a Keras model, traced, against TensorFlow's own allocator in a real step of it."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+
+import keras
+from keras_nets import three_layers
+from real_tf import measure
+
+import oomproof
+from oomproof.trace.tensorflow.keras import prepare_keras
+from oomproof.trace.tensorflow.step import laid_out, measured_order, timeline_of
+
+
+@pytest.mark.slow
+def test_a_half_is_forecast_as_it_runs() -> None:
+    keras.utils.set_random_seed(0)
+    model, batch = three_layers()
+    narrow = oomproof.slim(model, 0.5)
+    step = prepare_keras(narrow, batch, dialect="cpu")
+    run = step.captured.function
+    real = measure(lambda: run(*batch), 1)
+    graph = step.graph
+    constants = sum(node.outputs[0].bytes for node in graph.nodes if node.op == "Const")
+    inputs = sum(graph.nodes[number].outputs[0].bytes for number in graph.arguments)
+    total = real.without_scratch + constants + inputs + sum(each.bytes for each in step.captured.variables)
+    assert laid_out(step, measured_order(step, real.order), "cpu").peak().bytes == pytest.approx(total, rel=0.005)
+    assert timeline_of(step, "cpu").peak().bytes == pytest.approx(total, rel=0.05)
