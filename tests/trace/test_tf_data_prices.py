@@ -182,3 +182,10 @@ def test_shapes_that_change_are_warned_of() -> None:
 def test_names_of_classes_and_operations_agree() -> None:
     assert kind_of("_ParallelMapDataset") == kind_of("ParallelMapDatasetV2") == "ParallelMap"
     assert kind_of("TFRecordDatasetV2") == kind_of("TFRecordDataset") == "TFRecord"
+
+
+def test_a_batch_that_parallel_calls_feed_has_two_batches_of_elements() -> None:
+    fast = batched(after(source(), "ParallelMap", IMAGE, num_parallel_calls=2), 8)
+    assert held(price(fast), "batch") == 16 * MIB
+    slow = batched(after(source(), "ParallelMap", IMAGE, num_parallel_calls=1), 8)
+    assert held(price(slow), "batch") == held(price(batched(images(), 8)), "batch") == 8 * MIB
