@@ -160,7 +160,8 @@ def _watching_layers(model: Any, scopes: dict[str, str]) -> Iterator[None]:
 
         return inner
 
-    layers = layers_of(model)
+    # An InputLayer has no call; KerasHub's DeepLabV3 lists one among its layers.
+    layers = {path: layer for path, layer in layers_of(model).items() if hasattr(layer, "call")}
     for path, layer in layers.items():
         object.__setattr__(layer, "call", watched(layer.call, path))
     try:
