@@ -187,3 +187,10 @@ def test_the_same_as_tensorflows_own() -> None:
             memory.free(*blocks[number], 0)
             in_use -= blocks[number][1]
         assert told["current"] == in_use
+
+
+def test_no_room_at_all_serves_nothing() -> None:
+    step = Builder()
+    step.allocate(MIB, kind="parameter", owner="fc", op="variable")
+    for serve in (replay, replay_at_once):
+        assert serve(step.build(), 0).failed == 0

@@ -90,10 +90,9 @@ def test_other_knobs_say_what_they_are(plain: Any) -> None:
 
 @pytest.mark.slow
 def test_a_plan_fits_and_is_applied(plain: Any) -> None:
-    whole = oomproof.check(plain, on="8GiB", batch=256)
-    small = oomproof.check(plain, on="8GiB", batch=16)
-    room = (whole.on_device.high + small.on_device.high) // 2
-    plan = oomproof.fit(plain, on=f"{room >> 20}MiB", batch=256, keep="identical")
+    sizes = [f"{size}MiB" for size in range(720, 560, -20)]
+    tight = next(size for size in sizes if not oomproof.check(plain, on=size, batch=256).fits)
+    plan = oomproof.fit(plain, on=tight, batch=256, keep="identical")
     assert plan.fits and plan.promise == "identical"
     micro, parts = plan.settings["batch"], plan.settings["accumulate"]
     assert micro * parts == 256 and parts > 1

@@ -26,7 +26,8 @@ def replay(timeline: Timeline, capacity: int | None = None) -> Replay:
 
 def replay_at_once(timeline: Timeline, capacity: int | None = None) -> Replay:
     """Without memory growth: one region of ``capacity`` bytes. Where that is None, the smallest that is enough."""
-    return served(timeline, Regions(capacity or smallest_limit(timeline, growth=False), growth=False), GRANULE)[0]
+    enough = smallest_limit(timeline, growth=False) if capacity is None else capacity
+    return served(timeline, Regions(enough, growth=False), GRANULE)[0]
 
 
 def place(timeline: Timeline, capacity: int | None = None) -> tuple[Replay, Placement]:
