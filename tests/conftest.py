@@ -7,12 +7,10 @@ from hypothesis import settings
 # oneDNN's AVX2 kernels are those whose copies memory/scratch/cpu.py knows.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 
-# TensorFlow says no more than errors, rewrites no kernel for oneDNN, and has one thread for operations: its order of
-# operations can then be foretold.
+# TensorFlow says no more than errors, and rewrites no kernel for oneDNN.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
