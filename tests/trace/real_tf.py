@@ -15,8 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-# One thread for operations, whose order can be foretold; said when tests are collected, before TensorFlow begins. The
-# variable TF_NUM_INTEROP_THREADS also makes it one thread, but the order then changes from process to process.
+# One thread for operations, whose order can be foretold; said when tests are collected, before TensorFlow begins.
 tf.config.threading.set_inter_op_parallelism_threads(1)
 
 SWITCH = "_ZN3tsl23EnableCPUAllocatorStatsEv"

@@ -6,7 +6,7 @@ from oomproof.memory.timeline import Builder, Timeline
 from oomproof.trace.tensorflow.branches import taken
 from oomproof.trace.tensorflow.graph import Graph, Node, Output, Ref
 from oomproof.trace.tensorflow.liveness import Execution
-from oomproof.trace.tensorflow.order import cpu_order, gpu_order, named_order, other_orders
+from oomproof.trace.tensorflow.order import cpu_order, gpu_order, longest_first, named_order, other_orders
 from oomproof.trace.tensorflow.roles import Roles, roles_of
 
 KIB = 1 << 10
@@ -54,6 +54,10 @@ def test_a_cpu_thread_keeps_the_last_kernel_and_takes_back_the_newest() -> None:
     assert names(FORK, cpu_order(FORK)) == ["x", "c", "c2", "b", "a", "a2"]
 
 
+def test_the_longest_way_comes_first() -> None:
+    assert names(FORK, longest_first(FORK)) == ["x", "a", "c", "b", "a2", "c2"]
+
+
 def test_cheap_kernels_run_at_once() -> None:
     graph = Graph((FORK.nodes[0], node("r", "Reshape", (0, 0)), node("m", "MatMul", (0, 0))), ((1, 0), (2, 0)))
     assert names(graph, cpu_order(graph)) == ["x", "r", "m"]
@@ -64,7 +68,7 @@ def test_a_measured_order_is_kept_and_completed() -> None:
 
 
 def test_every_order_respects_what_depends_on_what() -> None:
-    for order in other_orders(FORK).values():
+    for order in other_orders(FORK, on_gpu=False).values():
         assert sorted(order) == list(range(len(FORK.nodes)))
         for number, each in enumerate(FORK.nodes):
             assert all(order.index(source) < order.index(number) for source, _ in each.inputs)

@@ -8,6 +8,7 @@ is empty, the others are handed to the thread pool, which takes the newest first
 
 from __future__ import annotations
 
+import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -30,9 +31,32 @@ def cpu_order(graph: Graph, seed: int | None = None) -> Order:
     return _executed(graph, lambda node: node.op in CHEAP, seed)
 
 
-def other_orders(graph: Graph) -> dict[str, Order]:
-    """Orders that a run may come near to: as on a CPU, and with other outcomes of races."""
+def longest_first(graph: Graph) -> Order:
+    """Always the node with the longest way to the end. Gradients of weights, which lead to little, then wait for the
+    end of the backward pass with all that they need: the worst that a CPU was seen to come near to."""
+    waiting, users = _waiting(graph)
+    way = [0] * len(graph.nodes)
+    for number in range(len(graph.nodes) - 1, -1, -1):
+        way[number] = 1 + max((way[user] for user in users[number]), default=0)
+    ready = [(-way[number], number) for number in range(len(graph.nodes)) if waiting[number] == 0]
+    heapq.heapify(ready)
+    order: Order = []
+    while ready:
+        _, number = heapq.heappop(ready)
+        order.append(number)
+        for user in users[number]:
+            waiting[user] -= 1
+            if waiting[user] == 0:
+                heapq.heappush(ready, (-way[user], user))
+    return order
+
+
+def other_orders(graph: Graph, *, on_gpu: bool) -> dict[str, Order]:
+    """Orders that a run may come near to: as on a GPU, as on a CPU, and with other outcomes of races. How the runtime
+    lists the nodes of a large graph differs from process to process; a CPU's order follows it, a GPU's hardly does."""
     orders = {"gpu": gpu_order(graph), "cpu": cpu_order(graph)}
+    if not on_gpu:
+        orders["longest first"] = longest_first(graph)
     for seed in range(1, 1 + SHUFFLED):
         orders[f"gpu, shuffled {seed}"] = gpu_order(graph, seed)
         orders[f"cpu, shuffled {seed}"] = cpu_order(graph, seed)

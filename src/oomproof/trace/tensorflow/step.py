@@ -89,7 +89,7 @@ def timeline_of(
 ) -> Timeline:
     """The Timeline in the order to expect, with the peaks of the other orders in ``about``."""
     progress("laying out memory")
-    orders = other_orders(step.graph)
+    orders = other_orders(step.graph, on_gpu=dialect == "cuda")
     peaks = {name: laid_out(step, order, dialect, steps=1).peak().bytes for name, order in orders.items()}
     expected = laid_out(step, orders["gpu" if dialect == "cuda" else "cpu"], dialect)
     given = dict(about or {})
