@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import os
 import re
 import shlex
@@ -23,6 +25,9 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
 LOGS = sorted(path.name for path in (ROOT / "examples").glob("*.log"))
+
+WITH_YOURS = ("detectron2_training.md", "keras.md", "tf_data.md")
+"""pages whose Python goes on from a trainer, a model or a dataset of the reader's"""
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMAND = re.compile(r"^(?:\$ )?(oomproof .*?)(?: \|.*)?(?:\s+# (?:exit code (\d+))?.*)?$")
@@ -113,8 +118,23 @@ def test_the_page_about_jobs_shows_the_examples() -> None:
 def test_other_python_on_the_pages_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     for page in PAGES:
-        for block in blocks(page, "python"):
+        for block in blocks(page, "python") if page.name not in WITH_YOURS else ():
             exec(compile(block, page.name, "exec"), {"__name__": "page"})
+
+
+@pytest.mark.parametrize("page", WITH_YOURS)
+def test_python_that_needs_your_own_model_imports_what_there_is(page: str) -> None:
+    pytest.importorskip("tensorflow", reason="pages about Keras import it")
+    imported = [
+        (node.module, alias.name)
+        for block in blocks(ROOT / "docs" / page, "python")
+        for node in ast.walk(ast.parse(block))
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("oomproof")
+        for alias in node.names
+    ]
+    for module, name in imported:
+        found = importlib.import_module(str(module))
+        assert name in getattr(found, "__all__", dir(found))
 
 
 def test_the_demo_trains_as_planned(folder: Path) -> None:
