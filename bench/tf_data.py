@@ -103,7 +103,7 @@ def queued() -> Any:
     import keras
     import numpy as np
 
-    class Batches(keras.utils.PyDataset):  # type: ignore[misc]
+    class Batches(keras.utils.PyDataset):
         def __len__(self) -> int:
             return 1000
 

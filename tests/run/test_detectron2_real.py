@@ -217,7 +217,7 @@ def test_a_step_of_ones_own_is_not_replaced() -> None:
 
 
 def test_losses_of_other_modules_are_not_guessed() -> None:
-    class Other(type(build(config("rpn")))):  # type: ignore[misc]
+    class Other(type(build(config("rpn")))):
         pass
 
     cfg = config("rpn")

@@ -205,7 +205,7 @@ def test_only_one_micro_batch_is_in_memory_at_a_time() -> None:
 
     drawn: list[weakref.ref[Any]] = []
 
-    class Images(list):  # type: ignore[type-arg]
+    class Images(list):
         """A list that can be watched."""
 
     def loader() -> Iterator[Images]:

@@ -25,7 +25,7 @@ from oomproof.trace.tensorflow.pipeline.facts import facts_of_data  # noqa: E402
 MIB = 1 << 20
 
 
-class Batches(keras.utils.PyDataset):  # type: ignore[misc]
+class Batches(keras.utils.PyDataset):
     def __len__(self) -> int:
         return 50
 

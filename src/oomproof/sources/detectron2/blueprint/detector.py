@@ -53,7 +53,8 @@ class GeneralizedRCNN(Detector):
             proposals = [one["proposals"] for one in inputs]
         else:
             proposals, losses = self.proposal_generator(sizes_of(inputs), features, truth)
-        return self.roi_heads(features, proposals, truth) | losses  # type: ignore[no-any-return]
+        regions: Losses = self.roi_heads(features, proposals, truth)
+        return regions | losses
 
 
 class ProposalNetwork(Detector):
@@ -65,8 +66,8 @@ class ProposalNetwork(Detector):
         images = self._images(inputs)
         features = self.backbone(images)
         truth = [one["instances"] for one in inputs]
-        _, losses = self.proposal_generator(sizes_of(inputs), features, truth)
-        return losses  # type: ignore[no-any-return]
+        losses: Losses = self.proposal_generator(sizes_of(inputs), features, truth)[1]
+        return losses
 
 
 class SemanticSegmentor(Detector):
@@ -77,7 +78,8 @@ class SemanticSegmentor(Detector):
     def forward(self, inputs: Inputs) -> Losses:
         images = self._images(inputs)
         features = self.backbone(images)
-        return self.sem_seg_head(features, wanted_classes(self, inputs))  # type: ignore[no-any-return]
+        losses: Losses = self.sem_seg_head(features, wanted_classes(self, inputs))
+        return losses
 
 
 class PanopticFPN(GeneralizedRCNN):
