@@ -18,6 +18,7 @@ for name, value in {
     "KERAS_BACKEND": "tensorflow",
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "TF_ENABLE_ONEDNN_OPTS": "0",
+    "TF_NUM_INTEROP_THREADS": "1",
 }.items():
     os.environ.setdefault(name, value)
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "trace"))

@@ -16,6 +16,8 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+# One thread for operations: its order can be foretold. Said before any test makes TensorFlow begin.
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):

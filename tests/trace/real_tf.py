@@ -15,9 +15,6 @@ from typing import Any
 
 import tensorflow as tf
 
-# One thread for operations, whose order can be foretold; said when tests are collected, before TensorFlow begins.
-tf.config.threading.set_inter_op_parallelism_threads(1)
-
 SWITCH = "_ZN3tsl23EnableCPUAllocatorStatsEv"
 """tsl::EnableCPUAllocatorStats(), seen in TensorFlow 2.21"""
 LAST = "oomproof last step"
