@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 SHELL := bash
 .DEFAULT_GOAL := help
 
+# Two processes for the tests: each loads two frameworks, and gives back what these keep.
+FIRST := tests/trace tests/run tests/memory
+
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input -c constraints.txt
 
 # Of pip's hundreds of lines: the package that is being fetched, with its size where it is large.
@@ -30,8 +33,10 @@ demo: $(VENV)/.torch
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh build
 
 test: lint
-	@echo "==> tests (pytest; they trace and train real models on the CPU: several minutes)"
-	@$(BIN)/python -m pytest
+	@echo "==> tests, first part (pytest; they trace and train real models on the CPU: a quarter of an hour)"
+	@$(BIN)/python -m pytest $(FIRST)
+	@echo "==> tests, second part (as long again)"
+	@$(BIN)/python -m pytest $(FIRST:%=--ignore=%)
 
 lint: $(VENV)/.all
 	@echo "==> ruff check (lint)"
