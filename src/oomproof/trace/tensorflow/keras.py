@@ -56,7 +56,7 @@ def prepare_keras(
     tf = tensorflow()
     # As Keras itself does it: its code needs no translation, which would take longer than all the rest.
     step = tf.autograph.experimental.do_not_convert(lambda *data: model.train_step(data))
-    with _watching_layers(model, scopes):
+    with watching_layers(model, scopes):
         return prepared(
             tf.function(step, autograph=False),
             batch,
@@ -144,7 +144,7 @@ def _slot_owner(path: str, owners: Mapping[str, str]) -> str:
 
 
 @contextlib.contextmanager
-def _watching_layers(model: Any, scopes: dict[str, str]) -> Iterator[None]:
+def watching_layers(model: Any, scopes: dict[str, str]) -> Iterator[None]:
     """While a step is traced, notes in which name scope each layer's operations are made.
 
     Scopes alone do not tell: the second call of ``conv2d`` and the layer ``conv2d_1`` may both be in ``conv2d_1``.
