@@ -5,6 +5,8 @@ Frameworks, NumPy and rich are imported inside the commands that need them, so t
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -68,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0: fits, or done. 2: does not fit, or at risk. 1: bad input or a failure. 130: interrupted.
     """
+    if arguments is None:
+        _leave_garbage()
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = app(given, prog_name="oomproof", standalone_mode=False) or FITS
@@ -84,6 +88,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if code == INTERRUPTED:
         complain("interrupted")
     return int(code)
+
+
+def _leave_garbage() -> None:
+    """Frameworks make a million objects that last as long as the process. Python would look through them again and
+    again while they are loaded, and once more at the end: together most of a second."""
+    gc.set_threshold(100_000)
+    atexit.register(gc.freeze)
 
 
 def _message(error: BaseException) -> str:

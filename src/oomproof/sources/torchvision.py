@@ -154,7 +154,10 @@ def model_names() -> dict[str, str]:
 
 def _torchvision() -> ModuleType:
     try:
-        import torchvision
+        from oomproof.trace.torch.without_dynamo import without_dynamo
+
+        with without_dynamo():
+            import torchvision
     except ImportError as error:
         raise InputError(
             "torchvision jobs need PyTorch and torchvision, which are not installed here: pip install 'oomproof[torch]'"

@@ -10,12 +10,14 @@ import torch
 from oomproof.errors import InputError
 from oomproof.sources.detectron2.sizes import images_per_gpu
 from oomproof.sources.torch_job import TorchJob
+from oomproof.trace.torch.without_dynamo import without_dynamo
 
 
 def pieces(values: Mapping[str, Any], settings: Mapping[str, Any]) -> TorchJob:
     """The job under ``settings``; ``values`` are all keys, those in the settings among them."""
-    from oomproof.sources.detectron2 import real
-    from oomproof.sources.detectron2.blueprint import batch, build
+    with without_dynamo():
+        from oomproof.sources.detectron2 import real
+        from oomproof.sources.detectron2.blueprint import batch, build
 
     (height, width), boxes, images = settings["image_size"], settings["boxes"], images_per_gpu(settings)
     if settings["real"]:

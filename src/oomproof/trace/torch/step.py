@@ -29,6 +29,7 @@ from oomproof.trace.torch.ledger import Ledger
 from oomproof.trace.torch.loop import Loop, Pieces
 from oomproof.trace.torch.samplers import filled_samplers
 from oomproof.trace.torch.tracer import Tracer
+from oomproof.trace.torch.without_dynamo import without_dynamo
 from oomproof.trace.user_code import blaming_user_code
 
 
@@ -40,7 +41,14 @@ def trace_step(
     about: dict[str, Any] | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Timeline:
-    with _steady_lifetimes(), _same_chance(), speaking(dialect), Tracer() as tracer, blaming_user_code():
+    with (
+        without_dynamo(),
+        _steady_lifetimes(),
+        _same_chance(),
+        speaking(dialect),
+        Tracer() as tracer,
+        blaming_user_code(),
+    ):
         ledger = tracer.ledger
         progress("building the model")
         loop = Loop(pieces, training)

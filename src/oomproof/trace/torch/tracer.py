@@ -24,6 +24,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
     UnsupportedOperatorException,
+    in_kernel_invocation_manager,
 )
 
 from oomproof.errors import Unanswerable
@@ -31,6 +32,7 @@ from oomproof.trace.torch.activity import work_of
 from oomproof.trace.torch.interrupt import Interrupt
 from oomproof.trace.torch.ledger import Ledger
 from oomproof.trace.torch.scratch import call_spec
+from oomproof.trace.torch.shapes import Shapes
 from oomproof.trace.torch.stand_ins import stand_ins
 from oomproof.trace.torch.values import CPU, Layout, Operation, Value, View, computing, known, leaves, mapped
 
@@ -69,6 +71,8 @@ class OpFacts:
     at_once: bool
     """updates a list of tensors element by element"""
     random: bool
+    makes_new: bool
+    """its results are new tensors, which share nothing with its arguments"""
 
 
 class Tracer(FakeTensorMode):  # type: ignore[misc]
@@ -80,6 +84,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         self.demands: Counter[str] = Counter()
         self._values = self.ledger.values
         self._facts: dict[Any, OpFacts] = {}
+        self._shapes = Shapes()
         self._inside = False
         self._building = True
         self._open = ExitStack()
@@ -111,9 +116,26 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
     def _fake(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         self._inside = True
         try:
-            return super().__torch_dispatch__(func, types, args, kwargs)
+            if func is aten.view.default and type(args[0]) is FakeTensor and args[0].constant is None:
+                return self._view(args[0], args[1])
+            facts = self._facts.get(func)
+            key = self._shapes.key(func, args, kwargs) if facts and facts.makes_new else None
+            if key is None:
+                return super().__torch_dispatch__(func, types, args, kwargs)
+            out = self._shapes.recalled(self, key)
+            if out is NotImplemented:
+                out = super().__torch_dispatch__(func, types, args, kwargs)
+                self._shapes.learn(key, (args, kwargs), out)
+            return out
         finally:
             self._inside = False
+
+    def _view(self, tensor: FakeTensor, shape: Any) -> FakeTensor:
+        """By PyTorch's own rule. FakeTensorMode has one in Python, for sizes that are symbols; it takes milliseconds,
+        and the first time loads all of torch.distributed."""
+        with in_kernel_invocation_manager(self):
+            viewed = aten.view.default(tensor, shape)
+        return FakeTensor(self, viewed, tensor.fake_device)
 
     def _run(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         facts = self._facts.get(func) or self._look_up(func)
@@ -181,7 +203,9 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         )
         at_once = name.startswith("_foreach_") and name.removeprefix("_foreach_").rstrip("_") in _ELEMENTWISE
         random = torch.Tag.nondeterministic_seeded in func.tags
-        self._facts[func] = OpFacts(name, asks, any(part in name for part in _COSTLY), written, at_once, random)
+        makes_new = all(each.alias_info is None for each in (*schema.arguments, *schema.returns))
+        costly = any(part in name for part in _COSTLY)
+        self._facts[func] = OpFacts(name, asks, costly, written, at_once, random, makes_new)
         return self._facts[func]
 
     def _at_once(self, facts: OpFacts, args: Any) -> Any:
