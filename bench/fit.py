@@ -191,7 +191,8 @@ def _in_turns(
                 stack.callback(worker.end)
         for _ in range(1 if case.job.full_size else STEPS):
             for method, worker in list(running.items()):
-                rows[method] = _stepped(rows[method], worker.ask("step"))
+                times = max(1, round(case.job.batch / rows[method].batch))
+                rows[method] = _stepped(rows[method], worker.ask("step", times=times))
     for method, (_, what, request) in starts.items():
         first = seen.get(json.dumps(request, sort_keys=True), method) if what == "run" else method
         rows[method] = replace(rows[method], steps=rows[first].steps, error=rows[first].error)

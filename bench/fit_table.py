@@ -29,7 +29,7 @@ class Row:
     batch: int = 0
     """effective: images in an update"""
     steps: tuple[float, ...] = field(default=())
-    """seconds of each step after the warm-up"""
+    """seconds of a step in each turn after the warm-up"""
     answer: float = 0.0
     """seconds until the settings were known"""
     error: str = ""
