@@ -1,13 +1,12 @@
 """For all tests: the same kernels and, in CI, the same random examples on every machine."""
 
 import os
-from importlib.util import find_spec
 
 from hypothesis import settings
 
-# Triton and TensorFlow both bring LLVM, and a process that loads Triton second crashes (triton 3.8, tensorflow 2.21).
-if find_spec("triton"):
-    import triton  # noqa: F401
+from oomproof.run.side_by_side import before_tensorflow
+
+before_tensorflow()  # tests import TensorFlow themselves, in any order
 
 # oneDNN's AVX2 kernels are those whose copies memory/scratch/cpu.py knows.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")

@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from oomproof.errors import InputError, JobError, near
 from oomproof.memory.timeline import Timeline
+from oomproof.run.side_by_side import before_torch
 from oomproof.sources.job import BATCH_NAMES, Knob, Progress, Setting, Settings
 from oomproof.sources.keras.installed import is_model
 from oomproof.sources.keras.job import KerasJob
@@ -171,6 +172,7 @@ def _import(path: Path) -> Any:
             from oomproof.trace.tensorflow.capture import tensorflow
 
             tensorflow()
+    before_torch()
     spec = importlib.util.spec_from_file_location(f"oomproof_job_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -6,8 +6,12 @@ model = apply(model, "model.oomproof.json")      # compiled as before, with what
 model.fit(batches(dataset, "model.oomproof.json"))
 """
 
-from oomproof.run.keras.applying import apply
-from oomproof.run.keras.batches import batches
-from oomproof.run.keras.slim import slim
+from oomproof.run.side_by_side import before_tensorflow
+
+before_tensorflow()  # which the files below import with Keras
+
+from oomproof.run.keras.applying import apply  # noqa: E402
+from oomproof.run.keras.batches import batches  # noqa: E402
+from oomproof.run.keras.slim import slim  # noqa: E402
 
 __all__ = ["apply", "batches", "slim"]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oomproof.errors import JobError
+from oomproof.run.side_by_side import before_tensorflow
 
 SHAPED = "InfeedDequeue"
 """stands for an input while grappler runs: of all operations without inputs, one whose shape it believes and keeps. An
@@ -57,6 +58,7 @@ def tensorflow() -> Any:
     """TensorFlow, imported without its greetings, and kept off this machine's GPUs: a forecast needs none of them."""
     if "tensorflow" in sys.modules:
         return sys.modules["tensorflow"]
+    before_tensorflow()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with silent():
         import tensorflow as tf
