@@ -6,7 +6,15 @@ from oomproof.memory.timeline import Builder, Timeline
 from oomproof.trace.tensorflow.branches import taken
 from oomproof.trace.tensorflow.graph import Graph, Node, Output, Ref
 from oomproof.trace.tensorflow.liveness import Execution
-from oomproof.trace.tensorflow.order import cpu_order, gpu_order, longest_first, named_order, other_orders
+from oomproof.trace.tensorflow.order import (
+    PROCESSES,
+    cpu_order,
+    gpu_order,
+    likely_orders,
+    longest_first,
+    named_order,
+    other_orders,
+)
 from oomproof.trace.tensorflow.roles import Roles, roles_of
 
 KIB = 1 << 10
@@ -67,11 +75,41 @@ def test_a_measured_order_is_kept_and_completed() -> None:
     assert names(FORK, named_order(FORK, ["c2", "unknown", "b"])) == ["x", "c", "c2", "b", "a", "a2"]
 
 
+def test_what_begins_a_step_is_cheap_or_waits_for_the_thread() -> None:
+    # Constants are gone through before the kernels that need none of them.
+    nodes = (node("k", "MatMul"), node("c", "Const"), node("l", "MatMul"), node("m", "MatMul", (1, 0)))
+    graph = Graph(nodes, ((0, 0), (2, 0), (3, 0)))
+    assert names(graph, cpu_order(graph)) == ["c", "m", "l", "k"]
+    assert names(graph, gpu_order(graph)) == ["k", "c", "l", "m"]
+
+
+def test_a_node_that_merely_waits_is_seen_after_those_that_read() -> None:
+    graph = Graph((node("x", "MatMul"), node("w", "NoOp", controls=(0,)), node("r", "Identity", (0, 0))), ((2, 0),))
+    assert names(graph, gpu_order(graph)) == ["x", "r", "w"]
+
+
+# Twelve constants, each read by a kernel of its own; the last constant is read by all of them.
+WIDE = Graph(
+    (*(node(f"c{n}", "Const") for n in range(12)), *(node(f"k{n}", "MatMul", (n, 0), (11, 0)) for n in range(12))),
+    tuple((12 + n, 0) for n in range(12)),
+)
+
+
 def test_every_order_respects_what_depends_on_what() -> None:
-    for order in other_orders(FORK, on_gpu=False).values():
-        assert sorted(order) == list(range(len(FORK.nodes)))
-        for number, each in enumerate(FORK.nodes):
-            assert all(order.index(source) < order.index(number) for source, _ in each.inputs)
+    for graph in (FORK, WIDE):
+        for on_gpu in (True, False):
+            likely = likely_orders(graph, on_gpu=on_gpu)
+            assert len(likely) == PROCESSES["gpu" if on_gpu else "cpu"]
+            for order in (likely | other_orders(graph, on_gpu=on_gpu)).values():
+                assert sorted(order) == list(range(len(graph.nodes)))
+                for number, each in enumerate(graph.nodes):
+                    assert all(order.index(source) < order.index(number) for source, _ in each.inputs)
+
+
+def test_processes_differ_where_edges_are_in_tables() -> None:
+    assert len({tuple(order) for order in likely_orders(FORK, on_gpu=False).values()}) == 1
+    assert len({tuple(order) for order in likely_orders(WIDE, on_gpu=False).values()}) > 1
+    assert likely_orders(WIDE, on_gpu=False) == likely_orders(WIDE, on_gpu=False)
 
 
 def test_memory_goes_when_the_last_reader_has_run() -> None:

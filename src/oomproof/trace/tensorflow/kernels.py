@@ -81,7 +81,7 @@ CHEAP = _ops(
     """
     Const Identity IdentityN Reshape Squeeze ExpandDims StopGradient PreventGradient Shape ShapeN Rank Size NoOp
     VarHandleOp Placeholder PlaceholderWithDefault _Arg _Retval Switch Merge _Chosen Enter Exit NextIteration LoopCond
-    StridedSlice StridedSliceGrad BroadcastGradientArgs BroadcastArgs ConcatOffset ControlTrigger
+    StridedSliceGrad BroadcastGradientArgs BroadcastArgs ConcatOffset ControlTrigger
     InvertPermutation EnsureShape
     """
 )

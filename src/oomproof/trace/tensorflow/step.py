@@ -1,8 +1,9 @@
 """A TensorFlow training step as a Timeline, without running it.
 
 The step is traced to a graph, the graph goes through TensorFlow's own optimizer as on a GPU, and the order in which the
-executor would run it decides which memory is held when. A GPU's order is known but for races between threads, so the
-peaks of other orders are told beside it (``about["orders"]``): the highest makes the upper figure of a forecast.
+executor would run it decides which memory is held when. That order changes from process to process, so several
+processes are looked at. The one whose peak is in the middle is the Timeline; the peaks of all of them, and of other
+orders, are told beside it (``about["orders"]``): the highest makes the upper figure of a forecast.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from oomproof.trace.tensorflow.capture import Captured, capture, tensorflow
 from oomproof.trace.tensorflow.graph import Graph
 from oomproof.trace.tensorflow.grappler import optimized
 from oomproof.trace.tensorflow.liveness import Execution
-from oomproof.trace.tensorflow.order import Order, named_order, other_orders
+from oomproof.trace.tensorflow.order import Order, likely_orders, named_order, other_orders
 from oomproof.trace.tensorflow.reading import Reader
 from oomproof.trace.tensorflow.roles import Roles, roles_of, variable_roles
 from oomproof.trace.tensorflow.scratch import convolution
@@ -87,11 +88,14 @@ def timeline_of(
     about: Mapping[str, Any] | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Timeline:
-    """The Timeline in the order to expect, with the peaks of the other orders in ``about``."""
+    """The Timeline of the process in the middle, with the peaks of the other orders in ``about``."""
     progress("laying out memory")
-    orders = other_orders(step.graph, on_gpu=dialect == "cuda")
+    on_gpu = dialect == "cuda"
+    likely = likely_orders(step.graph, on_gpu=on_gpu)
+    orders = likely | other_orders(step.graph, on_gpu=on_gpu)
     peaks = {name: laid_out(step, order, dialect, steps=1).peak().bytes for name, order in orders.items()}
-    expected = laid_out(step, orders["gpu" if dialect == "cuda" else "cpu"], dialect)
+    middle = sorted(likely, key=lambda name: peaks[name])[len(likely) // 2]
+    expected = laid_out(step, orders[middle], dialect)
     given = dict(about or {})
     facts = described_as(step, dialect) | {"orders": peaks}
     notes = [*facts["not_counted"], *given.get("not_counted", ())]
