@@ -12,6 +12,7 @@ from typing import Any
 from oomproof.memory import forecaster
 from oomproof.memory.devices import Device, find
 from oomproof.memory.forecast import Forecast
+from oomproof.memory.target import tracing_for
 from oomproof.memory.timeline import Timeline
 from oomproof.sources import as_job
 from oomproof.sources.job import Job, Progress, Settings
@@ -25,12 +26,14 @@ def check(job: Any, on: str | Device, *, progress: Progress | None = None, **set
     device = find(on) if isinstance(on, str) else on
     opened = as_job(job)
     resolved = resolve(opened, settings)
-    return forecast(trace(opened, resolved, progress), device, resolved)
+    return forecast(trace(opened, resolved, progress, device), device, resolved)
 
 
-def trace(job: Job, settings: Settings, progress: Progress | None = None) -> Timeline:
-    """The job's step as a Timeline. ``settings`` must be resolved: one value for every setting of the job."""
-    return job.trace(settings, progress or (lambda text: None))
+def trace(job: Job, settings: Settings, progress: Progress | None = None, device: Device | None = None) -> Timeline:
+    """The job's step as a Timeline. ``settings`` must be resolved: one value for every setting of the job. ``device``
+    is for jobs that a compiler lays out; the Timelines of others hold for every device."""
+    with tracing_for(device):
+        return job.trace(settings, progress or (lambda text: None))
 
 
 def forecast(timeline: Timeline, device: Device, settings: Settings) -> Forecast:

@@ -119,7 +119,7 @@ def _one(job: Job, device: Device, given: Mapping[str, Any], save: Path | None, 
     from oomproof.memory import timeline_file
 
     settings = forecasting.resolve(job, given)
-    timeline = forecasting.trace(job, settings, say)
+    timeline = forecasting.trace(job, settings, say, device)
     if save is not None:
         timeline_file.save(timeline, save)
     say("replaying the allocator")
@@ -140,7 +140,8 @@ def _sweep(
     rows, timeline = [], None
     for count, settings in enumerate(runs, 1):
         if timeline is None or retrace:
-            timeline = forecasting.trace(job, settings, _prefixed(say, f"{name} {count} of {len(runs)}: "))
+            prefixed = _prefixed(say, f"{name} {count} of {len(runs)}: ")
+            timeline = forecasting.trace(job, settings, prefixed, device)
         rows.append((settings[name], forecasting.forecast(timeline, device, settings)))
     return Sweep(name, tuple(rows))
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from oomproof.memory import tf_limits
+from oomproof.memory import jax_limits, tf_limits
 from oomproof.memory.allocators import bfc
 from oomproof.memory.allocators import cuda as cuda_allocator
 from oomproof.memory.allocators.bfc_regions import GRANULE as BFC_GRANULE
 from oomproof.memory.allocators.replaying import Replay
+from oomproof.memory.arena import as_allocated
 from oomproof.memory.devices import Device
 from oomproof.memory.forecast import Forecast, Range, Shortage
 from oomproof.memory.host import host_memory
@@ -75,7 +76,7 @@ def terms(timeline: Timeline, device: Device, runtime: Runtime) -> Terms:
         return Terms(prices, 1, margin, Range(0, 0, 0), None, device.budget, int(device.budget / margin))
     around = context(device)
     if timeline.about.get("allocator") == "bfc":
-        return _tensorflow(device, runtime, around, margin)
+        return _bfc(timeline, device, runtime, around, margin)
     rules = cuda_allocator.CudaRules(runtime.expandable_segments, runtime.max_split_size_mb)
     return Terms(
         prices=cuda.price(device, runtime.cudnn_benchmark),
@@ -88,19 +89,22 @@ def terms(timeline: Timeline, device: Device, runtime: Runtime) -> Terms:
     )
 
 
-def _tensorflow(device: Device, runtime: Runtime, around: Range, margin: float) -> Terms:
+def _bfc(timeline: Timeline, device: Device, runtime: Runtime, around: Range, margin: float) -> Terms:
+    """TensorFlow and JAX share an allocator, and differ in how much of a card they let it have."""
+    limits = jax_limits if timeline.about.get("limits") == "jax" else tf_limits
     # Kernels that are loaded later go into what TensorFlow leaves free.
-    room = tf_limits.limit(device, runtime, around.expected)
+    room = limits.limit(device, runtime, around.expected)
+    replay = bfc.replay if runtime.memory_growth else bfc.replay_at_once
     return Terms(
-        # TensorFlow tries the convolutions and takes the fastest, as PyTorch's benchmark mode does.
+        # TensorFlow and XLA try the convolutions and take the fastest, as PyTorch's benchmark mode does.
         prices=cuda.price(device, benchmark=True),
         granule=BFC_GRANULE,
         margin=margin,
         around=around,
-        replay=bfc.replay if runtime.memory_growth else bfc.replay_at_once,
+        replay=lambda history, capacity: replay(as_allocated(history), capacity),
         room=room,
         room_at_worst=int(room / margin),
-        notes=tf_limits.notes(device, runtime, around.expected),
+        notes=limits.notes(device, runtime, around.expected),
     )
 
 
@@ -184,7 +188,7 @@ def _served(
         if held.failed is None:
             return Served(history, held.reserved)
     assert held.failed is not None
-    return Served(timeline, free.reserved, _shortage(lean, held.failed))
+    return Served(timeline, free.reserved, _shortage(as_allocated(lean), held.failed))
 
 
 def _from_system(timeline: Timeline, room: int) -> Served:

@@ -12,6 +12,7 @@ from oomproof.memory.devices import Device
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.lasting import with_lasting
 from oomproof.memory.scratch import priced
+from oomproof.memory.target import tracing_for
 from oomproof.memory.timeline import Timeline
 from oomproof.plan.ways import Structure, Turned
 from oomproof.sources.job import Job
@@ -38,7 +39,8 @@ class Tracing:
         if key not in self._kept:
             began = time.perf_counter()
             self.say(doing, self.done)
-            step = self.job.trace(settings, lambda text: None)
+            with tracing_for(self.device):
+                step = self.job.trace(settings, lambda text: None)
             self.count += 1
             self._kept[key] = step, time.perf_counter() - began
         return self._kept[key]
