@@ -1,0 +1,37 @@
+"""Whether XLA's GPU compiler is installed. It is looked for, never imported: that is the child's business."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from oomproof.errors import InputError
+
+INSTALL = "pip install 'oomproof[xla]'"
+NEEDED = ("jax", "jax-cuda13-plugin", "nvidia-cuda-nvcc")
+
+
+def xla_installed() -> bool:
+    return not missing()
+
+
+def missing() -> tuple[str, ...]:
+    """Packages that the compiler needs and that are not there."""
+    return tuple(name for name in NEEDED if not _version(name))
+
+
+def compiler_version() -> str:
+    return f"XLA of jax {_version('jax')}"
+
+
+def require_xla(what: str) -> None:
+    """``what`` is the reason, as the beginning of a sentence."""
+    lacking = missing()
+    if lacking:
+        raise InputError(f"{what} needs XLA's compiler ({', '.join(lacking)} not installed here): {INSTALL}")
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
