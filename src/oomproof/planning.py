@@ -22,6 +22,7 @@ from oomproof.plan.tracing import Say, Tracing
 from oomproof.plan.ways import Structure
 from oomproof.sources import as_job
 from oomproof.sources.job import Job, Knob
+from oomproof.sources.keras.xla import for_plans
 from oomproof.sources.settings import resolve
 
 __all__ = ["Say", "fit", "knobs"]
@@ -91,7 +92,7 @@ class _Planner:
 def _opened(job: Any, on: str | Device, settings: Mapping[str, Any], progress: Say | None) -> _Planner:
     device = find(on) if isinstance(on, str) else on
     opened = as_job(job)
-    return _Planner(opened, device, resolve(opened, settings), progress or (lambda text, done: None))
+    return _Planner(opened, device, for_plans(resolve(opened, settings)), progress or (lambda text, done: None))
 
 
 def _found(planner: _Planner, search: Search, base: Sequence[Structure], before: Forecast, keep: str) -> Plan:

@@ -20,6 +20,7 @@ from oomproof.run.side_by_side import before_torch
 from oomproof.sources.job import BATCH_NAMES, Knob, Progress, Setting, Settings
 from oomproof.sources.keras.installed import is_model
 from oomproof.sources.keras.job import KerasJob
+from oomproof.sources.keras.xla import remember_compile
 from oomproof.sources.python_knobs import SIZES, parameter_knobs
 from oomproof.sources.settings_target import SUFFIX, write_file
 from oomproof.sources.torch_job import TorchJob
@@ -182,4 +183,5 @@ def _import(path: Path) -> Any:
     sys.modules[spec.name] = module
     with blaming_user_code():
         spec.loader.exec_module(module)
+    remember_compile()
     return module

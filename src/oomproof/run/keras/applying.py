@@ -18,14 +18,15 @@ PRECISIONS = ("own", "float32", "mixed_float16", "mixed_bfloat16")
 
 def apply(model: Any, settings: Any) -> Any:
     """The model with what ``settings`` (a Plan, a dict, or a file of ``oomproof fit --write``) change, compiled as
-    before but for jit_compile=False, which forecasts are for.
+    before but for jit_compile, which is False unless the plan was made for XLA.
 
     Another precision, width or image size makes a copy, which takes over the weights of all layers that keep their
     shapes. A change of the optimizer alone compiles the model itself anew.
     """
     chosen = settings_from(settings)
     copy = changed(model, chosen)
-    return compile_as(copy, model, optimizer=chosen.get("optimizer", "own"), accumulate=chosen.get("accumulate"))
+    name, steps, xla = chosen.get("optimizer", "own"), chosen.get("accumulate"), chosen.get("jit_compile") == "true"
+    return compile_as(copy, model, optimizer=name, accumulate=steps, jit_compile=xla)
 
 
 def settings_from(settings: Any, *, with_own: bool = False) -> Mapping[str, Any]:

@@ -20,11 +20,13 @@ OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
 """Keras's optimizers with usual arguments, by the names that the setting ``optimizer`` takes"""
 
 
-def compile_as(model: Any, other: Any, *, optimizer: str = "own", accumulate: int | None = None) -> Any:
-    """Compiles ``model`` with the arguments that ``other`` was compiled with, but for the optimizer and XLA: forecasts
-    and plans are for jit_compile=False. Returns it."""
+def compile_as(
+    model: Any, other: Any, *, optimizer: str = "own", accumulate: int | None = None, jit_compile: bool = False
+) -> Any:
+    """Compiles ``model`` with the arguments that ``other`` was compiled with, but for the optimizer and XLA. Returns
+    it."""
     given = dict(arguments(other))
-    given |= {"optimizer": optimizer_of(other, optimizer, accumulate), "jit_compile": False}
+    given |= {"optimizer": optimizer_of(other, optimizer, accumulate), "jit_compile": jit_compile}
     model.compile(**given)
     return model
 

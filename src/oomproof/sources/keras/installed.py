@@ -9,15 +9,14 @@ from oomproof.errors import InputError
 
 BACKENDS = ("tensorflow", "jax", "torch")
 _INSTEAD = {
-    "jax": "XLA's compiler plans the memory, which oomproof does not ask; backend=tensorflow gives the figure for "
-    "compile(jit_compile=False) there",
+    "jax": "it is built there once more, in a process of its own: KERAS_BACKEND=tensorflow and --set backend=jax",
     "torch": "a Keras model is a torch.nn.Module: write it as an oomproof.TorchJob (docs/keras.md)",
 }
 
 
 def keras_on(backend: str = "tensorflow") -> Any:
-    """The module keras, on its TensorFlow backend."""
-    if backend != "tensorflow":
+    """The module keras, on its TensorFlow backend. What runs on JAX is opened there too, and compiled elsewhere."""
+    if backend == "torch":
         raise _not_forecast(backend)
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     try:

@@ -81,15 +81,19 @@ class KerasJob:
         return (*own, *training_settings({"accumulate": accumulation(self.made)}))
 
     def trace(self, settings: Settings, progress: Progress) -> Timeline:
-        keras_on(settings.get("backend", "tensorflow"))
+        backend = settings.get("backend", "tensorflow")
+        keras_on(backend)
         from oomproof.run.keras.applying import compiled_for
         from oomproof.sources.keras.batch import batch_of, batch_size
         from oomproof.sources.keras.facts import facts_for_plans
         from oomproof.sources.keras.notes import notes_of
+        from oomproof.sources.keras.xla import way_of
         from oomproof.trace.tensorflow.keras import trace_keras
         from oomproof.trace.tensorflow.pipeline.facts import facts_of_data
+        from oomproof.trace.xla.keras import trace_with_xla
 
         images = int(settings.get("batch") or self.batch or batch_size(self.data))
+        way = way_of(self.made, settings)
         with compiled_for(self.made, settings) as model:
             facts = facts_for_plans(model)
             with blaming_user_code():
@@ -98,12 +102,15 @@ class KerasJob:
                 "job": self.name,
                 "settings": dict(settings),
                 **data,
-                "notes": [*notes_of(model, settings, self.assumed), *data.get("notes", ())],
+                "notes": [*way.notes, *notes_of(model, settings, self.assumed), *data.get("notes", ())],
                 "not_counted": [*data.get("not_counted", ())],  # XLA is among the notes
             }
             with blaming_user_code():
                 batch = batch_of(model, self.data, images, settings.get("image_size"))
-                return trace_keras(model, batch, about={**facts, **about}, progress=progress)
+                facts |= about
+                if way.target is None:
+                    return trace_keras(model, batch, about=facts, progress=progress)
+                return trace_with_xla(model, batch, way.target, backend=backend, about=facts, progress=progress)
 
     def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
         from oomproof.sources.keras.knobs import training_knobs

@@ -9,6 +9,9 @@ from oomproof.memory.runtime import HELP as OF_THE_RUN
 from oomproof.memory.runtime import OF_TENSORFLOW, Runtime
 from oomproof.sources.job import Setting
 from oomproof.sources.keras.installed import BACKENDS
+from oomproof.sources.keras.xla import CHOICES as XLA
+from oomproof.sources.keras.xla import HELP as OF_XLA
+from oomproof.sources.keras.xla import as_switch
 
 PRECISIONS = ("own", "float32", "mixed_float16", "mixed_bfloat16")
 OPTIMIZERS = ("own", "sgd", "adam", "adamw", "rmsprop", "adafactor", "lion")
@@ -18,7 +21,7 @@ _HELP = {
     "optimizer": "the model's own, or one of Keras's with usual arguments (sgd: momentum 0.9)",
     "accumulate": "gradient_accumulation_steps: micro-batches, each of the batch size, per update",
     "width": "part of the filters and units of inner layers that stays: oomproof.slim",
-    "backend": "the backend of Keras; forecasts are for tensorflow",
+    "backend": "the backend of Keras: tensorflow, or jax, which needs oomproof[xla]",
 }
 _DEFAULTS = {"precision": "own", "optimizer": "own", "accumulate": 1, "width": 1.0, "backend": "tensorflow"}
 
@@ -29,4 +32,5 @@ def training_settings(defaults: Mapping[str, Any]) -> tuple[Setting, ...]:
         for name, value in _DEFAULTS.items()
     )
     plain = Runtime()
-    return (*own, *(Setting(name, getattr(plain, name), OF_THE_RUN[name]) for name in OF_TENSORFLOW))
+    xla = Setting("jit_compile", "own", OF_XLA, XLA, read=as_switch)
+    return (*own, xla, *(Setting(name, getattr(plain, name), OF_THE_RUN[name]) for name in OF_TENSORFLOW))

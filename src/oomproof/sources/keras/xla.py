@@ -1,0 +1,123 @@
+"""Which way a Keras step runs on a GPU: compiled by XLA, which is Keras's default there, or operation by operation."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from oomproof.errors import InputError
+from oomproof.memory.target import target_device
+from oomproof.trace.xla.installed import INSTALL, require_xla, xla_installed
+from oomproof.trace.xla.targets import Target, target_for
+
+CHOICES = ("own", "true", "false")
+HELP = (
+    "compile(jit_compile=...): true is XLA, which needs oomproof[xla]; own is what Keras would do on a GPU (plans: "
+    "false)"
+)
+_asked: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""what compile() was given, where it could be seen: Keras keeps what it made of it on this machine"""
+
+_PLAIN = "for compile(jit_compile=False): operations run one by one"
+_WITHOUT = (
+    f'{_PLAIN}. On a GPU Keras would compile this step with XLA (jit_compile="auto"): another compiler then plans the '
+    f"memory, which may be more or less. {INSTALL} forecasts that, without a GPU; compile(jit_compile=False) avoids it"
+)
+_UNSAID = (
+    ". Whether compile() said jit_compile=False cannot be told on a machine without a GPU; --set jit_compile=false "
+    "forecasts that"
+)
+
+
+@dataclass(frozen=True)
+class Way:
+    target: Target | None
+    """the GPU to compile for; None: the step is not compiled by XLA"""
+    notes: tuple[str, ...]
+
+
+def way_of(model: Any, settings: Mapping[str, Any]) -> Way:
+    """How the step is forecast. ``model`` is as the user has compiled it."""
+    backend, wanted = settings.get("backend", "tensorflow"), settings.get("jit_compile", "own")
+    if backend == "jax":
+        if wanted == "false" or getattr(model, "run_eagerly", False):
+            raise InputError(
+                "Keras on JAX is forecast as XLA compiles it; what runs operation by operation is not followed: leave "
+                "jit_compile as it is, and compile without run_eagerly"
+            )
+        require_xla("a forecast of Keras on JAX")
+        return _compiled("Keras on JAX compiles the step with XLA")
+    if wanted == "true":
+        require_xla("jit_compile=true")
+        return _compiled("jit_compile=true")
+    if wanted == "false":
+        return Way(None, (f"{_PLAIN}, as jit_compile=false asks for",))
+    because, unsaid = _why_not(model)
+    if because:
+        return Way(None, (f"{_PLAIN}: {because}",))
+    if target_device() is None or not xla_installed():
+        return Way(None, (_WITHOUT + (_UNSAID if unsaid else ""),))
+    return _compiled("Keras compiles the step with XLA on a GPU", _UNSAID if unsaid else "")
+
+
+def for_plans(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings for a search over many traces: compiled by XLA only where that is asked for, as each takes long."""
+    unasked = settings.get("jit_compile") == "own" and settings.get("backend") != "jax"
+    return {**settings, "jit_compile": "false"} if unasked else dict(settings)
+
+
+def remember_compile() -> None:
+    """From now on, notes what models are given as jit_compile. Does nothing where Keras is not loaded."""
+    model = getattr(sys.modules.get("keras"), "Model", None)
+    home = next((each for each in getattr(model, "__mro__", ()) if "compile" in vars(each)), None)
+    if home is None or hasattr(home.compile, "remembers"):
+        return
+    compile_model = home.compile
+
+    @functools.wraps(compile_model)
+    def remembering(self: Any, *args: Any, **given: Any) -> Any:
+        _asked[self] = given.get("jit_compile", "auto")
+        return compile_model(self, *args, **given)
+
+    remembering.remembers = True  # type: ignore[attr-defined]  # a mark on a function, so that it is wrapped once
+    home.compile = remembering
+
+
+def as_switch(value: Any) -> str:
+    """``jit_compile`` as a text or as Python has it."""
+    text = {"auto": "own"}.get(str(value).lower(), str(value).lower())
+    if text not in CHOICES:
+        raise InputError(f"jit_compile must be one of {', '.join(CHOICES)}; got '{value}'")
+    return text
+
+
+def _compiled(because: str, more: str = "") -> Way:
+    target = target_for(target_device())
+    note = (
+        f"for XLA: {because}. The real XLA compiler planned the memory for the {target.gpu}; that plan was never held "
+        f"against a GPU{more}"
+    )
+    return Way(target, (note, target.note) if target.note else (note,))
+
+
+def _why_not(model: Any) -> tuple[str, bool]:
+    """Why Keras would not compile with XLA on a GPU, empty where it would; and whether compile()'s word is missing.
+    The rules are those of Keras 3.15: Trainer.compile, model_supports_jit."""
+    from tensorflow.python.framework.config import is_op_determinism_enabled
+
+    if getattr(model, "run_eagerly", False):
+        return "the model is compiled with run_eagerly=True", False
+    if _asked.get(model) is False:
+        return "compile() says so", False
+    without = next((layer for layer in model._flatten_layers() if not layer.supports_jit), None)
+    if without is not None:
+        return f"the layer {without.name} does not support XLA", False
+    if getattr(model, "_distribute_strategy", None):
+        return "Keras does not compile with XLA under a tf.distribute strategy", False
+    if is_op_determinism_enabled():
+        return "Keras does not compile with XLA where op determinism is on", False
+    return "", model not in _asked and not model.jit_compile
