@@ -16,6 +16,7 @@ from oomproof.trace.tensorflow import kernels
 from oomproof.trace.tensorflow.graph import Graph, Node, Output, Ref
 from oomproof.trace.tensorflow.order import gpu_order
 from oomproof.trace.tensorflow.roles import Roles
+from oomproof.trace.tensorflow.work import Workbook
 
 _TEMPORARY = KINDS.index("temporary")
 TRIPS = 2
@@ -65,6 +66,8 @@ class Execution:
         self._variable_roles: dict[str, tuple[str, str]] = {}
         self._constants: dict[tuple[int, int], Memory] = {}
         self._bodies: dict[int, tuple[Graph, list[int]]] = {}
+        self.workbook: Workbook | None = None
+        """where the work of operations is noted, while there is one"""
 
     def hold(self, nbytes: int, *, kind: str, owner: str, op: str) -> Memory:
         """Memory that is there before the step and stays: a variable, an input."""
@@ -115,6 +118,9 @@ class Execution:
             self._put(frame, (number, 0), self._constants.get((id(graph), number)))
         elif node.op not in kernels.HANDLES:
             self._compute(frame, number)
+        if self.workbook is not None:
+            roles = frame.roles
+            self.workbook.note(self.builder.ticks, roles.owner[number], roles.phase[number], graph, node)
         for ref in node.inputs:
             self._drop(frame.values.get(ref))
 

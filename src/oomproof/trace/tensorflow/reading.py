@@ -25,7 +25,7 @@ CHOSEN = "_Chosen"
 """stands for what a branch is handed; the same memory as before"""
 SMALL_CONSTANT = 64
 """elements up to which a constant's value is kept: axes, permutations, sizes"""
-_KEPT = ("strides", "dilations", "data_format", "padding", "T", "var_name", "axis", "keep_dims")
+_KEPT = ("strides", "dilations", "data_format", "padding", "T", "var_name", "axis", "keep_dims", "equation")
 
 
 class Reader:

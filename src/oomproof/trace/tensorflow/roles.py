@@ -69,8 +69,8 @@ def _phases(graph: Graph) -> list[str]:
     ]
     after = list(named)
     for number, node in enumerate(graph.nodes):
-        if not after[number]:
-            after[number] = any(after[source] for source, _ in node.inputs)
+        if not after[number]:  # moments that a gradient was added to are read again: only a control edge tells
+            after[number] = any(after[source] for source, _ in node.inputs) or any(after[n] for n in node.controls)
     needed = list(named)
     for number in range(len(graph.nodes) - 1, -1, -1):
         if needed[number]:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from oomproof.memory.timeline import Builder, Timeline
 from oomproof.trace.tensorflow.branches import taken
 from oomproof.trace.tensorflow.capture import Captured, capture, tensorflow
+from oomproof.trace.tensorflow.folding import folded
 from oomproof.trace.tensorflow.graph import Graph
 from oomproof.trace.tensorflow.grappler import optimized
 from oomproof.trace.tensorflow.liveness import Execution
@@ -22,6 +23,7 @@ from oomproof.trace.tensorflow.order import Order, likely_orders, named_order, o
 from oomproof.trace.tensorflow.reading import Reader
 from oomproof.trace.tensorflow.roles import Roles, roles_of, variable_roles
 from oomproof.trace.tensorflow.scratch import convolution
+from oomproof.trace.tensorflow.work import Workbook, only_for_update
 
 Dialect = Literal["cuda", "cpu"]
 STEPS = 2
@@ -121,14 +123,15 @@ def prepared(
     definition = optimized(captured, gpu=dialect == "cuda", capability=capability)
     progress("reading the graph")
     reader = Reader(definition, captured, unknown)
-    graph = taken(reader.read(captured.results, captured.targets, (*captured.inputs, *captured.constants)))
+    graph = reader.read(captured.results, captured.targets, (*captured.inputs, *captured.constants))
+    graph = folded(taken(graph))
     roles = roles_of(graph, names.scopes)
     variables = variable_roles(graph, roles, captured.variables, names.variables)
     return Step(graph, roles, captured, variables, reader.guessed, unknown, capability)
 
 
 def laid_out(step: Step, order: Order, dialect: Dialect, steps: int = STEPS) -> Timeline:
-    """The step in an order, as a Timeline."""
+    """The step in an order, as a Timeline. Its work is that of the second step."""
     graph, captured = step.graph, step.captured
     builder = Builder()
     on_gpu = dialect == "cuda"
@@ -138,7 +141,9 @@ def laid_out(step: Step, order: Order, dialect: Dialect, steps: int = STEPS) -> 
         kind, owner = step.variables[variable.node]
         run.hold_variable(variable.node, variable.bytes, kind=kind, owner=owner)
     run.prepare(graph, step.roles)
-    for _ in range(steps):
+    workbook = Workbook(only_for_update(graph, step.roles.phase) if steps == STEPS else frozenset())
+    for count in range(steps):
+        run.workbook = workbook if count == STEPS - 1 else None
         given = {}
         for number in graph.arguments:
             node = graph.nodes[number]
@@ -147,7 +152,7 @@ def laid_out(step: Step, order: Order, dialect: Dialect, steps: int = STEPS) -> 
         run.run(graph, order, step.roles, given)
         for memory in given.values():
             run.release(memory)
-    return builder.build()
+    return workbook.put_into(builder.build())
 
 
 def measured_order(step: Step, names: Iterable[str]) -> Order:
