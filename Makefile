@@ -70,6 +70,6 @@ $(VENV)/.torch: constraints.txt pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.all: $(VENV)/.torch
-	@echo "==> installing what tests and benchmarks need, TensorFlow and Keras among it (some minutes)"
-	@set -o pipefail; $(INSTALL) -e '.[torch,kerashub,bench,dev]' | $(BRIEFLY)
+	@echo "==> installing what tests and benchmarks need, TensorFlow, Keras and XLA among it (some minutes)"
+	@set -o pipefail; $(INSTALL) -e '.[torch,kerashub,xla,bench,dev]' | $(BRIEFLY)
 	@touch $@
