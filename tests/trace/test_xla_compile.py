@@ -1,0 +1,100 @@
+"""Real runs of XLA's GPU compiler, without a GPU: a small CNN for a described card."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from oomproof.errors import InputError, JobError
+from oomproof.memory.devices import find
+from oomproof.memory.timeline import Timeline
+from oomproof.trace.xla import compiler, installed
+from oomproof.trace.xla.compiler import compile_step
+from oomproof.trace.xla.targets import target_for
+
+pytest.importorskip("tensorflow")
+
+import tensorflow as tf
+from keras_nets import three_layers
+
+CARD = target_for(find("RTX 3060"))
+compiling = pytest.mark.skipif(not installed.xla_installed(), reason="needs oomproof[xla]")
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> Iterator[None]:
+    compiler._kept.clear()
+    yield
+    assert not _children()
+
+
+def _children() -> list[psutil.Process]:
+    return [each for each in psutil.Process().children() if "oomproof.trace.xla.child" in each.cmdline()]
+
+
+def traced(backend: Any) -> Timeline:
+    from oomproof.trace.xla.keras import trace_with_xla
+
+    model, batch = three_layers(8)
+    specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), batch)
+    return trace_with_xla(model, specs, CARD, backend=backend)
+
+
+@compiling
+@pytest.mark.slow
+def test_tensorflow_and_jax_give_the_compiler_the_same_step() -> None:
+    on_tensorflow, on_jax = traced("tensorflow"), traced("jax")
+    for step in (on_tensorflow, on_jax):
+        sizes = step.about["xla_bytes"]
+        whole = sizes["argument"] + sizes["output"] - sizes["alias"] + sizes["temp"]
+        assert step.peak().bytes == pytest.approx(whole, rel=1e-4)
+        kinds = step.by_kind(step.peak().tick)
+        assert kinds["parameter"] == 4 * (448 + 4640 + 18496 + 650)
+        assert kinds["optimizer"] == pytest.approx(2 * kinds["parameter"], abs=16)
+        assert kinds["input"] == 8 * 256 * 256 * 3 * 4 + 8 * 4
+        assert kinds["activation"] > 0.8 * sizes["temp"]  # at the peak, most is kept from forward
+        assert len(step.calls) == 2 * (3 + 3 + 2)  # forward, to the filters, to the inputs but the first
+        assert {"forward", "backward", "optimizer"} <= set(step.by_phase())
+    assert on_jax.peak().bytes == pytest.approx(on_tensorflow.peak().bytes, rel=0.02)
+    assert (on_tensorflow.about["limits"], on_jax.about["limits"]) == ("tensorflow", "jax")
+
+
+@compiling
+@pytest.mark.slow
+def test_what_is_no_program_is_told_in_one_line() -> None:
+    with pytest.raises(JobError, match=r"XLA.*--set jit_compile=false") as told:
+        compile_step({}, CARD, hlo=b"no program")
+    assert "\n" not in str(told.value)
+
+
+@compiling
+def test_a_child_that_dies_is_told_in_one_line() -> None:
+    def killing(text: str) -> None:
+        for child in _children():
+            os.kill(child.pid, signal.SIGKILL)
+
+    with pytest.raises(JobError, match=r"ended without an answer.*--set jit_compile=false") as told:
+        compile_step({}, CARD, hlo=b"no program", progress=killing)
+    assert "\n" not in str(told.value)
+
+
+@compiling
+def test_an_interrupt_ends_the_child() -> None:
+    def interrupting(text: str) -> None:
+        assert _children()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compile_step({}, CARD, hlo=b"no program", progress=interrupting)
+    assert not _children()
+
+
+def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed, "NEEDED", ("no-such-package",))
+    with pytest.raises(InputError, match=r"no-such-package not installed here.*pip install 'oomproof\[xla\]'"):
+        compile_step({}, CARD, hlo=b"no program")
