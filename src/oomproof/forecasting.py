@@ -24,7 +24,7 @@ __all__ = ["check", "forecast", "resolve", "settings_of", "trace"]
 def check(job: Any, on: str | Device, *, progress: Progress | None = None, **settings: Any) -> Forecast:
     """Forecasts the memory of one training step of ``job`` on a device: a GPU's name, a size, ``this``."""
     device = find(on) if isinstance(on, str) else on
-    opened = as_job(job)
+    opened = as_job(job, settings.get("backend", ""))
     resolved = resolve(opened, settings)
     return forecast(trace(opened, resolved, progress, device), device, resolved)
 

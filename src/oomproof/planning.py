@@ -91,7 +91,7 @@ class _Planner:
 
 def _opened(job: Any, on: str | Device, settings: Mapping[str, Any], progress: Say | None) -> _Planner:
     device = find(on) if isinstance(on, str) else on
-    opened = as_job(job)
+    opened = as_job(job, settings.get("backend", ""))
     return _Planner(opened, device, for_plans(resolve(opened, settings)), progress or (lambda text, done: None))
 
 

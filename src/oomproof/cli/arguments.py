@@ -67,7 +67,7 @@ Precision = Annotated[
 ]
 Backend = Annotated[
     str | None,
-    typer.Option("--backend", metavar="NAME", help="The backend of a Keras job: tensorflow; for --set backend=NAME."),
+    typer.Option("--backend", metavar="NAME", help="Of a Keras job: tensorflow, torch, jax; for --set backend=NAME."),
 ]
 Pairs = Annotated[
     list[str] | None,

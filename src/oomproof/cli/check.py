@@ -97,21 +97,21 @@ def check(
             raise InputError("--save keeps one step, but --sweep makes many: leave one of them out")
         writable(save, "--save")
     if list_settings:
-        _print_settings(job, keys, as_json)
+        _print_settings(job, keys, given.get("backend", ""), as_json)
         return
     device = device_on(on)
     with at_work(quiet or as_json) as say:
         say(f"opening {job}")
-        opened = open_job(job, keys)
+        opened = open_job(job, keys, given.get("backend", ""))
         answer = _sweep(opened, device, given, swept, say) if swept else _one(opened, device, given, save, say)
     fits = _print(answer, opened, as_json)
     raise typer.Exit(FITS if fits else DOES_NOT_FIT)
 
 
-def open_job(text: str, overrides: Sequence[str]) -> Job:
+def open_job(text: str, overrides: Sequence[str], backend: str) -> Job:
     from oomproof import sources
 
-    return sources.open_job(text, overrides)
+    return sources.open_job(text, overrides, backend)
 
 
 def _one(job: Job, device: Device, given: Mapping[str, Any], save: Path | None, say: Progress) -> Forecast:
@@ -170,13 +170,13 @@ def _print(answer: Forecast | Sweep, job: Job, as_json: bool) -> bool:
     return answer.fits if isinstance(answer, Forecast) else bool(answer.fitting)
 
 
-def _print_settings(text: str, overrides: Sequence[str], as_json: bool) -> None:
+def _print_settings(text: str, overrides: Sequence[str], backend: str, as_json: bool) -> None:
     from oomproof.forecasting import settings_of
     from oomproof.report import as_json as document
     from oomproof.report import settings as listing
 
     with at_work(quiet=True):
-        settings = settings_of(open_job(text, overrides))
+        settings = settings_of(open_job(text, overrides, backend))
     if as_json:
         write(document.text(document.settings(settings)))
     else:

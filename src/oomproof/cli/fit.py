@@ -133,7 +133,7 @@ def fit(
         from oomproof import planning, sources
 
         say(f"opening {job}", 0.0)
-        opened = sources.open_job(job, keys)
+        opened = sources.open_job(job, keys, given.get("backend", ""))
         if target is not None:
             own = opened.place  # asked even with a FILE: some jobs cannot be written anywhere
             file = file or own
@@ -181,7 +181,7 @@ def _print_knobs(
 
     with at_long_work(quiet or as_json) as say:
         say(f"opening {job}", 0.0)
-        found = planning.knobs(sources.open_job(job, overrides), device, **given)
+        found = planning.knobs(sources.open_job(job, overrides, given.get("backend", "")), device, **given)
     if as_json:
         write(document.text(plan_json.knobs(found)))
     else:

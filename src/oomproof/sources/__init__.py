@@ -8,12 +8,16 @@ from typing import Any
 
 from oomproof.errors import InputError
 from oomproof.sources.job import Job
+from oomproof.sources.keras.installed import is_model, use_backend
 
 
-def open_job(text: str, overrides: Sequence[str] = ()) -> Job:
+def open_job(text: str, overrides: Sequence[str] = (), backend: str = "") -> Job:
     """``torchvision:NAME``, ``keras:NAME``, ``keras_hub:NAME``, ``FILE.py:FUNCTION``, a Detectron2 ``FILE.yaml``, zoo
     name or training script ``FILE.py``, a saved ``FILE.keras``, ``FILE.h5`` or ``FILE.timeline``, or a memory snapshot
-    ``FILE.pickle``. ``overrides`` is KEY, VALUE, KEY, VALUE ... of a Detectron2 config."""
+    ``FILE.pickle``. ``overrides`` is KEY, VALUE, KEY, VALUE ... of a Detectron2 config; ``backend`` that of Keras,
+    which has to be known before a job loads it."""
+    if backend:
+        use_backend(backend)
     detectron2 = _detectron2(text, overrides)
     if detectron2 is not None:
         return detectron2
@@ -49,12 +53,10 @@ def open_job(text: str, overrides: Sequence[str] = ()) -> Job:
     )
 
 
-def as_job(given: Any) -> Job:
+def as_job(given: Any, backend: str = "") -> Job:
     """What ``oomproof.check`` and ``oomproof.fit`` are given: a text, a job, or a compiled Keras model."""
     if isinstance(given, str):
-        return open_job(given)
-    from oomproof.sources.keras.installed import is_model
-
+        return open_job(given, backend=backend)
     if is_model(given):
         from oomproof.sources.keras.job import KerasJob
 

@@ -18,7 +18,7 @@ from oomproof.errors import InputError, JobError, near
 from oomproof.memory.timeline import Timeline
 from oomproof.run.side_by_side import before_torch
 from oomproof.sources.job import BATCH_NAMES, Knob, Progress, Setting, Settings
-from oomproof.sources.keras.installed import is_model
+from oomproof.sources.keras.installed import backend_now, is_model
 from oomproof.sources.keras.job import KerasJob
 from oomproof.sources.keras.xla import remember_compile
 from oomproof.sources.python_knobs import SIZES, parameter_knobs
@@ -168,7 +168,8 @@ def _hint(make: Callable[..., Any], hint: Any) -> Any:
 
 def _import(path: Path) -> Any:
     """The user's file as a module, able to import its neighbours as it would when run."""
-    if "keras" in path.read_text(encoding="utf-8", errors="ignore"):
+    text = path.read_text(encoding="utf-8", errors="ignore")
+    if "keras" in text and "KERAS_BACKEND" not in text and backend_now() == "tensorflow":
         with suppress(ImportError):  # without the greetings that TensorFlow prints; its absence is the file's to tell
             from oomproof.trace.tensorflow.capture import tensorflow
 

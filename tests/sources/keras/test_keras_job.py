@@ -16,7 +16,7 @@ import tensorflow as tf
 import oomproof
 from oomproof.errors import InputError, JobError
 from oomproof.forecasting import resolve
-from oomproof.sources.keras.batch import batch_of, batch_size
+from oomproof.sources.keras.batch import batch_of, batch_size, example_of
 from oomproof.sources.keras.models import open_application
 
 layers = keras.layers
@@ -107,16 +107,51 @@ def test_a_plan_fits_and_is_applied(plain: Any) -> None:
 def test_data_say_the_batch_and_the_shapes() -> None:
     arrays = np.zeros((50, SIDE, SIDE, 3), "float32"), np.zeros((50, SIDE, SIDE), "int32")
     dataset = tf.data.Dataset.from_tensor_slices(arrays)
-    assert batch_size(dataset.batch(7)) == 7
-    assert batch_size(dataset.batch(7, drop_remainder=True).prefetch(2)) == 7
-    assert batch_size(arrays) == 32
-    images, masks = batch_of(None, dataset.batch(7), 3, (12, 12))
-    assert (images.shape, masks.shape, masks.dtype) == ((3, 12, 12, 3), (3, 12, 12), tf.int32)
+    for batched in (dataset.batch(7), dataset.batch(7, drop_remainder=True).prefetch(2)):
+        assert batch_size(batched, example_of(batched)) == 7
+    assert batch_size(arrays, example_of(arrays)) == 32
+    images, masks = batch_of(None, example_of(dataset.batch(7)), 3, (12, 12))
+    assert (images.shape, masks.shape, masks.dtype) == ((3, 12, 12, 3), (3, 12, 12), "int32")
+
+
+class Photos(keras.utils.PyDataset):
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, number: int) -> Any:
+        return np.zeros((6, SIDE, SIDE, 3), "float32"), np.zeros((6,), "int64")
+
+
+def yielded() -> Iterator[Any]:
+    yield Photos()[0]
+
+
+@pytest.mark.parametrize("data", [Photos(), yielded, [Photos()[0], Photos()[1]]], ids=["PyDataset", "function", "list"])
+def test_data_that_give_batches_one_by_one(data: Any) -> None:
+    example = example_of(data)
+    assert batch_size(data, example) == 6
+    images, labels = batch_of(None, example, 3, None)
+    assert (images.shape, labels.shape, labels.dtype) == ((3, SIDE, SIDE, 3), (3,), "int64")
+
+
+def test_a_generator_is_not_asked_for_a_batch() -> None:
+    data = yielded()
+    with pytest.raises(InputError, match="the function that makes it"):
+        oomproof.check(oomproof.KerasJob(net(), data=data), on="8GiB")
+    assert next(data) is not None
+
+
+def test_a_pydataset_has_its_queue_in_the_host_figure(plain: Any) -> None:
+    data = Photos(workers=2, max_queue_size=50)
+    without, with_queue = (oomproof.check(oomproof.KerasJob(plain, data=each), on="8GiB") for each in (None, data))
+    image = SIDE * SIDE * 3 * 4
+    assert with_queue.settings["batch"] == 6
+    assert with_queue.host.expected > without.host.expected + 40 * 6 * image - 2 * 26 * image
 
 
 def test_without_data_targets_follow_the_loss() -> None:
     images, labels = batch_of(net(), None, 3, None)
-    assert (images.shape, labels.shape, labels.dtype) == ((3, SIDE, SIDE, 3), (3,), tf.int32)
+    assert (images.shape, labels.shape, labels.dtype) == ((3, SIDE, SIDE, 3), (3,), "int32")
     assert batch_of(net(loss="mse"), None, 3, None)[1].shape == (3, 5)
     assert batch_of(net(side=None), None, 3, (40, 48))[0].shape == (3, 40, 48, 3)
 
@@ -152,5 +187,7 @@ def test_what_is_no_keras_job_is_refused() -> None:
         oomproof.check(oomproof.KerasJob(model=lambda: 3), on="8GiB")
     with pytest.raises(InputError, match="XLA's compiler"):
         oomproof.check(net(), on="8GiB", backend="jax")
+    with pytest.raises(InputError, match="set KERAS_BACKEND=torch in the environment before Keras is imported"):
+        oomproof.check(net(), on="8GiB", backend="torch")
     with pytest.raises(InputError, match="is no job"):
         oomproof.check(3, on="8GiB")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from oomproof.errors import InputError
@@ -13,22 +14,63 @@ USUAL_SIZE = (256, 256)
 _SPARSE = ("sparse_", "sparsecategorical")
 
 
-def batch_size(data: Any) -> int:
-    """What the data say of the batch: that of a batched tf.data pipeline, or Keras's usual one."""
-    spec = getattr(data, "element_spec", None)
-    if spec is not None:
-        import tensorflow as tf
+def example_of(data: Any) -> Any:
+    """What is known of one batch: the shapes that a tf.data.Dataset declares; the first batch of a PyDataset, a
+    DataLoader, a list of batches, or a function that makes a generator; else the data themselves."""
+    if hasattr(data, "element_spec"):
+        return data.element_spec
+    if isinstance(data, Iterator):
+        raise InputError(
+            "the data are a generator, and asking it for a batch would take that from the training; expected the "
+            "function that makes it: KerasJob(data=batches, ...), not data=batches()"
+        )
+    if _asked_by_number(data):
+        return data[0]
+    if callable(data) or _is_loader(data):
+        first = next(iter(data() if callable(data) else data), None)
+        if first is None:
+            raise InputError(f"{_named(data)} gave no batch; expected at least one to take shapes and types from")
+        return first
+    return data
 
-        first = next((each.shape for each in tf.nest.flatten(spec) if each.shape.rank), None)
-        if first is not None and first[0] is not None:
-            return int(first[0])
-    seen: Any = data
-    while seen is not None and spec is not None:
+
+def _asked_by_number(data: Any) -> bool:
+    return _kind(data, "PyDataset", "keras") or (isinstance(data, list) and bool(data) and isinstance(data[0], tuple))
+
+
+def _is_loader(data: Any) -> bool:
+    return _kind(data, "DataLoader", "torch")
+
+
+def _kind(data: Any, name: str, package: str) -> bool:
+    """Told by the names of its classes: neither Keras nor PyTorch is imported for it."""
+    return any(each.__name__ == name and each.__module__.split(".")[0] == package for each in type(data).__mro__)
+
+
+def _named(data: Any) -> str:
+    return str(getattr(data, "__name__", type(data).__name__))
+
+
+def batch_size(data: Any, example: Any) -> int:
+    """What the data say of the batch: that of a batched tf.data pipeline, of the first batch where there is one, or
+    Keras's usual one for arrays, which fit() cuts."""
+    if data is not None and (hasattr(data, "element_spec") or example is not data):
+        import keras
+
+        shapes = [each.shape for each in keras.tree.flatten(example) if _rank(each)]
+        if shapes and shapes[0][0] is not None:
+            return int(shapes[0][0])
+    return _of_pipeline(data) or USUAL
+
+
+def _of_pipeline(data: Any) -> int | None:
+    seen: Any = data if hasattr(data, "element_spec") else None
+    while seen is not None:
         size = getattr(seen, "_batch_size", None)
         if size is not None and (known := _constant(size)) is not None:
             return known
         seen = getattr(seen, "_input_dataset", None)
-    return USUAL
+    return None
 
 
 def _constant(size: Any) -> int | None:
@@ -38,15 +80,13 @@ def _constant(size: Any) -> int | None:
     return None if value is None else int(value)
 
 
-def batch_of(model: Any, data: Any, images: int, image_size: tuple[int, int] | None) -> tuple[Any, ...]:
-    """(x, y) or (x, y, weights) for ``images`` images, as TensorSpecs."""
-    if data is None:
+def batch_of(model: Any, example: Any, images: int, image_size: tuple[int, int] | None) -> tuple[Any, ...]:
+    """(x, y) or (x, y, weights) for ``images`` images, as KerasTensors. ``example``: of ``example_of``, or None."""
+    if example is None:
         return _made_up(model, images, image_size)
-    import tensorflow as tf
+    import keras
 
-    spec = data.element_spec if hasattr(data, "element_spec") else data
-    if not isinstance(spec, (tuple, list)):
-        spec = (spec,)
+    spec = example if isinstance(example, (tuple, list)) else (example,)
     before = _image_sides(spec[0])
 
     def resized(part: Any) -> Any:
@@ -56,16 +96,15 @@ def batch_of(model: Any, data: Any, images: int, image_size: tuple[int, int] | N
     def image(part: Any) -> Any:
         return _of(part, images, image_size if _image_sides(part) is not None else None)
 
-    inputs = tf.nest.map_structure(image, spec[0])
-    return (inputs, *tf.nest.map_structure(resized, tuple(spec[1:])))
+    inputs = keras.tree.map_structure(image, spec[0])
+    return (inputs, *keras.tree.map_structure(resized, tuple(spec[1:])))
 
 
-def image_size(model: Any, data: Any) -> tuple[int, int] | None:
+def image_size(model: Any, example: Any) -> tuple[int, int] | None:
     """Of the images that the model is trained on: as it is built, as the data have it, or a usual one where the model
     takes any; None where its input is no image."""
     tensors = list(getattr(model, "inputs", None) or [])
-    spec = getattr(data, "element_spec", data)
-    first = spec[0] if isinstance(spec, (tuple, list)) else spec
+    first = example[0] if isinstance(example, (tuple, list)) else example
     if len(tensors) > 1 or (tensors and len(tensors[0].shape) != 4):
         return None
     if tensors and None not in tensors[0].shape[1:3]:
@@ -76,27 +115,34 @@ def image_size(model: Any, data: Any) -> tuple[int, int] | None:
     return USUAL_SIZE if tensors or given is not None else None
 
 
+def _rank(part: Any) -> int | None:
+    """How many sides a tensor has; None where that is not known, 0 for what is no tensor."""
+    shape = getattr(part, "shape", ())
+    rank: int | None = getattr(shape, "rank", 0) if not isinstance(shape, tuple) else len(shape)
+    return rank
+
+
 def _sides(part: Any) -> Any:
     """Height and width of a batch of images or masks."""
-    shape = tuple(getattr(part, "shape", ()))
-    return tuple(shape[1:3]) if len(shape) in (3, 4) else None
+    return tuple(part.shape[1:3]) if _rank(part) in (3, 4) else None
 
 
 def _image_sides(part: Any) -> Any:
-    return _sides(part) if len(getattr(part, "shape", ())) == 4 else None
+    return _sides(part) if _rank(part) == 4 else None
 
 
 def _of(part: Any, images: int, image_size: tuple[int, int] | None) -> Any:
     """One tensor of the batch: its first side is the batch's."""
-    import tensorflow as tf
+    import keras
+    import numpy as np
 
-    given = part if hasattr(part, "shape") and hasattr(part, "dtype") else tf.convert_to_tensor(part)
-    if tf.TensorShape(given.shape).rank is None:
+    given = part if hasattr(part, "shape") and hasattr(part, "dtype") else np.asarray(part)
+    if _rank(given) is None:
         raise InputError(
             "the data give a tensor of unknown rank; expected shapes that are known before: set them in the pipeline "
             "(tf.ensure_shape), or hand KerasJob(data=...) one batch"
         )
-    sides = list(tf.TensorShape(given.shape).as_list())
+    sides = [None if side is None else int(side) for side in given.shape]
     if not sides:
         raise InputError("the data give single numbers; expected batches: call dataset.batch(...) as fit() wants it")
     sides[0] = images
@@ -108,25 +154,24 @@ def _of(part: Any, images: int, image_size: tuple[int, int] | None) -> Any:
             f"the data give a tensor ({shown}) with a side that is not known; say image_size=HxW where it is an "
             "image's, or hand KerasJob(data=...) one batch"
         )
-    return tf.TensorSpec(sides, tf.as_dtype(given.dtype))
+    return keras.KerasTensor(tuple(sides), dtype=keras.backend.standardize_dtype(given.dtype))
 
 
 def _made_up(model: Any, images: int, image_size: tuple[int, int] | None) -> tuple[Any, Any]:
     import keras
-    import tensorflow as tf
 
     if not getattr(model, "inputs", None):
         raise InputError(
             f"the model {model.name} does not say what it is given (no keras.Input), and no data were; expected "
             "KerasJob(model=..., data=a batch or a tf.data.Dataset)"
         )
-    inputs = tf.nest.map_structure(lambda part: _of(_at_image_size(part, image_size), images, None), _structure(model))
-    tensors = tf.nest.map_structure(lambda part: keras.KerasTensor(tuple(part.shape), dtype=part.dtype.name), inputs)
-    outputs = model.compute_output_spec(tensors)
-    parts = tf.nest.flatten(outputs)
+    tree = keras.tree
+    inputs = tree.map_structure(lambda part: _of(_at_image_size(part, image_size), images, None), _structure(model))
+    outputs = model.compute_output_spec(inputs)
+    parts = tree.flatten(outputs)
     losses = _losses(getattr(model, "loss", None), outputs, len(parts))
     targets = [_target(part, loss) for part, loss in zip(parts, losses, strict=True)]
-    return inputs, tf.nest.pack_sequence_as(outputs, targets)
+    return inputs, tree.pack_sequence_as(outputs, targets)
 
 
 def _structure(model: Any) -> Any:
@@ -154,9 +199,9 @@ def _losses(loss: Any, outputs: Any, count: int) -> list[Any]:
 
 def _target(output: Any, loss: Any) -> Any:
     """What the loss holds against an output: numbers of classes for sparse losses, else the output's own shape."""
-    import tensorflow as tf
+    import keras
 
     name = loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
     if any(str(name).lower().startswith(each) for each in _SPARSE):
-        return tf.TensorSpec(output.shape[:-1], tf.int32)
-    return tf.TensorSpec(output.shape, tf.float32)
+        return keras.KerasTensor(output.shape[:-1], dtype="int32")
+    return keras.KerasTensor(output.shape, dtype="float32")

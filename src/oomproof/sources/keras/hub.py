@@ -165,15 +165,13 @@ def open_hub(name: str) -> HubJob:
 
 
 def _data(preset: Preset, settings: Settings) -> tuple[Any, Any]:
-    import tensorflow as tf
-
-    sides = settings["image_size"]
-    images = tf.TensorSpec((None, *sides, 3), tf.float32)
+    tensor, sides = keras_on().KerasTensor, settings["image_size"]
+    images = tensor((None, *sides, 3), dtype="float32")
     if preset.task == "segmentation":
-        return images, tf.TensorSpec((None, *sides), tf.int32)
+        return images, tensor((None, *sides), dtype="int32")
     boxes = {
-        "boxes": tf.TensorSpec((None, settings["boxes"], 4), tf.float32),
-        "labels": tf.TensorSpec((None, settings["boxes"]), tf.int32),
+        "boxes": tensor((None, settings["boxes"], 4), dtype="float32"),
+        "labels": tensor((None, settings["boxes"]), dtype="int32"),
     }
     return images, boxes
 

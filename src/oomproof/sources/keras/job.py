@@ -11,8 +11,9 @@ from typing import Any
 from oomproof.errors import InputError, JobError
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.job import Knob, Progress, Setting, Settings
-from oomproof.sources.keras.installed import is_model, keras_on
+from oomproof.sources.keras.installed import backend_now, is_model, keras_on
 from oomproof.sources.keras.training import training_settings
+from oomproof.trace.tensorflow.pipeline.stages import Assumed
 from oomproof.trace.user_code import blaming_user_code
 
 
@@ -22,9 +23,11 @@ class KerasJob:
 
         KerasJob(model=make_model, data=dataset)                        # dataset: a batched tf.data.Dataset
         KerasJob(model=model, data=(images, labels), batch=16)          # arrays or TensorSpecs of any length
+        KerasJob(model=model, data=photos)                              # a PyDataset, or a function with yield
 
-    Only shapes and types of the data are used; no step is run. Without data, a batch is made up from the model's
-    inputs, its outputs and its loss.
+    Only shapes and types of the data are used; no step is run. A PyDataset, a list of batches or a function that
+    yields them is asked for its first. Without data, a batch is made up from the model's inputs, its outputs and its
+    loss.
     """
 
     model: Any
@@ -36,6 +39,8 @@ class KerasJob:
     """more that may change to save memory; they win over what oomproof finds under the same name"""
     assumed: tuple[str, ...] = ()
     """what was taken for granted, told beside a forecast"""
+    host: Assumed | None = None
+    """what counts where a tf.data pipeline does not say how large something is: Assumed(side=1024, elements=118_287)"""
 
     def __post_init__(self) -> None:
         if not callable(self.model):
@@ -71,46 +76,52 @@ class KerasJob:
         return model
 
     @cached_property
+    def example(self) -> Any:
+        """What is known of one batch of the data."""
+        from oomproof.sources.keras.batch import example_of
+
+        keras_on()
+        with blaming_user_code():
+            return example_of(self.data)
+
+    @cached_property
     def settings(self) -> tuple[Setting, ...]:
+        keras_on()
         from oomproof.run.keras.recompile import accumulation
         from oomproof.sources.keras.batch import batch_size, image_size
 
-        own = [Setting("batch", self.batch or batch_size(self.data), "images a step")]
-        if (size := image_size(self.made, self.data)) is not None:
+        own = [Setting("batch", self.batch or batch_size(self.data, self.example), "images a step")]
+        if (size := image_size(self.made, self.example)) is not None:
             own.append(Setting("image_size", size, "height x width of the images, in pixels"))
         return (*own, *training_settings({"accumulate": accumulation(self.made)}))
 
     def trace(self, settings: Settings, progress: Progress) -> Timeline:
-        backend = settings.get("backend", "tensorflow")
+        backend = settings.get("backend") or backend_now()
         keras_on(backend)
         from oomproof.run.keras.applying import compiled_for
         from oomproof.sources.keras.batch import batch_of, batch_size
         from oomproof.sources.keras.facts import facts_for_plans
         from oomproof.sources.keras.notes import notes_of
-        from oomproof.sources.keras.xla import way_of
-        from oomproof.trace.tensorflow.keras import trace_keras
+        from oomproof.sources.keras.tracers import traced
+        from oomproof.sources.keras.xla import Way, way_of
         from oomproof.trace.tensorflow.pipeline.facts import facts_of_data
-        from oomproof.trace.xla.keras import trace_with_xla
 
-        images = int(settings.get("batch") or self.batch or batch_size(self.data))
-        way = way_of(self.made, settings)
+        images = int(settings.get("batch") or self.batch or batch_size(self.data, self.example))
+        way = Way(None, ()) if backend == "torch" else way_of(self.made, settings)
         with compiled_for(self.made, settings) as model:
             facts = facts_for_plans(model)
             with blaming_user_code():
-                data = facts_of_data(self.data)
+                data = facts_of_data(self.data, self.host, batch=self.example)
             about = {
                 "job": self.name,
                 "settings": dict(settings),
                 **data,
-                "notes": [*way.notes, *notes_of(model, settings, self.assumed), *data.get("notes", ())],
+                "notes": [*way.notes, *notes_of(model, settings, self.assumed, backend), *data.get("notes", ())],
                 "not_counted": [*data.get("not_counted", ())],  # XLA is among the notes
             }
             with blaming_user_code():
-                batch = batch_of(model, self.data, images, settings.get("image_size"))
-                facts |= about
-                if way.target is None:
-                    return trace_keras(model, batch, about=facts, progress=progress)
-                return trace_with_xla(model, batch, way.target, backend=backend, about=facts, progress=progress)
+                batch = batch_of(model, self.example, images, settings.get("image_size"))
+                return traced(model, batch, way, backend, about={**facts, **about}, progress=progress)
 
     def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
         from oomproof.sources.keras.knobs import training_knobs

@@ -8,7 +8,7 @@ from typing import Any
 from oomproof.memory.runtime import HELP as OF_THE_RUN
 from oomproof.memory.runtime import OF_TENSORFLOW, Runtime
 from oomproof.sources.job import Setting
-from oomproof.sources.keras.installed import BACKENDS
+from oomproof.sources.keras.installed import BACKENDS, backend_now
 from oomproof.sources.keras.xla import CHOICES as XLA
 from oomproof.sources.keras.xla import HELP as OF_XLA
 from oomproof.sources.keras.xla import as_switch
@@ -21,16 +21,19 @@ _HELP = {
     "optimizer": "the model's own, or one of Keras's with usual arguments (sgd: momentum 0.9)",
     "accumulate": "gradient_accumulation_steps: micro-batches, each of the batch size, per update",
     "width": "part of the filters and units of inner layers that stays: oomproof.slim",
-    "backend": "the backend of Keras: tensorflow, or jax, which needs oomproof[xla]",
+    "backend": "the backend of Keras: tensorflow; torch; or jax, which needs oomproof[xla]",
 }
-_DEFAULTS = {"precision": "own", "optimizer": "own", "accumulate": 1, "width": 1.0, "backend": "tensorflow"}
+_DEFAULTS = {"precision": "own", "optimizer": "own", "accumulate": 1, "width": 1.0}
 
 
 def training_settings(defaults: Mapping[str, Any]) -> tuple[Setting, ...]:
+    backend = backend_now()
     own = tuple(
         Setting(name, defaults.get(name, value), _HELP[name], _CHOICES.get(name, ()))
-        for name, value in _DEFAULTS.items()
+        for name, value in {**_DEFAULTS, "backend": backend}.items()
     )
+    if backend == "torch":  # the run around it is PyTorch's
+        return own
     plain = Runtime()
     xla = Setting("jit_compile", "own", OF_XLA, XLA, read=as_switch)
     return (*own, xla, *(Setting(name, getattr(plain, name), OF_THE_RUN[name]) for name in OF_TENSORFLOW))

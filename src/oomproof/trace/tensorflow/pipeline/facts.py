@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from oomproof.trace.tensorflow.capture import tensorflow
 from oomproof.trace.tensorflow.pipeline import Assumed, Pipeline, pipeline_of
 from oomproof.trace.tensorflow.pipeline.generators import pipeline_of_generator, warnings_of_generator
 from oomproof.trace.tensorflow.pipeline.warnings import said, warnings_of
 
 
-def facts_of_data(data: Any, assumed: Assumed | None = None, ram: int | None = None) -> dict[str, Any]:
+def facts_of_data(
+    data: Any, assumed: Assumed | None = None, ram: int | None = None, *, batch: Any = None
+) -> dict[str, Any]:
     """The part of a Timeline's ``about`` that ``data`` decide: ``pipeline``, ``pipeline_high`` (bytes), ``notes`` and
-    ``not_counted``. Empty where data are neither a tf.data.Dataset nor a keras.utils.PyDataset."""
-    tf = tensorflow()
+    ``not_counted``. ``batch``: one of a generator's. Empty where data are arrays, which fit() hands on as they are."""
     import keras
 
-    if isinstance(data, tf.data.Dataset):
+    if hasattr(data, "element_spec"):
         pipeline = pipeline_of(data, assumed)
         warned = warnings_of(pipeline, ram)
-    elif isinstance(data, keras.utils.PyDataset):
-        pipeline = pipeline_of_generator(data)
+    elif isinstance(data, keras.utils.PyDataset) or (callable(data) and batch is not None):
+        pipeline = pipeline_of_generator(data, batch)
         warned = warnings_of_generator(pipeline)
     else:
         return {}

@@ -1,0 +1,26 @@
+"""Which tracer a Keras step goes through: that of the framework below it, or XLA's compiler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oomproof.memory.timeline import Timeline
+from oomproof.sources.keras.xla import Way
+
+
+def traced(model: Any, batch: Any, way: Way, backend: str, **how: Any) -> Timeline:
+    """The step of a compiled model on a batch of KerasTensors; ``how``: ``about`` and ``progress``."""
+    if backend == "torch":
+        from oomproof.trace.torch.keras import trace_keras as trace_on_torch
+
+        return trace_on_torch(model, batch, **how)
+    import keras
+    import tensorflow as tf
+
+    from oomproof.trace.tensorflow.keras import trace_keras
+    from oomproof.trace.xla.keras import trace_with_xla
+
+    specs = keras.tree.map_structure(lambda part: tf.TensorSpec(part.shape, part.dtype), batch)
+    if way.target is None:
+        return trace_keras(model, specs, **how)
+    return trace_with_xla(model, specs, way.target, backend="jax" if backend == "jax" else "tensorflow", **how)

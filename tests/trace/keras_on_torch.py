@@ -1,0 +1,55 @@
+"""Run by test_keras_on_torch.py in a process of its own, since Keras keeps the backend it was loaded with. Prints one
+JSON object for each model: what was foretold of its second step, and what PyTorch's CPU allocator held in a real
+one."""
+
+from __future__ import annotations
+
+import json
+import os
+
+os.environ["KERAS_BACKEND"] = "torch"
+
+import keras
+from real_cpu import second_step
+
+from oomproof.forecasting import forecast
+from oomproof.memory.devices import find
+from oomproof.run.torch.training import Training
+from oomproof.trace.torch.keras import pieces_of, trace_keras
+
+layers = keras.layers
+SIDE, IMAGES = 48, 4
+
+
+def net(policy: str = "float32", *, accumulate: int | None = None, optimizer: str = "Adam") -> keras.Model:
+    given = keras.Input((SIDE, SIDE, 3))
+    out = layers.Conv2D(16, 3, activation="relu", dtype=policy)(given)
+    out = layers.BatchNormalization(dtype=policy)(out)
+    out = layers.Dropout(0.2, dtype=policy)(layers.Conv2D(32, 3, strides=2, padding="same", dtype=policy)(out))
+    out = layers.Dense(10)(layers.GlobalAveragePooling2D(dtype=policy)(out))
+    model = keras.Model(given, out)
+    model.dtype_policy = keras.DTypePolicy(policy)  # compile() scales the loss by it
+    step = {"class_name": optimizer, "config": {"gradient_accumulation_steps": accumulate}}
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.get(step), loss, metrics=["accuracy"])
+    return model
+
+
+MODELS = {
+    "adam": net(),
+    "sgd": net(optimizer="SGD"),
+    "accumulated": net(accumulate=4),
+    "bfloat16": net("mixed_bfloat16"),
+    "float16": net("mixed_float16"),
+}
+
+if __name__ == "__main__":
+    batch = (keras.KerasTensor((IMAGES, SIDE, SIDE, 3)), keras.KerasTensor((IMAGES,), dtype="int32"))
+    for name, model in MODELS.items():
+        foretold = forecast(trace_keras(model, batch, dialect="cpu"), find("64GiB"), {})
+        with pieces_of(model, batch) as pieces:
+            real = second_step(pieces, Training()).peak
+        told = {"name": name, "real": real, "kinds": dict(foretold.kinds), "owners": dict(foretold.owners)}
+        told |= {key: getattr(foretold.allocated, key) for key in ("expected", "low", "high")}
+        print("told", json.dumps(told))
+    model.fit(keras.ops.zeros((4, SIDE, SIDE, 3)), keras.ops.zeros((4,)), verbose=0)  # it trains as it did before
