@@ -39,7 +39,7 @@ class Forecast:
     settings: Mapping[str, Any]
     device: Device
     allocated: Range
-    """live blocks, as torch.cuda.max_memory_allocated counts them"""
+    """live blocks, as torch.cuda.max_memory_allocated or TensorFlow's get_memory_info counts them"""
     reserved: Range
     """what the framework's allocator holds, as torch.cuda.max_memory_reserved counts it"""
     on_device: Range
@@ -65,6 +65,8 @@ class Forecast:
     not_counted: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """what a reader should know about the job: settings that do nothing, what was assumed"""
+    read_by: tuple[str, str] = ("max_memory_allocated", "max_memory_reserved")
+    """what the framework itself calls ``allocated`` and ``reserved``"""
 
     @property
     def budget(self) -> int:

@@ -60,6 +60,8 @@ class Terms:
     room_at_worst: int
     """and if everything is as large as it can be"""
     notes: tuple[str, ...] = ()
+    read_by: tuple[str, str] = ("max_memory_allocated", "max_memory_reserved")
+    """what the framework calls the bytes that its allocator has handed out, and those that it holds"""
 
     @property
     def caching(self) -> bool:
@@ -105,6 +107,7 @@ def _bfc(timeline: Timeline, device: Device, runtime: Runtime, around: Range, ma
         room=room,
         room_at_worst=int(room / margin),
         notes=limits.notes(device, runtime, around.expected),
+        read_by=limits.READ_BY,
     )
 
 
@@ -157,6 +160,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         shortage_at_worst=likely.shortage or worst.shortage,
         not_counted=(*left_out, *(each for each in NOT_COUNTED if each != DATASET or "pipeline" not in timeline.about)),
         notes=(*timeline.about.get("notes", ()), *held.notes),
+        read_by=held.read_by,
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from oomproof.memory.devices import Device
 from oomproof.memory.runtime import Runtime
 
+READ_BY = ("peak_bytes_in_use", "pool_bytes")
+"""what JAX calls the bytes that its allocator has handed out, and those that it holds, in Device.memory_stats()"""
 FRACTION = 0.75
 """of all memory that the device has, taken or not: XLA_PYTHON_CLIENT_MEM_FRACTION, by default"""
 MIB = 1 << 20

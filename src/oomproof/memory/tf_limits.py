@@ -5,6 +5,9 @@ from __future__ import annotations
 from oomproof.memory.devices import Device
 from oomproof.memory.runtime import Runtime
 
+READ_BY = ("get_memory_info peak", "nvidia-smi less context")
+"""what TensorFlow calls the bytes that its allocator has handed out (tf.config.experimental.get_memory_info("GPU:0")); it
+does not tell those that it holds"""
 MIB = 1 << 20
 SMALL_CARD = 2 << 30
 _LEFT_ON_SMALL = 225 * MIB

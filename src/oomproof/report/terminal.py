@@ -81,8 +81,9 @@ def levels(forecast: Forecast) -> RenderableType:
     for heading in ("expected", "low", "high"):
         table.add_column(heading, justify="right", no_wrap=True, min_width=6)
     table.add_column("as read by", style="dim", overflow="fold")
-    _level(table, "allocated", forecast.allocated, "max_memory_allocated")
-    _level(table, "reserved", forecast.reserved, "max_memory_reserved")
+    allocated, reserved = forecast.read_by
+    _level(table, "allocated", forecast.allocated, allocated)
+    _level(table, "reserved", forecast.reserved, reserved)
     _level(table, "device", forecast.on_device, "nvidia-smi", "bold")
     _level(table, "host RAM", forecast.host, "RSS, with workers")
     table.add_row("/dev/shm", number(forecast.shm), "", "", "df /dev/shm")

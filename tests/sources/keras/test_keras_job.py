@@ -48,6 +48,7 @@ def test_a_compiled_model_is_a_job(plain: Any) -> None:
     growth = 60 * (SIDE - 2) ** 2 * 16 * 4  # one activation of the first layer for each further image
     assert many.allocated.expected - few.allocated.expected > growth
     assert any("jit_compile=False" in note for note in many.notes)
+    assert many.read_by[0] == "get_memory_info peak"  # and not PyTorch's words
 
 
 def test_the_model_is_left_as_it_was(plain: Any) -> None:
