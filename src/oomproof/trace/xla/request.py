@@ -25,12 +25,10 @@ def model_request(model: Any, batch: Any) -> dict[str, Any]:
             f"the model {model.name} ({type(model).__name__}) cannot be handed to Keras on JAX, which needs its "
             f"get_config(): {reason[:200]}"
         ) from error
-    config.pop("compile_config", None)
-    config.pop("build_config", None)
     for name in ("optimizer", "jit_compile"):
         training.pop(name, None)
     return {
-        "model": config,
+        "model": _unbuilt(config),
         "compile": training,
         "optimizer": optimizer,
         "batch": written_structure(batch),
@@ -44,9 +42,20 @@ def written_structure(part: Any) -> list[Any]:
         return ["dict", {name: written_structure(each) for name, each in part.items()}]
     if isinstance(part, (tuple, list)):
         return ["tuple" if isinstance(part, tuple) else "list", [written_structure(each) for each in part]]
-    if not hasattr(part, "shape") or not hasattr(part, "dtype"):
-        raise InputError(f"a batch for Keras on JAX must be made of plain tensors; it has a {type(part).__name__}")
+    if not hasattr(part, "shape") or not hasattr(part, "dtype") or None in tuple(part.shape):
+        raise InputError(
+            "a batch for Keras on JAX must be made of plain tensors whose sides are known; it has a "
+            f"{type(part).__name__}"
+        )
     return ["tensor", [[int(side) for side in part.shape], getattr(part.dtype, "name", str(part.dtype))]]
+
+
+def _unbuilt(config: Any) -> Any:
+    """Without the shapes that layers were built with: Keras 3.15 takes a layer without a build() for built once it has
+    seen them, though the layers inside are not. Calling the model builds it all."""
+    if isinstance(config, dict):
+        return {name: _unbuilt(each) for name, each in config.items() if name not in ("build_config", "compile_config")}
+    return [_unbuilt(each) for each in config] if isinstance(config, list) else config
 
 
 def _modules(model: Any) -> list[str]:
