@@ -55,7 +55,7 @@ def way_of(model: Any, settings: Mapping[str, Any]) -> Way:
         require_xla("jit_compile=true")
         return _compiled("jit_compile=true")
     if wanted == "false":
-        return Way(None, (f"{_PLAIN}, as jit_compile=false asks for",))
+        return Way(None, (f"{_PLAIN}, as the setting jit_compile=false has it, and as a plan's apply() compiles",))
     because, unsaid = _why_not(model)
     if because:
         return Way(None, (f"{_PLAIN}: {because}",))
