@@ -15,6 +15,7 @@ from typing import Any, Literal
 from oomproof.memory.timeline import Builder, Timeline
 from oomproof.trace.tensorflow.branches import taken
 from oomproof.trace.tensorflow.capture import Captured, capture, tensorflow
+from oomproof.trace.tensorflow.folding import folded
 from oomproof.trace.tensorflow.graph import Graph
 from oomproof.trace.tensorflow.grappler import optimized
 from oomproof.trace.tensorflow.liveness import Execution
@@ -122,7 +123,8 @@ def prepared(
     definition = optimized(captured, gpu=dialect == "cuda", capability=capability)
     progress("reading the graph")
     reader = Reader(definition, captured, unknown)
-    graph = taken(reader.read(captured.results, captured.targets, (*captured.inputs, *captured.constants)))
+    graph = reader.read(captured.results, captured.targets, (*captured.inputs, *captured.constants))
+    graph = folded(taken(graph))
     roles = roles_of(graph, names.scopes)
     variables = variable_roles(graph, roles, captured.variables, names.variables)
     return Step(graph, roles, captured, variables, reader.guessed, unknown, capability)
