@@ -131,3 +131,14 @@ def test_what_cannot_be_done_is_said() -> None:
         apply(net(), 3)
     with pytest.raises(InputError, match="precision must be one of"):
         apply(net(), {"precision": "fp16"})
+
+
+def test_batches_of_a_dataset_with_smaller_buffers() -> None:
+    dataset = tf.data.Dataset.range(24).shuffle(24, seed=3).batch(6).prefetch(4)
+    same = batches(dataset, {"batch": 3, "shuffle": 24, "prefetch": 4})
+    assert sorted(int(each) for part in same for each in part) == list(range(24))
+    smaller = batches(dataset, {"batch": 3, "accumulate": 2, "shuffle": 1, "prefetch": 1})
+    assert [[int(each) for each in part] for part in smaller] == [[at, at + 1, at + 2] for at in range(0, 24, 3)]
+    assert int(smaller.cardinality()) == 8
+    with pytest.raises(InputError, match="no shuffle with a size to set"):
+        batches(tf.data.Dataset.range(4).batch(2), {"batch": 1, "shuffle": 2})

@@ -6,8 +6,8 @@ from oomproof.memory.devices import Device
 from oomproof.memory.runtime import Runtime
 
 READ_BY = ("get_memory_info peak", "nvidia-smi less context")
-"""what TensorFlow calls the bytes that its allocator has handed out, in tf.config.experimental.get_memory_info("GPU:0");
-those that it holds it does not tell"""
+"""what TensorFlow calls the bytes that its allocator has handed out, in tf.config.experimental.get_memory_info; those
+that it holds it does not tell"""
 MIB = 1 << 20
 SMALL_CARD = 2 << 30
 _LEFT_ON_SMALL = 225 * MIB

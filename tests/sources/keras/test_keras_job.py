@@ -18,6 +18,7 @@ from oomproof.errors import InputError, JobError
 from oomproof.forecasting import resolve
 from oomproof.sources.keras.batch import batch_of, batch_size, example_of
 from oomproof.sources.keras.models import open_application
+from oomproof.trace.tensorflow.pipeline import Assumed
 
 layers = keras.layers
 SIDE = 24
@@ -148,6 +149,34 @@ def test_a_pydataset_has_its_queue_in_the_host_figure(plain: Any) -> None:
     image = SIDE * SIDE * 3 * 4
     assert with_queue.settings["batch"] == 6
     assert with_queue.host.expected > without.host.expected + 40 * 6 * image - 2 * 26 * image
+
+
+def photos(shuffle: int, batch: int) -> Any:
+    images = tf.data.Dataset.range(5000).map(lambda number: (tf.zeros((SIDE, SIDE, 3)), 0), num_parallel_calls=2)
+    return images.shuffle(shuffle).batch(batch).prefetch(2)
+
+
+def test_another_batch_and_other_buffers_change_the_host_figure(plain: Any) -> None:
+    job = oomproof.KerasJob(plain, data=photos(4000, 100), host=Assumed(cpus=2))
+    image = SIDE * SIDE * 3 * 4
+
+    def host(**settings: Any) -> int:
+        return oomproof.check(job, on="8GiB", **settings).host.expected
+
+    assert resolve(job, {})["shuffle"] == 4000
+    assert host() - host(shuffle=1000) == pytest.approx(3000 * image, rel=0.01)
+    assert host(batch=200) > host() + 300 * image  # more batches wait and are made, and they are larger
+    # A plan cuts micro-batches from batches that the pipeline makes as before.
+    kept = [note for note in oomproof.check(job, on="8GiB").notes if "input pipeline keeps" in note]
+    assert kept and kept[0] in oomproof.check(job, on="8GiB", batch=10, accumulate=10).notes
+
+
+def test_a_large_buffer_is_told_with_the_setting_that_makes_it_smaller(plain: Any) -> None:
+    told = oomproof.check(oomproof.KerasJob(plain, data=photos(1_000_000, 8)), on="8GiB").notes
+    assert not any("--set shuffle" in note for note in told)  # there are 5000 small images
+    large = tf.data.Dataset.range(5000).map(lambda number: (tf.zeros((256, 256, 3)), 0)).shuffle(2000).batch(8)
+    told = oomproof.check(oomproof.KerasJob(net(side=None), data=large), on="8GiB").notes
+    assert any("--set shuffle=500 would keep 375 MiB of the 1.46 GiB" in note for note in told), told
 
 
 def test_without_data_targets_follow_the_loss() -> None:

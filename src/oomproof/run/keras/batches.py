@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from oomproof.errors import InputError
 from oomproof.run.keras.applying import settings_from
+from oomproof.run.keras.pipeline import KINDS, rebuilt, sizes
 
 NAMES = ("batch", "batch_size", "bs")
 
 
 def batches(dataset: Any, settings: Any) -> Any:
     """The dataset, batched as it was, in batches of the size that ``settings`` (a Plan, a dict or a file) have. Keras
-    then updates after as many of them as the plan accumulates."""
+    then updates after as many of them as the plan accumulates. Sizes that they name otherwise than the dataset has
+    them (``shuffle``, ``prefetch``, ``map``, ``interleave``) are changed in it."""
     chosen = settings_from(settings, with_own=True)
     size = next((chosen[name] for name in NAMES if name in chosen), None)
     if size is None:
@@ -22,7 +25,14 @@ def batches(dataset: Any, settings: Any) -> Any:
             f"expected a tf.data.Dataset that gives batches; got a {type(dataset).__name__}. Hand arrays to fit() with "
             f"batch_size={size}; let a PyDataset or a generator make batches of {size} by itself"
         )
-    return _of_known_length(dataset.rebatch(int(size)), _elements(dataset, int(size)), int(size))
+    known = _elements(dataset, int(size))
+    return _of_known_length(_resized(dataset, settings_from(settings)).rebatch(int(size)), known, int(size))
+
+
+def _resized(dataset: Any, chosen: Mapping[str, Any]) -> Any:
+    present = sizes(dataset)
+    named = {name: chosen[name] for name in chosen if name.partition("_")[0] in KINDS}
+    return rebuilt(dataset, {name: value for name, value in named.items() if value != present.get(name)})
 
 
 def _elements(dataset: Any, size: int) -> int | None:

@@ -53,6 +53,27 @@ def rebuilt(dataset: Any, settings: Mapping[str, int]) -> Any:
     return result
 
 
+def sizes(dataset: Any) -> dict[str, int]:
+    """The numbers that the dataset has now, by the names of ``rebuilt``; its graph is not written out for it."""
+    import tensorflow as tf
+
+    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
+
+    def visit(each: Any) -> None:
+        for kind, (operation, number) in KINDS.items():
+            if re.fullmatch(operation, type(each).__name__.lstrip("_")):
+                counts[kind] = counts.get(kind, 0) + 1
+                value = tf.get_static_value(getattr(each, f"_{number}", None))
+                if value is not None:
+                    found[kind if counts[kind] == 1 else f"{kind}_{counts[kind]}"] = int(value)
+        for before in each._inputs():
+            visit(before)
+
+    visit(dataset)
+    return found
+
+
 def said(change: tuple[str, int]) -> str:
     """A change as the call that a user would write."""
     name, value = change

@@ -93,7 +93,39 @@ class KerasJob:
         own = [Setting("batch", self.batch or batch_size(self.data, self.example), "images a step")]
         if (size := image_size(self.made, self.example)) is not None:
             own.append(Setting("image_size", size, "height x width of the images, in pixels"))
-        return (*own, *training_settings({"accumulate": accumulation(self.made)}))
+        return (*own, *training_settings({"accumulate": accumulation(self.made)}), *self._sizes)
+
+    @cached_property
+    def _sizes(self) -> tuple[Setting, ...]:
+        """The sizes of a tf.data pipeline."""
+        if not hasattr(self.data, "element_spec"):
+            return ()
+        from oomproof.sources.keras.pipeline_knobs import pipeline_settings
+        from oomproof.trace.tensorflow.pipeline.walk import read
+
+        with blaming_user_code():
+            return pipeline_settings(read(self.data)[0])
+
+    def _data(self, settings: Settings) -> dict[str, Any]:
+        """What is told of the data in host memory. A plan's micro-batches are cut from batches as large as before."""
+        from oomproof.run.keras.recompile import accumulation
+        from oomproof.sources.keras.batch import batch_size
+        from oomproof.sources.keras.pipeline_knobs import advice
+        from oomproof.trace.tensorflow.pipeline.facts import facts_of, pipeline_of_data
+
+        own, present = batch_size(self.data, self.example), accumulation(self.made)
+        images = own  # where the batch is a parameter of the user's function, the data have it already
+        if "batch" in settings:
+            images = max(1, settings["batch"] * settings.get("accumulate", present) // present)
+        sizes = {each.name: settings[each.name] for each in self._sizes if each.name in settings}
+        with blaming_user_code():
+            pipeline = pipeline_of_data(
+                self.data, self.host, example=self.example, times=images / own, batch=images, sizes=sizes
+            )
+        if pipeline is None:
+            return {}
+        facts = facts_of(pipeline)
+        return {**facts, "notes": [*facts["notes"], *advice(pipeline)]}
 
     def trace(self, settings: Settings, progress: Progress) -> Timeline:
         backend = settings.get("backend") or backend_now()
@@ -104,14 +136,12 @@ class KerasJob:
         from oomproof.sources.keras.notes import notes_of
         from oomproof.sources.keras.tracers import traced
         from oomproof.sources.keras.xla import Way, way_of
-        from oomproof.trace.tensorflow.pipeline.facts import facts_of_data
 
         images = int(settings.get("batch") or self.batch or batch_size(self.data, self.example))
         way = Way(None, ()) if backend == "torch" else way_of(self.made, settings)
+        data = self._data(settings)  # asks the model how it accumulates, which is changed below
         with compiled_for(self.made, settings) as model:
             facts = facts_for_plans(model)
-            with blaming_user_code():
-                data = facts_of_data(self.data, self.host, batch=self.example)
             about = {
                 "job": self.name,
                 "settings": dict(settings),

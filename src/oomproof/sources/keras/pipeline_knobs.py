@@ -1,4 +1,4 @@
-"""What may change in a tf.data pipeline to save host memory. ``run/keras/pipeline.py`` makes the changes.
+"""What may change in a tf.data pipeline to save host memory: settings of the job. ``run/keras`` makes the changes.
 
 They save nothing on the GPU, so plans for a GPU do not take them; they are for a host that is too small.
 """
@@ -7,37 +7,56 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from oomproof.sources.job import Knob, Option
+from oomproof.sources.job import Knob, Option, Setting
 from oomproof.trace.tensorflow.pipeline.buffers import Buffer, Pipeline
+from oomproof.trace.tensorflow.pipeline.sizes import NUMBERS, named, sizes_of
 from oomproof.trace.tensorflow.pipeline.stages import AUTOTUNE, Stage
-from oomproof.trace.tensorflow.pipeline.warnings import said
+from oomproof.trace.tensorflow.pipeline.warnings import WORTH, said
 
-_NAMES = {
-    "Shuffle": "shuffle",
-    "ShuffleAndRepeat": "shuffle",
-    "Prefetch": "prefetch",
-    "ParallelMap": "map",
-    "ParallelInterleave": "interleave",
-}
 _LEAST_SHUFFLED = 16
 """a shuffle of fewer elements hardly mixes"""
 
 
 def pipeline_knobs(pipeline: Pipeline) -> tuple[Knob, ...]:
     """Names and settings are those of ``oomproof.run.keras.pipeline.rebuilt``; a note has the bytes that stay."""
-    counts: dict[str, int] = {}
     found = []
-    for stage in pipeline.last.walk():
-        kind = _NAMES.get(stage.kind)
-        if kind is None:
-            continue
-        counts[kind] = counts.get(kind, 0) + 1
-        name = kind if counts[kind] == 1 else f"{kind}_{counts[kind]}"
+    for name, stage in named(pipeline.last).items():
+        kind, _ = NUMBERS[stage.kind]
         buffer = next((each for each in pipeline.buffers if each.of is stage and not each.shared), None)
         options = tuple(_options(name, kind, stage, buffer))
         if len(options) > 1:
             found.append(Knob(name, options, *_PROMISES[kind]))
     return tuple(found)
+
+
+def pipeline_settings(last: Stage) -> tuple[Setting, ...]:
+    """The sizes of the job's own pipeline, which may be set to see what others would keep."""
+    return tuple(Setting(name, size, _HELP[name.partition("_")[0]]) for name, size in sizes_of(last).items())
+
+
+_HELP = {
+    "shuffle": "elements that the pipeline's shuffle() keeps in host RAM",
+    "prefetch": "elements that the pipeline's prefetch() keeps ready in host RAM; -1: AUTOTUNE",
+    "map": "parallel calls of the pipeline's map(); -1: AUTOTUNE",
+    "interleave": "parallel calls of the pipeline's interleave(); -1: AUTOTUNE",
+}
+
+
+def advice(pipeline: Pipeline) -> list[str]:
+    """The setting that frees most host RAM, where a buffer is worth it, with what is left."""
+    best: tuple[int, str] | None = None
+    for knob in pipeline_knobs(pipeline):
+        buffer = next(each for each in pipeline.buffers if each.of is named(pipeline.last)[knob.name])
+        freed = buffer.expected * 3 // 4
+        if freed < WORTH or (best is not None and freed <= best[0]):
+            continue
+        most = buffer.expected // 4 // buffer.element
+        value = next((each.value for each in knob.options[1:] if each.value <= most), None)
+        if value is not None:
+            less = "; it mixes less, which is another training" if knob.promise == "different" else ""
+            told = f"--set {knob.name}={value} would keep {said(value * buffer.element)} of the {said(buffer.expected)}"
+            best = freed, f"for a host with little RAM: {told}{less}. plan.batches(dataset) makes that change"
+    return [] if best is None else [best[1]]
 
 
 _PROMISES = {
@@ -49,8 +68,7 @@ _PROMISES = {
 
 
 def _options(name: str, kind: str, stage: Stage, buffer: Buffer | None) -> Iterator[Option]:
-    number = "buffer_size" if kind in ("shuffle", "prefetch") else "num_parallel_calls"
-    present = stage.settings.get(number)
+    present = stage.settings.get(NUMBERS[stage.kind][1])
     if present is None or buffer is None or not buffer.element:
         return
     each = buffer.element

@@ -5,21 +5,27 @@ walk.py alone knows TensorFlow's datasets; it makes Stages, plain data, which pr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from oomproof.trace.tensorflow.pipeline.buffers import Pipeline
 from oomproof.trace.tensorflow.pipeline.prices import priced
+from oomproof.trace.tensorflow.pipeline.sizes import with_batch, with_sizes
 from oomproof.trace.tensorflow.pipeline.stages import Assumed
 
 __all__ = ["Assumed", "Pipeline", "pipeline_of"]
 
 
-def pipeline_of(dataset: Any, assumed: Assumed | None = None) -> Pipeline:
-    """What ``dataset`` will keep in host memory while a training reads it. No element of it is made.
+def pipeline_of(
+    dataset: Any, assumed: Assumed | None = None, *, batch: int | None = None, sizes: Mapping[str, int] | None = None
+) -> Pipeline:
+    """What ``dataset`` will keep in host memory while a training reads it. No element of it is made. ``batch`` and
+    ``sizes`` ({"shuffle": 500}, see sizes.py) stand for other numbers than it was written with.
 
     >>> pipeline_of(tf.data.Dataset.range(10).map(decode).shuffle(1000).batch(32).prefetch(2)).expected
     """
     from oomproof.trace.tensorflow.pipeline.walk import read
 
     last, options = read(dataset)
-    return priced(last, options, assumed or Assumed())
+    last = with_sizes(last, sizes or {})
+    return priced(last if batch is None else with_batch(last, batch), options, assumed or Assumed())

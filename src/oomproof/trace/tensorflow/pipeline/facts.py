@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from oomproof.trace.tensorflow.pipeline import Assumed, Pipeline, pipeline_of
@@ -9,21 +10,35 @@ from oomproof.trace.tensorflow.pipeline.generators import pipeline_of_generator,
 from oomproof.trace.tensorflow.pipeline.warnings import said, warnings_of
 
 
-def facts_of_data(
-    data: Any, assumed: Assumed | None = None, ram: int | None = None, *, batch: Any = None
-) -> dict[str, Any]:
-    """The part of a Timeline's ``about`` that ``data`` decide: ``pipeline``, ``pipeline_high`` (bytes), ``notes`` and
-    ``not_counted``. ``batch``: one of a generator's. Empty where data are arrays, which fit() hands on as they are."""
+def facts_of_data(data: Any, assumed: Assumed | None = None, ram: int | None = None) -> dict[str, Any]:
+    """The part of a Timeline's ``about`` that ``data`` decide; empty where they are arrays, which fit() hands on."""
+    pipeline = pipeline_of_data(data, assumed)
+    return {} if pipeline is None else facts_of(pipeline, ram)
+
+
+def pipeline_of_data(
+    data: Any,
+    assumed: Assumed | None = None,
+    *,
+    example: Any = None,
+    times: float = 1.0,
+    batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> Pipeline | None:
+    """``data``: a tf.data.Dataset, with ``batch`` and ``sizes`` as for pipeline_of; or a PyDataset or a function that
+    yields batches, of which ``example`` is one, and whose batches are ``times`` as large. None for arrays."""
+    if hasattr(data, "element_spec"):
+        return pipeline_of(data, assumed, batch=batch, sizes=sizes)
     import keras
 
-    if hasattr(data, "element_spec"):
-        pipeline = pipeline_of(data, assumed)
-        warned = warnings_of(pipeline, ram)
-    elif isinstance(data, keras.utils.PyDataset) or (callable(data) and batch is not None):
-        pipeline = pipeline_of_generator(data, batch)
-        warned = warnings_of_generator(pipeline)
-    else:
-        return {}
+    if isinstance(data, keras.utils.PyDataset) or (callable(data) and example is not None):
+        return pipeline_of_generator(data, example, times)
+    return None
+
+
+def facts_of(pipeline: Pipeline, ram: int | None = None) -> dict[str, Any]:
+    """``pipeline``, ``pipeline_high`` (bytes), ``notes`` and ``not_counted``."""
+    warned = warnings_of_generator(pipeline) if pipeline.last.kind == "Generator" else warnings_of(pipeline, ram)
     guessed = [f"input pipeline: {each}" for each in pipeline.assumed]
     return {
         "pipeline": pipeline.expected,

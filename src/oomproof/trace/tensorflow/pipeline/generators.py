@@ -20,9 +20,10 @@ WORKER, WORKER_HIGH = 250 * MIB, 1200 * MIB
 MANY = 8
 
 
-def pipeline_of_generator(data: Any, batch: Any = None) -> Pipeline:
+def pipeline_of_generator(data: Any, batch: Any = None, times: float = 1.0) -> Pipeline:
     """``data``: a keras.utils.PyDataset, or a plain generator. ``batch``: one batch of it as arrays, tensors or
-    TensorSpecs; without it a PyDataset is asked for its first, as Keras does before a training starts."""
+    TensorSpecs; without it a PyDataset is asked for its first, as Keras does before a training starts. ``times``: as
+    large will batches be."""
     import keras
 
     queued = isinstance(data, keras.utils.PyDataset)
@@ -31,7 +32,7 @@ def pipeline_of_generator(data: Any, batch: Any = None) -> Pipeline:
             "a plain generator was given without a batch; expected batch=(x, y) as it yields them: asking it for one "
             "would take that from the training"
         )
-    size = _bytes(data[0] if batch is None else batch)
+    size = int(times * _bytes(data[0] if batch is None else batch))
     if not queued:
         return priced_generator(size)
     return priced_generator(size, workers=data.workers, processes=data.use_multiprocessing, queue=data.max_queue_size)
