@@ -1,83 +1,112 @@
-"""Forecasts of TensorFlow steps against its own CPU allocator, and the time that a check takes.
+"""Forecasts of TensorFlow steps against its own CPU allocator, in fresh processes, and the time that a check takes.
 
-    python bench/tensorflow_memory.py [NAME ...]
+    python bench/tensorflow_memory.py [--processes N] [NAME ...]
 
-Needs TensorFlow, Keras and KerasHub. For each model: what a real step held at its peak, kernels' own scratch left out
-(it is told beside it); how far a trace is off in the order that was measured, in the order of one CPU thread, in the
-order of a GPU; the upper figure; and the CPU seconds of a check for a GPU.
+Needs TensorFlow, Keras and KerasHub. In which order a step runs changes from process to process, so each model is run
+in N of them (5 unless told), one thread for operations each. For each model: the lowest, the middle and the highest
+peak, kernels' own scratch left out; what was foretold, how far off the middle that is, the upper figure and whether a
+process was above it; the worst that a trace is off in the order that was measured; CPU seconds of a check for a GPU.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
+import statistics
+import subprocess
 import sys
 import time
 from pathlib import Path
 
-for name, value in {
+ENVIRONMENT = {
     "KERAS_BACKEND": "tensorflow",
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "TF_ENABLE_ONEDNN_OPTS": "0",
     "TF_NUM_INTEROP_THREADS": "1",
-}.items():
-    os.environ.setdefault(name, value)
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "trace"))
-
-from keras_nets import application, retinanet, three_layers, unet  # noqa: E402
-from real_tf import measure  # noqa: E402
-
-from oomproof.memory import forecaster  # noqa: E402
-from oomproof.memory.devices import find  # noqa: E402
-from oomproof.memory.runtime import Runtime  # noqa: E402
-from oomproof.trace.tensorflow.keras import prepare_keras, trace_keras  # noqa: E402
-from oomproof.trace.tensorflow.order import gpu_order  # noqa: E402
-from oomproof.trace.tensorflow.step import laid_out, measured_order, timeline_of  # noqa: E402
-
-MIB = 1 << 20
-MODELS = {
-    "three-layers": three_layers,
-    "unet": unet,
-    "resnet50": lambda: application("ResNet50", 8, 224),
-    "mobilenet_v2": lambda: application("MobileNetV2", 8, 224),
-    "efficientnet_b0": lambda: application("EfficientNetB0", 8, 224),
-    "retinanet": retinanet,
 }
-ROW = "{:16} {:>10} {:>9} {:>10} {:>8} {:>8} {:>8} {:>9}"
+MIB = 1 << 20
+NAMES = ("three-layers", "unet", "resnet50", "mobilenet_v2", "efficientnet_b0", "retinanet")
+ROW = "{:16} {:>22} {:>10} {:>8} {:>10} {:>6} {:>9} {:>8}"
 
 
-def row(name: str) -> str:
-    model, batch = MODELS[name]()
+def measured(name: str) -> dict[str, float]:
+    """One process's figures: the real peak, the foretold one, the upper one, in bytes."""
+    sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "trace"))
+    from keras_nets import application, retinanet, three_layers, unet
+    from real_tf import measure
+
+    from oomproof.memory import forecaster
+    from oomproof.memory.devices import find
+    from oomproof.memory.runtime import Runtime
+    from oomproof.trace.tensorflow.keras import prepare_keras, trace_keras
+    from oomproof.trace.tensorflow.step import laid_out, measured_order, timeline_of
+
+    makers = dict(
+        zip(
+            NAMES,
+            (
+                three_layers,
+                unet,
+                lambda: application("ResNet50", 8, 160),
+                lambda: application("MobileNetV2", 4, 128),
+                lambda: application("EfficientNetB0", 4, 96),
+                retinanet,
+            ),
+            strict=True,
+        )
+    )
+    model, batch = makers[name]()
     step = prepare_keras(model, batch, dialect="cpu")
     run, graph = step.captured.function, step.graph
     real = measure(lambda: run(*batch))
     held = sum(graph.nodes[number].outputs[0].bytes for number in graph.arguments)
     held += sum(node.outputs[0].bytes for node in graph.nodes if node.op == "Const")
     held += sum(variable.bytes for variable in step.captured.variables)
-    total = real.without_scratch + held
-
-    def off(nbytes: float) -> str:
-        return f"{100 * (nbytes / total - 1):+.2f} %"
-
-    measured = laid_out(step, measured_order(step, real.order), "cpu").peak().bytes
-    on_gpu = laid_out(step, gpu_order(graph), "cpu").peak().bytes
-    timeline = timeline_of(step, "cpu")
-    told = forecaster.forecast(timeline, find("64GiB"), Runtime(), name, {}).allocated
-    fresh, batch = MODELS[name]()
+    told = forecaster.forecast(timeline_of(step, "cpu"), find("64GiB"), Runtime(), name, {}).allocated
+    found = {
+        "real": real.without_scratch + held,
+        "replayed": laid_out(step, measured_order(step, real.order), "cpu").peak().bytes,
+        "expected": told.expected,
+        "upper": told.high,
+    }
+    fresh, batch = makers[name]()
     began = time.process_time()
     forecaster.forecast(trace_keras(fresh, batch), find("RTX 3060"), Runtime(), name, {})
+    return found | {"seconds": time.process_time() - began}
+
+
+def row(name: str, processes: int) -> str:
+    command = [sys.executable, __file__, "--one", name]
+    told = [
+        json.loads(
+            subprocess.run(command, check=True, stdout=subprocess.PIPE, env={**ENVIRONMENT, **os.environ}).stdout
+        )
+        for _ in range(processes)
+    ]
+    real = sorted(each["real"] for each in told)
+    middle, expected, upper = statistics.median(real), told[0]["expected"], told[0]["upper"]
     return ROW.format(
         name,
-        f"{total / MIB:.1f} MiB",
-        f"+{(real.peak + held - total) / MIB:.1f}",
-        off(measured),
-        off(told.expected),
-        off(on_gpu),
-        off(told.high),
-        f"{time.process_time() - began:.1f} s",
+        f"{real[0] / MIB:.1f} {middle / MIB:.1f} {real[-1] / MIB:.1f}",
+        f"{expected / MIB:.1f}",
+        f"{100 * (expected / middle - 1):+.1f} %",
+        f"{upper / MIB:.1f}",
+        "yes" if any(each["real"] > each["upper"] for each in told) else "no",
+        f"{max(100 * abs(each['replayed'] / each['real'] - 1) for each in told):.2f} %",
+        f"{statistics.median(each['seconds'] for each in told):.1f} s",
     )
 
 
 if __name__ == "__main__":
-    print(ROW.format("model", "real", "scratch", "measured", "cpu", "gpu", "upper", "check"), flush=True)
-    for chosen in sys.argv[1:] or MODELS:
-        print(row(chosen), flush=True)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=NAMES)
+    parser.add_argument("--processes", type=int, default=5)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        print(json.dumps(measured(given.one)))
+        sys.exit()
+    print(ROW.format("model", "real, MiB", "expected", "off", "upper", "above", "measured", "check"), flush=True)
+    for chosen in given.names:
+        print(row(chosen, given.processes), flush=True)
