@@ -2,9 +2,11 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 
 from oomproof.run.side_by_side import before_tensorflow
+from oomproof.sources.keras import xla
 
 before_tensorflow()  # tests import TensorFlow themselves, in any order
 
@@ -21,3 +23,10 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
+
+
+@pytest.fixture(autouse=True)
+def _without_xla(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keras jobs are compiled with XLA in the tests of XLA only: one takes as long as fifty others."""
+    if "xla" not in request.path.name:
+        monkeypatch.setattr(xla, "xla_installed", lambda: False)
