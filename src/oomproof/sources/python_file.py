@@ -77,9 +77,9 @@ class PythonJob:
         if isinstance(job, KerasJob):
             from oomproof.sources.keras import write as keras
 
-            code.append(
-                "model, dataset = pieces.model, pieces.data" if is_model(job.model) else "model = pieces.model()"
-            )
+            code.append("model = pieces.model" if is_model(job.model) else "model = pieces.model()")
+            if hasattr(job.data, "element_spec"):  # what batches() takes
+                code.append("dataset = pieces.data")
             return keras.write_file(path, self.name, settings, code, own=self._own, device=device, changes=changes)
         own_step = job.step is not None
         code.append(

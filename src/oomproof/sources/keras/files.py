@@ -69,7 +69,7 @@ class SavedModel:
     def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
         from oomproof.sources.keras.write import write_file
 
-        code = ["import keras", f"model = keras.saving.load_model({str(self.path)!r})"]
+        code = _loading(self.path, settings["custom"])
         return write_file(target or self.place, self.name, settings, code, device=device, changes=changes)
 
     def _job(self, custom: str) -> KerasJob:
@@ -80,6 +80,20 @@ class SavedModel:
     @cached_property
     def _jobs(self) -> dict[str, KerasJob]:
         return {}
+
+
+def _loading(path: Path, custom: str) -> list[str]:
+    """Code that loads the model for training."""
+    needed = _needs_custom(_config(path))
+    code, objects = ["import keras"], ""
+    if needed and custom:
+        code.append(f"from {Path(custom).stem if custom.endswith('.py') else custom} import {', '.join(needed)}")
+        objects = ", custom_objects={" + ", ".join(f"{name!r}: {name}" for name in needed) + "}"
+    if path.suffix == ".keras":
+        return [*code, f"model = keras.saving.load_model({str(path)!r}{objects})"]
+    # Keras 3.15 does not read losses back that it has written to HDF5 by name (mse).
+    load = f"model = keras.saving.load_model({str(path)!r}, compile=False{objects})"
+    return [*code, load, "model.compile(...)  # as you do it today"]
 
 
 def open_saved_model(path: Path) -> SavedModel:

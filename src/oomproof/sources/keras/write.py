@@ -7,6 +7,8 @@ from pathlib import Path
 
 from oomproof.sources.job import Settings
 
+DATASET = "dataset = ...  # your tf.data.Dataset, batched as it is today"
+
 
 def write_file(
     path: Path,
@@ -18,8 +20,8 @@ def write_file(
     device: str = "",
     changes: Sequence[str] = (),
 ) -> str:
-    """Writes the settings and says what to paste; ``code`` makes the compiled model. ``own`` are settings that are
-    parameters of the user's code."""
+    """Writes the settings and says what to paste; ``code`` makes the compiled model, and the dataset where it can.
+    ``own`` are settings that are parameters of the user's code."""
     from oomproof.run.settings_file import write_settings
 
     write_settings(path, job, device, settings, changes, own=own)
@@ -29,8 +31,9 @@ def write_file(
         "from oomproof.run.keras import apply, batches",
         "",
         *code,
+        *([] if any(line.startswith("dataset =") for line in code) else [DATASET]),
         f"model = apply(model, {file})",
-        f"model.fit(batches(dataset, {file}), ...)  # dataset: as it is today, batched",
+        f"model.fit(batches(dataset, {file}))  # and your other arguments",
     ]
     return "\n".join([f"wrote {path}. In your training:", "", *lines, ""])
 
