@@ -66,7 +66,8 @@ def _deeplab(hub: Any, settings: Settings) -> Any:
     )
     model = hub.models.DeepLabV3ImageSegmenter(backbone=backbone, num_classes=settings["classes"])
     loss = keras_on().losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer="adam", loss=loss, jit_compile=False)
+    # KerasHub's own metric wants masks in one-hot form, 21 numbers for each pixel.
+    model.compile(optimizer="adam", loss=loss, metrics=["sparse_categorical_accuracy"], jit_compile=False)
     return model
 
 
@@ -150,7 +151,8 @@ class HubJob:
             model = self._preset.make(hub, settings)
         finally:
             keras.config.set_dtype_policy(before)
-        assumed = ("compiled with Adam and KerasHub's own loss; FILE.py:FUNCTION takes your own compile()",)
+        loss = "KerasHub's own loss" if self._preset.task == "detection" else "sparse categorical cross-entropy"
+        assumed = (f"compiled with Adam and {loss}; FILE.py:FUNCTION takes your own compile()",)
         return KerasJob(model, _data(self._preset, settings), settings["batch"], self.name, assumed=assumed)
 
 

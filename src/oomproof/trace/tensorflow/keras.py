@@ -161,13 +161,14 @@ def watching_layers(model: Any, scopes: dict[str, str]) -> Iterator[None]:
         return inner
 
     # An InputLayer has no call; KerasHub's DeepLabV3 lists one among its layers.
-    layers = {path: layer for path, layer in layers_of(model).items() if hasattr(layer, "call")}
-    for path, layer in layers.items():
+    # Some layers are in it by several paths.
+    layers = {id(layer): (path, layer) for path, layer in reversed(layers_of(model).items()) if hasattr(layer, "call")}
+    for path, layer in layers.values():
         object.__setattr__(layer, "call", watched(layer.call, path))
     try:
         yield
     finally:
-        for layer in layers.values():
+        for _, layer in layers.values():
             object.__delattr__(layer, "call")
 
 
