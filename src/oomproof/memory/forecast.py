@@ -67,6 +67,8 @@ class Forecast:
     """what a reader should know about the job: settings that do nothing, what was assumed"""
     read_by: tuple[str, str] = ("max_memory_allocated", "max_memory_reserved")
     """what the framework itself calls ``allocated`` and ``reserved``"""
+    room: int | None = None
+    """the most that the framework lets its allocator hold, where that is less than what is free on the device"""
 
     @property
     def budget(self) -> int:
@@ -76,6 +78,12 @@ class Forecast:
     def context(self) -> int:
         """What the process holds on the device outside the allocator, as expected."""
         return self.on_device.expected - self.reserved.expected
+
+    @property
+    def excess(self) -> int:
+        """Bytes by which the upper figures miss the budget; below 0: bytes that stay free even at worst."""
+        above = self.on_device.high - self.budget
+        return above if self.room is None else max(above, self.reserved.high - self.room)
 
     @property
     def fits(self) -> bool:

@@ -161,6 +161,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         not_counted=(*left_out, *(each for each in NOT_COUNTED if each != DATASET or "pipeline" not in timeline.about)),
         notes=(*timeline.about.get("notes", ()), *held.notes),
         read_by=held.read_by,
+        room=held.room if held.room < device.budget - around.expected else None,
     )
 
 

@@ -17,12 +17,13 @@ _USUAL_CAPABILITY = 8
 """for a device known by its size alone"""
 
 
-def left_to_libraries(device: Device) -> int:
+def left_to_libraries(device: Device, context: int) -> int:
     """Bytes that TensorFlow leaves to cuDNN, cuBLAS and the driver; its allocator never takes them, whatever is free.
 
-    MinSystemMemory of tensorflow/core/common_runtime/gpu/gpu_device.cc, by compute capability.
+    MinSystemMemory of tensorflow/core/common_runtime/gpu/gpu_device.cc, by compute capability and by what is free when
+    the context is there.
     """
-    if device.budget < SMALL_CARD:
+    if device.budget - context < SMALL_CARD:
         return _LEFT_ON_SMALL
     major = device.capability[0] or _USUAL_CAPABILITY
     return next((left for most, left in _LEFT.items() if major <= most), _LEFT_ON_NEWER)
@@ -30,7 +31,7 @@ def left_to_libraries(device: Device) -> int:
 
 def limit(device: Device, runtime: Runtime, context: int) -> int:
     """The most that the allocator may hold."""
-    free = max(0, device.budget - context - left_to_libraries(device))
+    free = max(0, device.budget - context - left_to_libraries(device, context))
     return min(free, runtime.memory_limit_mb * MIB) if runtime.memory_limit_mb else free
 
 

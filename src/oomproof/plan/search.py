@@ -128,9 +128,8 @@ class Search:
         lean, besides = self.tracing.lean(whole, self.settings)
         self.scale = scale_of(
             forecast,
-            self.tracing.room(whole, self.settings),
+            self.tracing.terms(whole, self.settings),
             lean.peak().bytes + besides,
-            caching=self.tracing.caching(whole, self.settings),
             expandable="expandable_segments" in self.by_name,
         )
         self.state = what_if.state_bytes(whole)
@@ -143,7 +142,7 @@ class Search:
 
     def _afford(self, step: Timeline) -> None:
         weights = int(step.bytes[step.kind == KINDS.index("parameter")].sum())
-        room = self.tracing.room(step, self.settings)
+        room = self.tracing.terms(step, self.settings).room_at_worst
         if room < weights:
             raise InputError(
                 f"{self.device.name} leaves {room / 2**30:.2f} GiB beside the CUDA context, less than the job's "
@@ -234,7 +233,8 @@ class Search:
     def _corrected(self, way: Way, confirmed: Confirmed) -> Structure:
         """The structure with what the full trace has taught: larger blocks, more fragments, larger workspaces."""
         blocks = confirmed.peak / max(1, way.peak)
-        whole = confirmed.forecast.on_device.high / self.device.budget
+        forecast = confirmed.forecast
+        whole = 1 + forecast.excess / forecast.budget
         return corrected(way.structure, max(blocks, min(whole, 1.1), 1.02))
 
     # -- what is told beside the best way ----------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 from oomproof.memory import forecaster
 from oomproof.memory.devices import Device
 from oomproof.memory.forecast import Forecast
+from oomproof.memory.forecaster import Terms
 from oomproof.memory.lasting import with_lasting
 from oomproof.memory.scratch import priced
 from oomproof.memory.target import tracing_for
@@ -48,18 +49,13 @@ class Tracing:
     def forecast(self, step: Timeline, settings: Mapping[str, Any]) -> Forecast:
         return forecaster.forecast(step, self.device, forecaster.at_runtime(settings), self.job.name, dict(settings))
 
-    def room(self, step: Timeline, settings: Mapping[str, Any]) -> int:
-        """Bytes that live blocks may take together if everything is as large as it can be."""
-        return forecaster.terms(step, self.device, forecaster.at_runtime(settings)).room_at_worst
-
-    def caching(self, step: Timeline, settings: Mapping[str, Any]) -> bool:
-        """Whether blocks come from a caching allocator, which leaves gaps between them."""
-        return forecaster.terms(step, self.device, forecaster.at_runtime(settings)).caching
+    def terms(self, step: Timeline, settings: Mapping[str, Any]) -> Terms:
+        """What the device's side of a forecast rests on: the room for live blocks, and whether they leave gaps."""
+        return forecaster.terms(step, self.device, forecaster.at_runtime(settings))
 
     def lean(self, step: Timeline, settings: Mapping[str, Any]) -> tuple[Timeline, int]:
         """The step with the least scratch that its kernels can do with; and what is held all the time besides."""
-        runtime = forecaster.at_runtime(settings)
-        held = forecaster.terms(step, self.device, runtime)
+        runtime, held = forecaster.at_runtime(settings), self.terms(step, settings)
         expected, low, _ = priced(step, held.prices)
         besides = with_lasting(step, self.device, runtime).bytes.sum() - step.bytes.sum() if held.caching else 0
         return step.with_scratch(low if held.caching else expected), int(besides)

@@ -46,7 +46,7 @@ def next_step(plan: Plan, writing: bool) -> tuple[str, tuple[str, ...]]:
         if plan.needs:
             return f"nothing fits, whatever is allowed; {'; '.join(plan.needs)}", ()
         return "nothing that is allowed fits, and no knob is left: a larger GPU or a smaller model", ()
-    room = f"{gib(max(0, plan.device.budget - plan.after.on_device.high))} stay free even at worst"
+    room = f"{gib(max(0, -plan.after.excess))} stay free even at worst"
     if of_forecast.tight(plan.after):
         room = "it is tight, so keep other programs off the device"
     if not plan.changes:

@@ -28,9 +28,19 @@ def verdict(forecast: Forecast) -> str:
         return f"{outcome} {name}: {wants}, has {number(forecast.budget)} and gives cached blocks back"
     if forecast.outcome == "fits":
         return f"fits {name}: {number(used.expected)} of {budget} {worst}"
+    if forecast.room is not None and used.expected <= forecast.budget:
+        return _limited(forecast, forecast.room)
     if forecast.outcome == "at risk":
         return f"at risk on {name}: {number(used.expected)} of {budget} expected, {number(used.high)} at worst"
     return f"does not fit {name}: needs {gib(used.expected)} {worst}, has {number(forecast.budget)}"
+
+
+def _limited(forecast: Forecast, room: int) -> str:
+    """The device has room enough, but the framework does not let its allocator take all of it."""
+    name, wants = forecast.device.name, forecast.reserved
+    outcome = "at risk on" if forecast.outcome == "at risk" else "does not fit"
+    needs = f"needs {gib(wants.expected)} (at worst {number(wants.high)})"
+    return f"{outcome} {name}: the allocator {needs} and may take {number(room)} of {number(forecast.budget)}"
 
 
 def why(forecast: Forecast) -> str:
@@ -52,7 +62,7 @@ def why(forecast: Forecast) -> str:
 
 def tight(forecast: Forecast) -> bool:
     """It fits, but at the upper figures only after the allocator has emptied its cache."""
-    return forecast.fits and forecast.on_device.high > forecast.budget
+    return forecast.fits and forecast.excess > 0
 
 
 def moment(phase: str, owner: str, op: str) -> str:
