@@ -48,6 +48,14 @@ def test_only_the_batch_counts() -> None:
     assert host_memory(large, Runtime())[0].expected < host_memory(step(BATCH + 1), Runtime())[0].expected
 
 
+def test_a_batch_of_its_own_for_each_step_is_one_batch() -> None:
+    builder = Builder()
+    for _ in range(2):
+        batch = builder.allocate(BATCH, kind="input", owner="(step)", op="input")
+        builder.free(batch)
+    assert host_memory(builder.build(), Runtime(workers=2)) == host_memory(step(BATCH), Runtime(workers=2))
+
+
 def test_what_the_input_pipeline_keeps_is_counted_where_it_is_known() -> None:
     plain = step(BATCH)
     without = host_memory(plain, Runtime())[0]

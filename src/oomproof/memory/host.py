@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from oomproof.memory.forecast import Range
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.timeline import KINDS, Timeline
@@ -17,7 +21,8 @@ WORKER = Range(400 * MIB, 150 * MIB, 1200 * MIB)
 def host_memory(timeline: Timeline, runtime: Runtime) -> tuple[Range, int]:
     """(RAM, bytes of /dev/shm). The user's dataset itself (annotations, caches) is in it only where the tracer has read
     the input pipeline: ``about["pipeline"]`` then has the bytes it keeps, ``about["pipeline_high"]`` at most."""
-    batch = int(timeline.bytes[timeline.kind == KINDS.index("input")].sum())
+    inputs = np.where(timeline.kind == KINDS.index("input"), timeline.bytes, 0)
+    batch = int(replace(timeline, bytes=inputs).curve().max(initial=0))  # each step may have one of its own
     waiting = runtime.workers * runtime.prefetch_factor * batch
     held = batch * 2 + int(timeline.about.get("on_host", 0))  # a batch at hand and one on its way; optimizer state
     data = int(timeline.about.get("pipeline", 0))
