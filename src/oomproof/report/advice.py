@@ -92,7 +92,8 @@ def _checkpoint(forecast: Forecast, choices: Choices) -> Step | None:
     off = "checkpoint" in choices and _now(forecast, "checkpoint") == "none"
     if not off or activations < WORTH_SAYING:
         return None
-    return Step("--set checkpoint=nonreentrant", f"part of {gib(activations)} of activations, for time")
+    every = "all" if "jit_compile" in choices else "nonreentrant"  # Keras's word for it, and PyTorch's
+    return Step(f"--set checkpoint={every}", f"part of {gib(activations)} of activations, for time")
 
 
 def _precision(forecast: Forecast, choices: Choices) -> Step | None:

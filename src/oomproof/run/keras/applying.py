@@ -10,6 +10,7 @@ from typing import Any
 from oomproof.errors import InputError
 from oomproof.run.keras.cloning import cloned
 from oomproof.run.keras.recompile import accumulation, compile_as, optimizer_of
+from oomproof.run.keras.recompute import NONE, recompute, recomputing
 from oomproof.run.keras.slim import narrower
 from oomproof.run.settings_file import read_settings_and_own
 
@@ -21,10 +22,12 @@ def apply(model: Any, settings: Any) -> Any:
     before but for jit_compile, which is False unless the plan was made for XLA.
 
     Another precision, width or image size makes a copy, which takes over the weights of all layers that keep their
-    shapes. A change of the optimizer alone compiles the model itself anew.
+    shapes. Other changes are made to the model itself, which is compiled anew.
     """
     chosen = settings_from(settings)
     copy = changed(model, chosen)
+    if "checkpoint" in chosen:
+        recompute(copy, str(chosen["checkpoint"]))
     name, steps, xla = chosen.get("optimizer", "own"), chosen.get("accumulate"), chosen.get("jit_compile") == "true"
     return compile_as(copy, model, optimizer=name, accumulate=steps, jit_compile=xla)
 
@@ -76,6 +79,11 @@ def compiled_for(model: Any, settings: Mapping[str, Any]) -> Iterator[Any]:
     """The model as a plan would train it, for as long as it is looked at; the model that was given is not changed.
     Weights of a copy have no meaning."""
     copy = changed(model, settings, weights=False)
+    with recomputing(copy, str(settings.get("checkpoint", NONE))):
+        yield from _compiled(copy, model, settings)
+
+
+def _compiled(copy: Any, model: Any, settings: Mapping[str, Any]) -> Iterator[Any]:
     name, steps = str(settings.get("optimizer", "own")), settings.get("accumulate")
     if copy is not model:
         yield compile_as(copy, model, optimizer=name, accumulate=steps)

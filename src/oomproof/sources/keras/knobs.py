@@ -17,6 +17,7 @@ _WIDTHS = ((0.75, 0.08), (0.5, 0.2), (0.25, 0.45))
 def training_knobs(settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
     """``facts`` is the ``about`` of a trace of the job."""
     every = (
+        _checkpoint(settings, facts),
         _micro_batch(settings, facts),
         _precision(settings, facts),
         _optimizer(settings, facts),
@@ -24,6 +25,14 @@ def training_knobs(settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, 
         _width(settings),
     )
     return tuple(knob for knob in every if knob is not None)
+
+
+def _checkpoint(settings: Settings, facts: Mapping[str, Any]) -> Knob | None:
+    """Its further options are found by the search."""
+    if settings.get("checkpoint") != "none" or not facts.get("blocks"):
+        return None
+    why = "the blocks that end with these layers are computed again in backward"
+    return Knob("checkpoint", (Option("none", {"checkpoint": "none"}),), "identical", why)
 
 
 def _micro_batch(settings: Settings, facts: Mapping[str, Any]) -> Knob | None:

@@ -18,9 +18,10 @@ def traced(model: Any, batch: Any, way: Way, backend: str, **how: Any) -> Timeli
     import tensorflow as tf
 
     from oomproof.trace.tensorflow.keras import trace_keras
+    from oomproof.trace.tensorflow.keras_blocks import with_blocks
     from oomproof.trace.xla.keras import trace_with_xla
 
     specs = keras.tree.map_structure(lambda part: tf.TensorSpec(part.shape, part.dtype), batch)
     if way.target is None:
-        return trace_keras(model, specs, **how)
+        return with_blocks(trace_keras(model, specs, **how), model)
     return trace_with_xla(model, specs, way.target, backend="jax" if backend == "jax" else "tensorflow", **how)

@@ -21,6 +21,7 @@ _HELP = {
     "optimizer": "the model's own, or one of Keras's with usual arguments (sgd: momentum 0.9)",
     "accumulate": "gradient_accumulation_steps: micro-batches, each of the batch size, per update",
     "width": "part of the filters and units of inner layers that stays: oomproof.slim",
+    "checkpoint": "blocks that are computed again in backward: none, all, or by last layers: block1_add,block2_add",
     "backend": "the backend of Keras: tensorflow; torch; or jax, which needs oomproof[xla]",
 }
 _DEFAULTS = {"precision": "own", "optimizer": "own", "accumulate": 1, "width": 1.0}
@@ -34,6 +35,8 @@ def training_settings(defaults: Mapping[str, Any]) -> tuple[Setting, ...]:
     )
     if backend == "torch":  # the run around it is PyTorch's
         return own
+    if backend == "tensorflow":
+        own = (*own, Setting("checkpoint", "none", _HELP["checkpoint"]))
     plain = Runtime()
     xla = Setting("jit_compile", "own", OF_XLA, XLA, read=as_switch)
     return (*own, xla, *(Setting(name, getattr(plain, name), OF_THE_RUN[name]) for name in OF_TENSORFLOW))

@@ -94,7 +94,7 @@ def _launches(graph: Graph, node: Node) -> bool:
 def _flops(graph: Graph, node: Node) -> int:
     if (shapes := convolution(graph, node)) is not None:
         # Every place of the output is a sum over one filter for each channel.
-        return 2 * math.prod(shapes["y"]) // max(1, shapes["y"][1]) * math.prod(shapes["w"])
+        return int(2 * math.prod(shapes["y"]) // max(1, shapes["y"][1]) * math.prod(shapes["w"]))
     if node.op in _PRODUCTS:
         left, out = graph.output(node.inputs[0]).shape, node.outputs[0].shape
         if len(left) < 2 or len(out) < 2:
