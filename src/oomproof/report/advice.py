@@ -42,8 +42,7 @@ def next_steps(forecast: Forecast, settings: Sequence[Setting]) -> tuple[str, tu
     choices = {setting.name: setting.choices for setting in settings}
     tries = (_batch, _image_size, _precision, _checkpoint, _optimizer, _fused, _buckets, _expandable)
     steps = [step for attempt in tries if (step := attempt(forecast, choices))]
-    excess = forecast.on_device.high - forecast.budget
-    missing = gib(excess) if excess > 0 else "a little"
+    missing = gib(forecast.excess) if forecast.excess > 0 else "a little"
     # A saved step can be replayed under other rules, but not made smaller.
     inside = (
         "" if names & {*BATCH_NAMES, "image_size", "precision"} else "make the job smaller (batch, fp16, image size)"
@@ -55,7 +54,7 @@ def next_steps(forecast: Forecast, settings: Sequence[Setting]) -> tuple[str, tu
 
 
 def _room(forecast: Forecast, names: set[str]) -> str:
-    room = f"{gib(max(0, forecast.budget - forecast.on_device.high))} stay free even at worst"
+    room = f"{gib(max(0, -forecast.excess))} stay free even at worst"
     if tight(forecast):
         room = "it is tight, so keep other programs off the device"
     batch = batch_name(forecast.settings)
@@ -161,5 +160,4 @@ def _scales(forecast: Forecast) -> int:
 def _share_that_fits(forecast: Forecast, scaling: float = 1.0) -> float:
     """How much of what scales (or of the part ``scaling`` of it) may stay for the upper figure to meet the budget."""
     scales = scaling * _scales(forecast)
-    excess = forecast.on_device.high - forecast.budget
-    return min(1.0, max(0.0, 1 - excess / scales)) if scales else 1.0
+    return min(1.0, max(0.0, 1 - forecast.excess / scales)) if scales else 1.0
