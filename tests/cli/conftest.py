@@ -67,7 +67,5 @@ def jotter(asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jot
     from oomproof import sources
 
     jotter, real = Jotter(tmp_path), sources.open_job
-    monkeypatch.setattr(
-        "oomproof.sources.open_job", lambda text, overrides=(): jotter if text == "jot" else real(text, overrides)
-    )
+    monkeypatch.setattr("oomproof.sources.open_job", lambda text, *more: jotter if text == "jot" else real(text, *more))
     return jotter
