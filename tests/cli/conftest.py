@@ -67,5 +67,9 @@ def jotter(asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jot
     from oomproof import sources
 
     jotter, real = Jotter(tmp_path), sources.open_job
-    monkeypatch.setattr("oomproof.sources.open_job", lambda text, *more: jotter if text == "jot" else real(text, *more))
+
+    def opened(text: str, *more: Any, **named: Any) -> Any:
+        return jotter if text == "jot" else real(text, *more, **named)
+
+    monkeypatch.setattr("oomproof.sources.open_job", opened)
     return jotter
