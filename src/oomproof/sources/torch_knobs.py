@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from oomproof.sources.job import Knob, Option, Settings, batch_name
+from oomproof.sources.job import Knob, Option, Settings
+from oomproof.sources.micro_batch import micro_batch
 
 _ADAPTIVE = ("Adam", "AdamW", "NAdam", "RAdam")
 _SECOND_BEST, _RISKY = 0.05, 0.3
@@ -23,7 +24,7 @@ def training_knobs(
         _matching(settings, matching or bool(facts.get("matching"))),
         _checkpoint(settings),
         _optimizer_state(settings, facts),
-        _micro_batch(settings, facts, mean_over_images),
+        micro_batch(settings, facts, mean_over_images=mean_over_images, exactly="of one size"),
         _precision(settings),
         _optimizer(settings, facts),
         _channels_last(settings),
@@ -68,31 +69,6 @@ def _optimizer_state(settings: Settings, facts: Mapping[str, Any]) -> Knob | Non
         Option("8bit", {"optimizer_state": "8bit"}, _SECOND_BEST, "rounded to 8 bits between updates", "equivalent"),
     ]
     return Knob("optimizer_state", tuple(options), "identical", "the optimizer's state waits in host RAM")
-
-
-def _micro_batch(settings: Settings, facts: Mapping[str, Any], mean_over_images: bool) -> Knob | None:
-    name = batch_name(settings)
-    if not name or "accumulate" not in settings or settings[name] < 2:
-        return None
-    whole, already = settings[name], settings["accumulate"]
-    options = [
-        Option(_said(size, already * whole // size), {name: size, "accumulate": already * whole // size})
-        for size in range(whole, 0, -1)
-        if whole % size == 0
-    ]
-    if facts.get("batchnorms"):
-        promise, why = "equivalent", "same effective batch; BatchNorm takes its statistics from fewer images"
-    elif not mean_over_images:
-        promise, why = "equivalent", "same effective batch; the loss may be divided by counts of the whole batch"
-    elif not facts.get("separable"):
-        promise, why = "equivalent", "same effective batch; random draws fall on other images"
-    else:
-        promise, why = "identical", "same effective batch: the loss is a mean over images (of one size)"
-    return Knob(name, tuple(options), promise, why)
-
-
-def _said(size: int, count: int) -> str | int:
-    return f"{size} x {count}" if count > 1 else size
 
 
 def _precision(settings: Settings) -> Knob | None:

@@ -82,6 +82,7 @@ def test_micro_batches_promise_what_the_model_allows(plain: Any) -> None:
 def test_other_knobs_say_what_they_are(plain: Any) -> None:
     found = {name: knob.promise for name, knob in knobs(plain).items()}
     assert found == {
+        "checkpoint": "identical",
         "batch": "identical",
         "precision": "equivalent",
         "optimizer": "equivalent",

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from oomproof.sources.image_sizes import harm_of_size, likely_divisor, smaller_sizes
-from oomproof.sources.job import Knob, Option, Settings, batch_name
+from oomproof.sources.job import Knob, Option, Settings
+from oomproof.sources.micro_batch import micro_batch
 
 _ADAPTIVE = ("Adam", "AdamW", "Nadam", "Adamax")
+_ACCUMULATOR = "gradient_accumulation_steps"
 _RISKY = 0.3
 """harm of what should hardly ever be taken unasked"""
 _WIDTHS = ((0.75, 0.08), (0.5, 0.2), (0.25, 0.45))
@@ -18,7 +20,7 @@ def training_knobs(settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, 
     """``facts`` is the ``about`` of a trace of the job."""
     every = (
         _checkpoint(settings, facts),
-        _micro_batch(settings, facts),
+        micro_batch(settings, facts, mean_over_images=bool(facts.get("mean_over_images")), by=_ACCUMULATOR),
         _precision(settings, facts),
         _optimizer(settings, facts),
         _image_size(settings),
@@ -33,32 +35,6 @@ def _checkpoint(settings: Settings, facts: Mapping[str, Any]) -> Knob | None:
         return None
     why = "the blocks that end with these layers are computed again in backward"
     return Knob("checkpoint", (Option("none", {"checkpoint": "none"}),), "identical", why)
-
-
-def _micro_batch(settings: Settings, facts: Mapping[str, Any]) -> Knob | None:
-    name = batch_name(settings)
-    if not name or "accumulate" not in settings or settings[name] < 2:
-        return None
-    whole, already = settings[name], settings["accumulate"]
-    options = [
-        Option(_said(size, already * whole // size), {name: size, "accumulate": already * whole // size})
-        for size in range(whole, 0, -1)
-        if whole % size == 0
-    ]
-    same = "same effective batch by gradient_accumulation_steps"
-    if facts.get("batchnorms"):
-        promise, why = "equivalent", f"{same}; BatchNorm takes its statistics from fewer images"
-    elif not facts.get("mean_over_images"):
-        promise, why = "equivalent", f"{same}; the loss may be divided by counts of the whole batch"
-    elif not facts.get("separable"):
-        promise, why = "equivalent", f"{same}; random draws fall on other images"
-    else:
-        promise, why = "identical", f"{same}: the loss is a mean over images"
-    return Knob(name, tuple(options), promise, why)
-
-
-def _said(size: int, count: int) -> str | int:
-    return f"{size} x {count}" if count > 1 else size
 
 
 def _precision(settings: Settings, facts: Mapping[str, Any]) -> Knob | None:
