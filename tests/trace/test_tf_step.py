@@ -47,7 +47,8 @@ def test_a_plain_function_becomes_two_steady_steps() -> None:
     kinds = timeline.by_kind(timeline.peak().tick)
     assert kinds["parameter"] == kinds["input"] == MIB
     assert kinds["activation"] + kinds["temporary"] + kinds["gradient"] >= 2 * MIB
-    assert timeline.curve()[-1] == pytest.approx(MIB, rel=0.01)  # the weight is left
+    # The weight is left, and the gradient of the sum: always the same, so TensorFlow makes it a constant.
+    assert timeline.curve()[-1] == pytest.approx(2 * MIB, rel=0.01)
     assert set(timeline.by_phase()) == {"setup", "forward", "backward", "optimizer"}
     assert timeline.about["allocator"] == "bfc"
 
