@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from oomproof.memory import forecaster
+from oomproof.forecasting import check
+from oomproof.memory import forecaster, timeline_file
 from oomproof.memory.devices import Device
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.tf_limits import MIB, limit
 from oomproof.memory.timeline import Builder, Timeline
 from oomproof.report.verdict import tight, verdict
+from oomproof.sources.saved import open_saved
+from oomproof.sources.settings import settings_of
 
 GIB = 1 << 30
 
@@ -78,6 +83,14 @@ def test_what_fits_says_what_stays_free_below_the_limit() -> None:
     told = forecast(1000 * MIB, 4)
     assert told.fits and told.room is not None and not tight(told)
     assert told.excess == max(told.reserved.high - told.room, told.on_device.high - told.budget) < 0
+
+
+def test_a_saved_step_has_the_settings_of_tensorflow(tmp_path: Path) -> None:
+    timeline_file.save(holding(1000 * MIB), tmp_path / "step.timeline")
+    job = open_saved(tmp_path / "step.timeline")
+    assert [setting.name for setting in settings_of(job)] == ["memory_growth", "memory_limit_mb"]
+    told = check(job, card(4), memory_limit_mb="512")
+    assert told.outcome == "does not fit" and told.room == 512 * MIB
 
 
 def test_pytorch_may_take_all() -> None:

@@ -22,7 +22,8 @@ class SavedJob:
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        return runtime_settings(self.timeline.about.get("settings", {}))
+        about = self.timeline.about
+        return runtime_settings(about.get("settings", {}), of_tensorflow=about.get("allocator") == "bfc")
 
     def trace(self, settings: Settings, progress: Progress) -> Timeline:
         return self.timeline

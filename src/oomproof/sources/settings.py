@@ -30,14 +30,14 @@ def settings_of(job: Job) -> tuple[Setting, ...]:
     return (*job.settings, *(setting for setting in runtime_settings({}) if setting.name not in own))
 
 
-def runtime_settings(usual: Mapping[str, Any]) -> tuple[Setting, ...]:
+def runtime_settings(usual: Mapping[str, Any], *, of_tensorflow: bool = False) -> tuple[Setting, ...]:
     """The settings of the run around a step; ``usual`` has other defaults, taken where their type is right."""
     plain = Runtime()
     defaults = {field.name: getattr(plain, field.name) for field in fields(Runtime)}
     return tuple(
         Setting(name, usual[name] if type(usual.get(name)) is type(default) else default, HELP[name])
         for name, default in defaults.items()
-        if name not in OF_TENSORFLOW
+        if (name in OF_TENSORFLOW) == of_tensorflow
     )
 
 
