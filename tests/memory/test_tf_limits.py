@@ -13,7 +13,7 @@ from oomproof.memory.forecast import Forecast
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.tf_limits import MIB, limit
 from oomproof.memory.timeline import Builder, Timeline
-from oomproof.report.verdict import tight, verdict
+from oomproof.report.verdict import tight, verdict, why
 from oomproof.sources.saved import open_saved
 from oomproof.sources.settings import settings_of
 
@@ -83,6 +83,13 @@ def test_what_fits_says_what_stays_free_below_the_limit() -> None:
     told = forecast(1000 * MIB, 4)
     assert told.fits and told.room is not None and not tight(told)
     assert told.excess == max(told.reserved.high - told.room, told.on_device.high - told.budget) < 0
+
+
+def test_an_allocator_that_took_its_share_has_no_cache_to_give_back() -> None:
+    told = forecast(300 * MIB, 1)
+    assert told.fits and tight(told)
+    assert "cache" not in verdict(told) and "(at worst 1." in verdict(told)
+    assert why(told).startswith("at worst the CUDA context takes more than is left beside the allocator")
 
 
 def test_a_saved_step_has_the_settings_of_tensorflow(tmp_path: Path) -> None:

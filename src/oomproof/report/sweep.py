@@ -13,7 +13,7 @@ from rich.text import Text
 from oomproof.memory.forecast import Forecast
 from oomproof.report.sizes import gib, number, sides, value
 from oomproof.report.terminal import STYLES
-from oomproof.report.verdict import tight
+from oomproof.report.verdict import empties_cache
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,6 @@ def conclusion(sweep: Sweep) -> str:
     if sweep.largest is None:
         return f"{first.device.name} fits {sweep.name}: {', '.join(value(setting) for setting in sweep.fitting)}."
     best = next(forecast for setting, forecast in sweep.rows if setting == sweep.largest)
-    cache = ", cache included" if tight(best) else ""
+    cache = ", cache included" if empties_cache(best) else ""
     figures = f"{number(best.on_device.high)} of {gib(best.budget)} at worst{cache}"
     return f"The largest {sweep.name} that fits {first.device.name} is {value(sweep.largest)}: {figures}."

@@ -20,7 +20,7 @@ PLURALS = {
 def verdict(forecast: Forecast) -> str:
     """One line that can stand alone, as in a log or a JSON field."""
     name, used, budget = forecast.device.name, forecast.on_device, gib(forecast.budget)
-    worst = f"(at worst {number(used.high)}{', cache included' if tight(forecast) else ''})"
+    worst = f"(at worst {number(used.high)}{', cache included' if empties_cache(forecast) else ''})"
     if used.expected > forecast.budget and forecast.shortage is None:
         # Figures are those of an allocator that never has to give cached blocks back; this one would have to.
         outcome = "fits" if forecast.fits else "at risk on"
@@ -51,8 +51,10 @@ def why(forecast: Forecast) -> str:
         when = "memory runs out" if forecast.shortage else "at the upper figures memory runs out"
         place = moment(shortage.phase, shortage.owner, shortage.op)
         sentences.append(f"{when} {place}, which asks for {gib(shortage.requested)}")
-    elif tight(forecast):
+    elif empties_cache(forecast):
         sentences.append("at worst the allocator has to give cached blocks back, which costs time, not the run")
+    elif tight(forecast):
+        sentences.append("at worst the CUDA context takes more than is left beside the allocator")
     peak = moment(forecast.phase, forecast.owner, forecast.op)
     if shortage is not None and peak == moment(shortage.phase, shortage.owner, shortage.op):
         peak = "there too"
@@ -61,8 +63,14 @@ def why(forecast: Forecast) -> str:
 
 
 def tight(forecast: Forecast) -> bool:
-    """It fits, but at the upper figures only after the allocator has emptied its cache."""
+    """It fits, but the upper figures together are more than there is."""
     return forecast.fits and forecast.excess > 0
+
+
+def empties_cache(forecast: Forecast) -> bool:
+    """At the upper figures it fits only after the allocator has emptied its cache. One that has taken its share at the
+    start never does so."""
+    return tight(forecast) and forecast.room is None
 
 
 def moment(phase: str, owner: str, op: str) -> str:
