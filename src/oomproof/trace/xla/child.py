@@ -68,13 +68,9 @@ def _from_hlo(module: bytes, device: Any, options: Mapping[str, Any]) -> Any:
     with mlir.make_ir_context():
         parsed = ir.Module.parse(stable)
     settings = compiler.get_compile_options(
-        num_replicas=1, num_partitions=1, env_options_overrides={name: _plain(value) for name, value in options.items()}
+        num_replicas=1, num_partitions=1, env_options_overrides={name: str(value) for name, value in options.items()}
     )
     return device.client.compile(parsed, _jax.DeviceList((device,)), settings)
-
-
-def _plain(value: Any) -> str:
-    return str(value)
 
 
 def _from_keras(request: Mapping[str, Any], sharding: Any) -> tuple[Any, dict[str, Any]]:
