@@ -71,7 +71,7 @@ class _Planner:
         self.left: Sequence[str] = ()
         self.tracing = Tracing(job, device, say)
         facts = self._facts()
-        every = (*job.knobs(settings, facts), *selection.run_knobs(settings, facts))
+        every = (*job.knobs(settings, facts), *selection.run_knobs(settings, facts, device))
         self.every = selection.suited(every, device)
 
     @property

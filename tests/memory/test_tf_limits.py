@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from oomproof.errors import InputError
 from oomproof.forecasting import check
 from oomproof.memory import forecaster, timeline_file
 from oomproof.memory.devices import Device
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.runtime import Runtime
-from oomproof.memory.tf_limits import MIB, limit
+from oomproof.memory.tf_limits import MIB, largest_limit, limit
 from oomproof.memory.timeline import Builder, Timeline
 from oomproof.report.verdict import tight, verdict, why
 from oomproof.sources.saved import open_saved
@@ -44,6 +45,19 @@ def test_what_is_left_to_libraries(device: Device, left: int) -> None:
 def test_a_limit_of_the_users() -> None:
     assert limit(card(8), Runtime(memory_limit_mb=512), 300 * MIB) == 512 * MIB
     assert limit(card(0.25), Runtime(), 300 * MIB) == 0
+
+
+def test_a_limit_by_hand_may_be_above_tensorflows_own() -> None:
+    """TensorFlow does not hold it against what is free; here the context at its largest and 225 MiB have to stay."""
+    most = 8192 - 850 - 225
+    assert largest_limit(card(8)) == most > 8192 - 300 - 1536
+    assert limit(card(8), Runtime(memory_limit_mb=most), 300 * MIB) == most * MIB
+    with pytest.raises(InputError, match=rf"memory_limit_mb={most + 1} leaves too little .* at most {most}, or 0 for"):
+        limit(card(8), Runtime(memory_limit_mb=most + 1), 300 * MIB)
+    # As much as TensorFlow takes by itself is never too much.
+    old = card(8, (6, 1))
+    usual = limit(old, Runtime(), 300 * MIB)
+    assert largest_limit(old) * MIB < usual == limit(old, Runtime(memory_limit_mb=usual // MIB), 300 * MIB)
 
 
 def holding(size: int) -> Timeline:

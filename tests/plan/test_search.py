@@ -29,7 +29,7 @@ def searching(name: str, device: Device, **given: Any) -> tuple[Search, tuple[St
     settings = resolve(job, given)
     tracing = Tracing(job, device, lambda text, done: None)
     facts = tracing.trace(small_settings(settings), "")[0].about
-    every = selection.suited((*job.knobs(settings, facts), *selection.run_knobs(settings)), device)
+    every = selection.suited((*job.knobs(settings, facts), *selection.run_knobs(settings, facts, device)), device)
     found = Search(tracing, settings, selection.allowed(every, "equivalent", (), LEFT))
     _, base = found.before()
     return found, base

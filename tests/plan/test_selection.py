@@ -101,7 +101,7 @@ def test_half_precision_that_suits_the_card() -> None:
 
 def test_knobs_of_the_run() -> None:
     def turned(**settings: bool) -> dict[str, tuple[bool, ...]]:
-        found = selection.run_knobs(settings)
+        found = selection.run_knobs(settings, {}, find("8GiB"))
         assert all(
             each.options[0].settings.items() == {each.name: settings.get(each.name, False)}.items() for each in found
         )
@@ -112,4 +112,4 @@ def test_knobs_of_the_run() -> None:
     assert turned(ddp=True)["gradient_as_bucket_view"] == (False, True)
     assert turned(cudnn_benchmark=True)["cudnn_benchmark"] == (True, False)
     assert set(turned(ddp=True, gradient_as_bucket_view=True)) == {"expandable_segments"}
-    assert selection.run_knobs({"expandable_segments": True}) == ()
+    assert selection.run_knobs({"expandable_segments": True}, {}, find("8GiB")) == ()

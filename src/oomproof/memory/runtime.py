@@ -32,7 +32,7 @@ HELP = {
     "workers": "DataLoader(num_workers=N)",
     "prefetch_factor": "DataLoader(prefetch_factor=N): batches that each worker keeps ready",
     "memory_growth": "tf.config.experimental.set_memory_growth: memory is taken as it is needed, not all at once",
-    "memory_limit_mb": "tf.config.LogicalDeviceConfiguration(memory_limit=N), in MiB; 0: all of the card",
+    "memory_limit_mb": "tf.config.LogicalDeviceConfiguration(memory_limit=N), in MiB; 0: what TensorFlow takes",
 }
 
 OF_TENSORFLOW = ("memory_growth", "memory_limit_mb")

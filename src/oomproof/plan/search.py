@@ -32,7 +32,8 @@ MOST_ASKED = 250
 MOST_TRIES = 6
 TIGHT = 0.1
 """time that emptying the cache again and again is taken to cost, as a part of the step"""
-RUN = ("gradient_as_bucket_view", "cudnn_benchmark", "expandable_segments")
+LIMIT = "memory_limit_mb"
+RUN = ("gradient_as_bucket_view", "cudnn_benchmark", "expandable_segments", "memory_growth", LIMIT)
 """knobs of the run around the step, in the order in which they are tried where a step does not fit by itself"""
 ESTIMATED = (*FREE, "optimizer_state", "checkpoint", *RUN, "DATALOADER.NUM_WORKERS")
 """knobs that need no trace of their own; the last is about host RAM alone"""
@@ -130,8 +131,10 @@ class Search:
             forecast,
             self.tracing.terms(whole, self.settings),
             lean.peak().bytes + besides,
-            expandable="expandable_segments" in self.by_name,
+            expandable=not self.by_name.keys().isdisjoint(("expandable_segments", "memory_growth")),
         )
+        if LIMIT in self.named:
+            self._raise_limit(whole)
         self.state = what_if.state_bytes(whole)
         self.seconds_before = self.seconds(whole, self.settings)
         return forecast, tuple(found)
@@ -142,7 +145,7 @@ class Search:
 
     def _afford(self, step: Timeline) -> None:
         weights = int(step.bytes[step.kind == KINDS.index("parameter")].sum())
-        room = self.tracing.terms(step, self.settings).room_at_worst
+        room = self.tracing.terms(step, self._raised() if LIMIT in self.by_name else self.settings).room_at_worst
         if room < weights:
             raise InputError(
                 f"{self.device.name} leaves {room / 2**30:.2f} GiB beside the CUDA context, less than the job's "
@@ -157,10 +160,20 @@ class Search:
         if self.best is None and self.scale.packed < PACKED:
             self.scale = replace(self.scale, packed=PACKED)
             self.settle(self._structures(base, UNASKED))
+        if self.best is None and LIMIT in self.by_name and LIMIT not in self.named:
+            self._raise_limit(base[0].step)
+            self.settle(self._structures(base, UNASKED))
         if self.best is None:
             self.settle(self._structures(base, tuple(self.by_name)))
         if self.best is None:
             another_training.settle(self, base)
+
+    def _raise_limit(self, step: Timeline) -> None:
+        """From now on, ways may need what the framework takes of the device only when it is told to."""
+        self.scale = replace(self.scale, room=self.tracing.terms(step, self._raised()).room_at_worst)
+
+    def _raised(self) -> dict[str, Any]:
+        return {**self.settings, **self.by_name[LIMIT].options[-1].settings}
 
     def _structures(self, base: Sequence[Structure], names: Sequence[str]) -> list[Structure]:
         """The job as it is, and with every combination of the knobs that want a trace and make no other training."""
@@ -300,7 +313,7 @@ class Search:
             if at_ease(forecast):
                 break
             then = self.tracing.forecast(step, {**settings, **knob.options[-1].settings})
-            if then.fits or then.on_device.high < forecast.on_device.high:
+            if (then.fits and not forecast.fits) or then.excess < forecast.excess:
                 run = (*run, (knob, knob.options[-1]))
                 run_frees.append(forecast.on_device.expected - then.on_device.expected)
                 settings |= knob.options[-1].settings

@@ -8,6 +8,7 @@ from typing import Any
 
 from oomproof.errors import InputError, did_you_mean
 from oomproof.memory.devices import Device
+from oomproof.plan.tensorflow_run import tensorflow_knobs
 from oomproof.plan.ways import promise_of
 from oomproof.sources.job import PROMISES, Knob, Option
 
@@ -16,10 +17,10 @@ BF16 = (8, 0)
 """compute capability from which on bf16 has units of its own"""
 
 
-def run_knobs(settings: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> tuple[Knob, ...]:
-    """What may change about the run around any PyTorch step; ``facts`` is the ``about`` of a trace."""
-    if facts and facts.get("allocator") == "bfc":  # TensorFlow's
-        return ()
+def run_knobs(settings: Mapping[str, Any], facts: Mapping[str, Any], device: Device) -> tuple[Knob, ...]:
+    """What may change about the run around a step; ``facts`` is the ``about`` of a trace."""
+    if facts.get("allocator") == "bfc":
+        return () if facts.get("limits") == "jax" else tensorflow_knobs(settings, device)
     found = []
     if settings.get("ddp") and not settings.get("gradient_as_bucket_view"):
         why = "DDP's gradients live in its buckets: no second copy"

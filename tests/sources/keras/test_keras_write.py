@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from oomproof.forecasting import resolve
 from oomproof.sources import open_job
-from oomproof.sources.keras.write import DATASET
+from oomproof.sources.keras.write import DATASET, write_file
 
 pytestmark = [
     # Keras 3.15 on NumPy 2: said while weights are saved.
@@ -92,3 +92,38 @@ def test_of_a_function(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     file = Path(f"written_{len(model)}.py")
     file.write_text(JOB % model)
     checked(trained(f"{file}:job", PLAN))
+
+
+def around(path: Path, *changes: str, **settings: Any) -> list[str]:
+    """What is printed before the model is made."""
+    usual = {"backend": "tensorflow", "memory_growth": False, "memory_limit_mb": 0}
+    text = write_file(path, "job", {**usual, **settings}, ["model = ..."], changes=changes)
+    return text.split("In your training:\n\n")[1].split("from oomproof.run.keras")[0].splitlines()
+
+
+def test_what_concerns_the_device_comes_before_any_model(tmp_path: Path) -> None:
+    file, gpu = tmp_path / "plan.json", "tf.config.list_physical_devices('GPU')[0]"
+    assert around(file) == []
+    growth = around(file, memory_growth=True)
+    assert growth == ["import tensorflow as tf", f"tf.config.experimental.set_memory_growth({gpu}, True)", ""]
+    assert around(file, "memory_growth: true -> false")[1] == growth[1].replace("True", "False")
+    limited = around(file, memory_limit_mb=7117)
+    assert limited[1].startswith(
+        f"tf.config.set_logical_device_configuration({gpu}, [tf.config.LogicalDeviceConfiguration(memory_limit=7117)])"
+    )
+    both = around(file, memory_limit_mb=7117, memory_growth=True)
+    assert both[1].startswith("os.environ['TF_FORCE_GPU_ALLOW_GROWTH'] = 'true'") and both[2:] == limited
+    told = around(file, memory_growth=True, memory_limit_mb=9000, backend="jax")
+    assert told[1] == "os.environ['XLA_PYTHON_CLIENT_PREALLOCATE'] = 'false'"
+    assert "XLA_PYTHON_CLIENT_MEM_FRACTION" in told[2]
+
+
+def test_lines_for_the_device_are_taken_by_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no GPU to set; what is handed to TensorFlow's functions is looked at."""
+    seen: list[Any] = []
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [f"the {kind}"])
+    monkeypatch.setattr(tf.config, "set_logical_device_configuration", lambda *given: seen.append(given))
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda *given: seen.append(given))
+    exec("\n".join(around(tmp_path / "plan.json", memory_limit_mb=7117)), {})
+    exec("\n".join(around(tmp_path / "plan.json", memory_growth=True)), {})
+    assert seen == [("the GPU", [tf.config.LogicalDeviceConfiguration(memory_limit=7117)]), ("the GPU", True)]

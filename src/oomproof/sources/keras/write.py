@@ -27,7 +27,7 @@ def write_file(
     write_settings(path, job, device, settings, changes, own=own)
     file = repr(str(path))
     lines = [
-        *_around(settings),
+        *_around(settings, changes),
         "from oomproof.run.keras import apply, batches",
         "",
         *code,
@@ -38,12 +38,24 @@ def write_file(
     return "\n".join([f"wrote {path}. In your training:", "", *lines, ""])
 
 
-def _around(settings: Settings) -> list[str]:
-    """What concerns the device, and comes before any model."""
+def _around(settings: Settings, changes: Sequence[str]) -> list[str]:
+    """What concerns the device: TensorFlow must be told before the first tensor is on it, JAX before its import."""
+    growth, limit = settings.get("memory_growth"), settings.get("memory_limit_mb")
+    if settings.get("backend") == "jax":
+        return _around_jax(bool(growth), int(limit or 0))
     gpu = "tf.config.list_physical_devices('GPU')[0]"
-    if settings.get("memory_limit_mb"):
-        limit = f"[tf.config.LogicalDeviceConfiguration(memory_limit={settings['memory_limit_mb']})]"
-        return ["import tensorflow as tf", f"tf.config.set_logical_device_configuration({gpu}, {limit})", ""]
-    if settings.get("memory_growth"):
-        return ["import tensorflow as tf", f"tf.config.experimental.set_memory_growth({gpu}, True)", ""]
+    if limit:
+        both = ["import os", "os.environ['TF_FORCE_GPU_ALLOW_GROWTH'] = 'true'  # set_memory_growth refuses a limit"]
+        config = f"[tf.config.LogicalDeviceConfiguration(memory_limit={limit})]"
+        line = f"tf.config.set_logical_device_configuration({gpu}, {config})  # instead of set_memory_growth"
+        return [*(both if growth else []), "import tensorflow as tf", line, ""]
+    if growth or any(change.startswith("memory_growth:") for change in changes):
+        return ["import tensorflow as tf", f"tf.config.experimental.set_memory_growth({gpu}, {bool(growth)})", ""]
     return []
+
+
+def _around_jax(growth: bool, limit: int) -> list[str]:
+    told = ["os.environ['XLA_PYTHON_CLIENT_PREALLOCATE'] = 'false'"] if growth else []
+    if limit:
+        told.append(f"os.environ['XLA_PYTHON_CLIENT_MEM_FRACTION'] = ...  # {limit} MiB as a part of the card: .9")
+    return ["import os", *told, ""] if told else []
