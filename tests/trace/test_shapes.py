@@ -12,6 +12,7 @@ from oomproof.memory.timeline import Timeline
 from oomproof.run.torch.training import OPTIMIZERS, Training
 from oomproof.sources import open_job
 from oomproof.sources.settings import resolve
+from oomproof.trace.torch import shapes, tracer
 from oomproof.trace.torch.loop import Pieces
 from oomproof.trace.torch.shapes import Shapes
 from oomproof.trace.torch.step import trace_step
@@ -26,6 +27,7 @@ def same(one: Timeline, other: Timeline) -> bool:
 def without_memory(make: Callable[[], Timeline], monkeypatch: pytest.MonkeyPatch) -> Timeline:
     with monkeypatch.context() as patch:
         patch.setattr(Shapes, "key", lambda *_: None)
+        patch.setattr(tracer, "VIEWS", frozenset({torch.ops.aten.view.default}))
         return make()
 
 
@@ -54,6 +56,14 @@ class Repeats(torch.nn.Module):
             kept += [x.clone(), x.t().clone(), x.half().clone(), x.double() * 2]
             kept += [x.sum(0), x.sum(1), x.sum(0, keepdim=True), torch.ones(3), x > 0.5, (x > 0.5) + 1, (x > 0.5) + 1.0]
             kept += list(torch.batch_norm(x, None, None, None, None, True, 0.1, 1e-5, False))
+            kept += [
+                x.clone().mul_(2),
+                x.clone().mul_(x[0]),
+                x.t().clone().mul_(2),
+                torch.tensor([1.0, 2.0]),
+                torch.tensor(3),
+            ]
+            kept += [torch.tensor(3) * 2, torch.tensor(2.0) * x, x[torch.tensor([1, 3])], x[:, torch.tensor([1, 3])]]
             kept += [torch.ops.aten._unsafe_view(x.clone(), (8, 8, 1)), torch.max(x, 1)[0], torch.nonzero(x > 2)]
             torch.set_default_dtype(torch.float64)
             kept.append(torch.ones(3))
@@ -70,11 +80,11 @@ def test_what_looks_alike_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_view_is_never_remembered_as_new_memory() -> None:
-    with Tracer() as tracer:
+    with Tracer():
         for _ in range(2):
             x = torch.empty(4, 4)
             assert torch.ops.aten._unsafe_view(x, (16,)).untyped_storage()._cdata == x.untyped_storage()._cdata
             assert x.view(2, 8).untyped_storage()._cdata == x.untyped_storage()._cdata
-        assert not any(key[0] is torch.ops.aten._unsafe_view.default for key in tracer._shapes._seen)
+        assert not any(key[0] is torch.ops.aten._unsafe_view.default for key in shapes._SEEN)
         with pytest.raises(RuntimeError, match=r"shape '\[3, 5\]' is invalid"):
             x.view(3, 5)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,13 +23,14 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
     UnsupportedOperatorException,
-    in_kernel_invocation_manager,
 )
 
 from oomproof.errors import Unanswerable
 from oomproof.trace.torch.activity import work_of
+from oomproof.trace.torch.fakes import Fakes
 from oomproof.trace.torch.interrupt import Interrupt
 from oomproof.trace.torch.ledger import Ledger
+from oomproof.trace.torch.operations import VIEWS, OpFacts, as_for_real, empty_image, look_up, mixes, written_by
 from oomproof.trace.torch.scratch import call_spec
 from oomproof.trace.torch.shapes import Shapes
 from oomproof.trace.torch.stand_ins import stand_ins
@@ -43,36 +43,9 @@ LARGEST_VALUE = 512 << 20
 NETWORK_OP_BYTES = 4 << 20
 """From this size on a costly operation counts as the network's even if no weight takes part (attention)."""
 
-_COSTLY = (
-    "convolution", "mm", "addmm", "bmm", "baddbmm", "batch_norm", "layer_norm", "group_norm", "scaled_dot_product",
-    "linear", "roi_align", "roi_pool", "upsample", "max_pool", "avg_pool", "embedding", "efficient_attention",
-    "flash_attention", "grid_sampler", "deform_conv",
-)  # fmt: skip
 _KEEPS_WEIGHT = frozenset({"_to_copy", "clone", "copy_", "t", "detach"})
-_ASKS = frozenset({"nms", "_local_scalar_dense", "equal", "bincount", "is_nonzero", "item"})
-_NEVER_ASKS = frozenset({"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"})
 _RANDOM_FILL = frozenset({"uniform_", "normal_", "trunc_normal_", "bernoulli_", "random_", "erfinv_"})
-_ELEMENTWISE = frozenset({
-    "abs", "add", "addcdiv", "addcmul", "clamp_max", "clamp_min", "copy", "div", "exp", "lerp", "maximum", "minimum",
-    "mul", "neg", "pow", "reciprocal", "sign", "sqrt", "sub", "zero",
-})  # fmt: skip
-
-
-@dataclass(frozen=True)
-class OpFacts:
-    """What the tracer must know of an operation, looked up once."""
-
-    name: str
-    asks: bool
-    """needs the values of its arguments: data-dependent output or shape"""
-    costly: bool
-    written: tuple[int | str, ...]
-    """arguments it writes to: positions, or names of keyword-only ones"""
-    at_once: bool
-    """updates a list of tensors element by element"""
-    random: bool
-    makes_new: bool
-    """its results are new tensors, which share nothing with its arguments"""
+_DEVICE, _META = torch.ops.prim.device.default, torch.device("meta")
 
 
 class Tracer(FakeTensorMode):  # type: ignore[misc]
@@ -80,11 +53,13 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
+        self.cache_enabled = False  # FakeTensorMode's own memory: Shapes is quicker
         self.ledger = Ledger()
         self.demands: Counter[str] = Counter()
         self._values = self.ledger.values
         self._facts: dict[Any, OpFacts] = {}
-        self._shapes = Shapes()
+        self._fakes = Fakes(self)
+        self._shapes = Shapes(self._fakes)
         self._inside = False
         self._building = True
         self._open = ExitStack()
@@ -107,38 +82,33 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # While FakeTensorMode decomposes an operation, its parts are no blocks of the real one; prim's questions about
         # a fake tensor (its device) are no operations, and must not fail.
+        if func is _DEVICE and type(args[0]) is FakeTensor:  # asked more often than operations are run
+            return _META if args[0].fake_mode.in_kernel_invocation else args[0].fake_device
         if self._inside or func.namespace == "prim":
             return super().__torch_dispatch__(func, types, args, kwargs)
         if func.namespace == "profiler":  # what optimizers tell a profiler about themselves is no part of the step
             return self._fake(func, types, args, kwargs or {})
-        return self._run(_as_for_real(func), types, args, kwargs or {})
+        return self._run(as_for_real(func), types, args, kwargs or {})
 
     def _fake(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         self._inside = True
         try:
-            if func is aten.view.default and type(args[0]) is FakeTensor and args[0].constant is None:
-                return self._view(args[0], args[1])
+            if func in VIEWS and type(args[0]) is FakeTensor and args[0].constant is None:
+                return self._fakes.view(func, args, kwargs)
             facts = self._facts.get(func)
-            key = self._shapes.key(func, args, kwargs) if facts and facts.makes_new else None
+            key = self._shapes.key(func, args, kwargs) if facts and facts.recurs else None
             if key is None:
                 return super().__torch_dispatch__(func, types, args, kwargs)
-            out = self._shapes.recalled(self, key)
+            out = self._shapes.recalled(self, key, args, kwargs)
             if out is NotImplemented:
                 out = super().__torch_dispatch__(func, types, args, kwargs)
-                self._shapes.learn(key, (args, kwargs), out)
+                self._shapes.learn(key, args, kwargs, out)
             return out
         finally:
             self._inside = False
 
-    def _view(self, tensor: FakeTensor, shape: Any) -> FakeTensor:
-        """By PyTorch's own rule. FakeTensorMode has one in Python, for sizes that are symbols; it takes milliseconds,
-        and the first time loads all of torch.distributed."""
-        with in_kernel_invocation_manager(self):
-            viewed = aten.view.default(tensor, shape)
-        return FakeTensor(self, viewed, tensor.fake_device)
-
     def _run(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        facts = self._facts.get(func) or self._look_up(func)
+        facts = self._facts.get(func) or self._facts.setdefault(func, look_up(func))
         self._between_operations()
         remember = self.ledger.advance()
         device = kwargs.get("device")
@@ -150,7 +120,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             return self._lift(func, types, args, kwargs)
         elif facts.name in _RANDOM_FILL and self._building and self.ledger.builder.phase == "setup":
             return args[0]  # weights are never looked at
-        if facts.asks or _empty_image(facts, args):
+        if facts.asks or empty_image(facts, args):
             return self._answer(func, facts.name, args, kwargs)
 
         if facts.at_once:
@@ -166,7 +136,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         self.ledger.note_nodes()
         for _, tensor in fresh:
             self.ledger.track(tensor, facts.name)
-        written = _written(facts, args, kwargs)
+        written = written_by(facts, args, kwargs)
         if fresh or written:  # a view costs nothing
             self._note_work(facts, args, tensors, outs, written)
         spec = call_spec(facts.name, args, outs)
@@ -181,7 +151,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
     def _note_work(self, facts: OpFacts, args: Any, tensors: Any, outs: Any, written: Any) -> None:
         self.ledger.did(*work_of(facts.name, args, tensors, outs))
         self.ledger.wrote(written)
-        if _mixes(facts, args, outs):
+        if mixes(facts, args, outs):
             self.ledger.mixed()
 
     def _between_operations(self) -> None:
@@ -189,29 +159,10 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         while self.ledger.outlived:
             self.ledger.outlived.pop().settle()
 
-    def _look_up(self, func: Any) -> OpFacts:
-        schema = func._schema
-        name = schema.name.split("::")[1]
-        asks = name in _ASKS or (
-            name not in _NEVER_ASKS
-            and (torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags)
-        )
-        written = tuple(
-            argument.name if argument.kwarg_only else place
-            for place, argument in enumerate(schema.arguments)
-            if argument.alias_info is not None and argument.alias_info.is_write
-        )
-        at_once = name.startswith("_foreach_") and name.removeprefix("_foreach_").rstrip("_") in _ELEMENTWISE
-        random = torch.Tag.nondeterministic_seeded in func.tags
-        makes_new = all(each.alias_info is None for each in (*schema.arguments, *schema.returns))
-        costly = any(part in name for part in _COSTLY)
-        self._facts[func] = OpFacts(name, asks, costly, written, at_once, random, makes_new)
-        return self._facts[func]
-
     def _at_once(self, facts: OpFacts, args: Any) -> Any:
         """List-at-once arithmetic of optimizers: shapes are those of the first list, values do not matter. (Through
         FakeTensorMode such an operation takes a millisecond a tensor.)"""
-        self._forget(_written(facts, args, {}))
+        self._forget(written_by(facts, args, {}))
         lists = [leaf for leaf in leaves(args) if isinstance(leaf, torch.Tensor)]
         self.ledger.did(*work_of(facts.name, args, lists, args[0]))
         if facts.written:
@@ -233,10 +184,14 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         return flat
 
     def _lift(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        out = self._fake(func, types, args, kwargs)
-        if not isinstance(args[0], FakeTensor):
+        real = args[0]
+        if type(real) is torch.Tensor and self._fakes.can_be_like(real):
+            out = self._fakes.like(real)
+        else:
+            out = self._fake(func, types, args, kwargs)
+        if not isinstance(real, FakeTensor):
             self.ledger.track(out, "input")
-            self._values[out.untyped_storage()._cdata] = known(args[0])
+            self._values[out.untyped_storage()._cdata] = known(real)
         return out
 
     # -- values ------------------------------------------------------------------------------------------------
@@ -354,39 +309,6 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
 
 NETWORK_NUMBER = 0.5
 """What ``loss.item()`` says: some plausible number that costs nothing to find."""
-
-
-def _empty_image(facts: OpFacts, args: Any) -> bool:
-    """The fake form of upsampling fails on tensors without elements (torch 2.14): masks of an image without objects."""
-    return facts.name.startswith("upsample_nearest") and not facts.name.endswith("_backward") and not args[0].numel()
-
-
-def _as_for_real(func: Any) -> Any:
-    """Autograd fills the gradient of ``x[indices]`` in place. Only for tensor subclasses, as fake tensors are, it makes
-    a second table (index_backward in torch/csrc/autograd/FunctionsManual.cpp, 2.14)."""
-    if func is not aten.index_put.default:
-        return func
-    node = torch._C._current_autograd_node()
-    return aten.index_put_.default if node is not None and node.name().startswith("IndexBackward") else func
-
-
-def _mixes(facts: OpFacts, args: Any, outs: Any) -> bool:
-    """Whether what comes out for one image depends on the others, or on how many random numbers came before."""
-    if "batch_norm" in facts.name and not facts.name.endswith("backward"):
-        return "with_update" in facts.name or "no_stats" in facts.name or (len(args) > 5 and args[5] is True)
-    if not facts.random or facts.name.startswith("_scaled_dot_product"):  # attention without dropout draws nothing
-        return False
-    return any(tensor.numel() > 1 for tensor in outs)  # torchvision's detectors draw a size among one
-
-
-def _written(facts: OpFacts, args: Any, kwargs: Any) -> list[torch.Tensor]:
-    if not facts.written:
-        return []
-    chosen = [
-        kwargs.get(place) if isinstance(place, str) else (args[place] if place < len(args) else None)
-        for place in facts.written
-    ]
-    return [leaf for leaf in leaves(chosen) if isinstance(leaf, torch.Tensor)]
 
 
 def _unanswerable(name: str, error: Exception) -> str:

@@ -1,0 +1,102 @@
+"""What the tracer must know of an operation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from oomproof.trace.torch.values import leaves
+
+aten = torch.ops.aten
+
+_COSTLY = (
+    "convolution", "mm", "addmm", "bmm", "baddbmm", "batch_norm", "layer_norm", "group_norm", "scaled_dot_product",
+    "linear", "roi_align", "roi_pool", "upsample", "max_pool", "avg_pool", "embedding", "efficient_attention",
+    "flash_attention", "grid_sampler", "deform_conv",
+)  # fmt: skip
+_ASKS = frozenset({"nms", "_local_scalar_dense", "equal", "bincount", "is_nonzero", "item"})
+_NEVER_ASKS = frozenset({"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"})
+_ELEMENTWISE = frozenset({
+    "abs", "add", "addcdiv", "addcmul", "clamp_max", "clamp_min", "copy", "div", "exp", "lerp", "maximum", "minimum",
+    "mul", "neg", "pow", "reciprocal", "sign", "sqrt", "sub", "zero",
+})  # fmt: skip
+VIEWS = frozenset({
+    aten.view.default, aten.detach.default, aten.alias.default, aten.t.default, aten.transpose.int,
+    aten.permute.default, aten.slice.Tensor, aten.select.int, aten.unsqueeze.default, aten.squeeze.dim,
+    aten.squeeze.default, aten.squeeze.dims, aten.expand.default, aten.unbind.int, aten.split.Tensor,
+    aten.split_with_sizes.default,
+})  # fmt: skip
+"""other looks at the same memory, for which PyTorch's own kernel is taken: FakeTensorMode's way around it takes up to
+milliseconds, and for ``view`` it has a rule in Python, for sizes that are symbols, that loads torch.distributed"""
+
+
+@dataclass(frozen=True)
+class OpFacts:
+    """What the tracer must know of an operation, looked up once."""
+
+    name: str
+    asks: bool
+    """needs the values of its arguments: data-dependent output or shape"""
+    costly: bool
+    written: tuple[int | str, ...]
+    """arguments it writes to: positions, or names of keyword-only ones"""
+    at_once: bool
+    """updates a list of tensors element by element"""
+    random: bool
+    recurs: bool
+    """its results are new tensors, which share nothing with its arguments, or the tensor that it writes to"""
+
+
+def look_up(func: Any) -> OpFacts:
+    schema = func._schema
+    name = schema.name.split("::")[1]
+    asks = name in _ASKS or (
+        name not in _NEVER_ASKS
+        and (torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags)
+    )
+    written = tuple(
+        argument.name if argument.kwarg_only else place
+        for place, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+    at_once = name.startswith("_foreach_") and name.removeprefix("_foreach_").rstrip("_") in _ELEMENTWISE
+    random = torch.Tag.nondeterministic_seeded in func.tags
+    makes_new = all(each.alias_info is None for each in (*schema.arguments, *schema.returns))
+    in_place = name.endswith("_") and written == (0,) and torch.Tag.inplace_view not in func.tags
+    costly = any(part in name for part in _COSTLY)
+    return OpFacts(name, asks, costly, written, at_once, random, makes_new or in_place)
+
+
+def empty_image(facts: OpFacts, args: Any) -> bool:
+    """The fake form of upsampling fails on tensors without elements (torch 2.14): masks of an image without objects."""
+    return facts.name.startswith("upsample_nearest") and not facts.name.endswith("_backward") and not args[0].numel()
+
+
+def as_for_real(func: Any) -> Any:
+    """Autograd fills the gradient of ``x[indices]`` in place. Only for tensor subclasses, as fake tensors are, it makes
+    a second table (index_backward in torch/csrc/autograd/FunctionsManual.cpp, 2.14)."""
+    if func is not aten.index_put.default:
+        return func
+    node = torch._C._current_autograd_node()
+    return aten.index_put_.default if node is not None and node.name().startswith("IndexBackward") else func
+
+
+def mixes(facts: OpFacts, args: Any, outs: Any) -> bool:
+    """Whether what comes out for one image depends on the others, or on how many random numbers came before."""
+    if "batch_norm" in facts.name and not facts.name.endswith("backward"):
+        return "with_update" in facts.name or "no_stats" in facts.name or (len(args) > 5 and args[5] is True)
+    if not facts.random or facts.name.startswith("_scaled_dot_product"):  # attention without dropout draws nothing
+        return False
+    return any(tensor.numel() > 1 for tensor in outs)  # torchvision's detectors draw a size among one
+
+
+def written_by(facts: OpFacts, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    if not facts.written:
+        return []
+    chosen = [
+        kwargs.get(place) if isinstance(place, str) else (args[place] if place < len(args) else None)
+        for place in facts.written
+    ]
+    return [leaf for leaf in leaves(chosen) if isinstance(leaf, torch.Tensor)]

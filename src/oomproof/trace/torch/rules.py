@@ -1,0 +1,172 @@
+"""What common operations make of shapes, where a short rule says it.
+
+FakeTensorMode asks PyTorch's own decompositions, which takes milliseconds: for a batch normalisation it runs some
+twenty operations. The rules here cover the plain cases only (tensors that lie in memory in their natural order or
+channels last, all of one type) and say nothing about any other; tests hold them against FakeTensorMode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+SAME = object()
+"""the result is the first argument, written to"""
+_NUMBERS = (bool, int, float)
+
+
+class Form:
+    """A tensor that fills its memory: shape, strides and type."""
+
+    __slots__ = ("dtype", "shape", "strides")
+
+    def __init__(self, shape: Any, strides: Any, dtype: torch.dtype) -> None:
+        self.shape, self.strides, self.dtype = shape, strides, dtype
+
+
+def form_of(tensor: torch.Tensor) -> Form:
+    return Form(tensor.shape, tensor.stride(), tensor.dtype)
+
+
+def told(func: Any, args: Any, kwargs: Any) -> Any:
+    """The results' forms, or None where no rule covers the case."""
+    rule = _RULES.get(func)
+    return None if rule is None else rule(args, kwargs)
+
+
+def in_order(shape: Any) -> tuple[int, ...]:
+    """Strides of a tensor that lies in memory row by row."""
+    strides, step = [], 1
+    for side in reversed(shape):
+        strides.append(step)
+        step *= max(1, side)
+    return tuple(reversed(strides))
+
+
+def _channels_last(shape: Any) -> tuple[int, ...]:
+    images, channels, *sides = shape
+    *inner, last = in_order((images, *sides, channels))
+    return inner[0], last, *inner[1:]
+
+
+def _natural(tensor: torch.Tensor) -> bool:
+    strides, shape = tensor.stride(), tensor.shape
+    return strides == in_order(shape) or (len(shape) == 4 and 1 not in shape and strides == _channels_last(shape))
+
+
+def _alike(tensors: list[torch.Tensor]) -> bool:
+    """All of one shape, one order in memory and one floating type."""
+    first = tensors[0]
+    if not first.dtype.is_floating_point or not _natural(first):
+        return False
+    form = first.shape, first.stride(), first.dtype
+    return all((other.shape, other.stride(), other.dtype) == form for other in tensors[1:])
+
+
+def _elementwise(args: Any, kwargs: Any) -> Form | None:
+    """As its arguments: tensors that are all alike, and numbers."""
+    tensors = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)]
+    others = [each for each in (*args, *kwargs.values()) if not isinstance(each, torch.Tensor)]
+    plain = all(each is None or type(each) in _NUMBERS or type(each) is str for each in others)
+    return form_of(tensors[0]) if plain and _alike(tensors) else None
+
+
+def _in_place(args: Any, kwargs: Any) -> Any:
+    return None if _elementwise(args, kwargs) is None else SAME
+
+
+def _filled(args: Any, kwargs: Any) -> Any:
+    """A tensor of numbers that takes a number of its own kind."""
+    return SAME if all(type(each) in _NUMBERS for each in args[1:]) and not kwargs else None
+
+
+_LAYING_OUT = frozenset({"dtype", "layout", "device", "pin_memory"})
+
+
+def _laid_out(kwargs: Any) -> bool:
+    """Nothing is asked for but a type on the CPU."""
+    return (
+        kwargs.keys() <= _LAYING_OUT and kwargs.get("layout") in (None, torch.strided) and not kwargs.get("pin_memory")
+    )
+
+
+def _made(args: Any, kwargs: Any) -> Form | None:
+    if len(args) != 1 or not _laid_out(kwargs) or not all(type(side) is int for side in args[0]):
+        return None
+    return Form(torch.Size(args[0]), in_order(args[0]), kwargs.get("dtype") or torch.get_default_dtype())
+
+
+def _made_like(args: Any, kwargs: Any) -> Form | None:
+    rest = {name: value for name, value in kwargs.items() if name != "memory_format"}
+    kept = kwargs.get("memory_format") in (None, torch.preserve_format)
+    if len(args) != 1 or not kept or not _laid_out(rest) or not _natural(args[0]):
+        return None
+    return Form(args[0].shape, args[0].stride(), kwargs.get("dtype") or args[0].dtype)
+
+
+def _normalised(args: Any, kwargs: Any) -> tuple[Form, Form, Form] | None:
+    """native_batch_norm in training."""
+    x, weight, *_ = args
+    plain = x.dtype is torch.float32 and weight is not None and weight.dtype is torch.float32
+    if kwargs or not args[5] or x.dim() != 4 or not plain or not _natural(x) or x.numel() <= x.shape[1]:
+        return None  # of a single value a channel there is no deviation: PyTorch's word for it is an error
+    return form_of(x), form_of(weight), form_of(weight)
+
+
+def _normalised_back(args: Any, kwargs: Any) -> tuple[Form, Form, Form] | None:
+    """native_batch_norm_backward, where every gradient is wanted."""
+    gradient, x, weight, *_ = args
+    if kwargs or not args[7] or not all(args[9]) or x.dim() != 4 or weight is None or x.dtype is not torch.float32:
+        return None
+    if weight.dtype is not torch.float32 or not _alike([x, gradient]) or x.numel() <= x.shape[1]:
+        return None
+    return form_of(x), form_of(weight), form_of(weight)
+
+
+def _picked(args: Any, kwargs: Any) -> Form | None:
+    """Rows by their numbers: ``x[numbers]``."""
+    x, indices = args
+    numbers = indices[0]
+    if len(indices) != 1 or numbers is None or numbers.dtype is not torch.int64 or numbers.dim() != 1:
+        return None
+    if not x.dim() or x.stride() != in_order(x.shape) or numbers.stride() != (1,) or not x.numel():
+        return None
+    shape = (*numbers.shape, *x.shape[1:])
+    return Form(torch.Size(shape), in_order(shape), x.dtype)
+
+
+_RULES: dict[Any, Callable[[Any, Any], Any]] = {
+    **dict.fromkeys(
+        (
+            aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.maximum.default,
+            aten.minimum.default, aten.relu.default, aten.sigmoid.default, aten.tanh.default, aten.exp.default,
+            aten.log.default, aten.log2.default, aten.sqrt.default, aten.rsqrt.default, aten.neg.default,
+            aten.abs.default, aten.floor.default, aten.gelu.default, aten.silu.default, aten.hardswish.default,
+            aten.hardsigmoid.default, aten.threshold_backward.default, aten.sigmoid_backward.default,
+            aten.tanh_backward.default, aten.gelu_backward.default, aten.silu_backward.default,
+            aten.hardswish_backward.default, aten.hardsigmoid_backward.default, aten.hardtanh_backward.default,
+        ),
+        _elementwise,
+    ),
+    **dict.fromkeys(
+        (
+            aten.add_.Tensor, aten.sub_.Tensor, aten.mul_.Tensor, aten.div_.Tensor, aten.relu_.default,
+            aten.hardtanh_.default, aten.hardswish_.default, aten.silu_.default, aten.copy_.default,
+            aten.addcmul_.default, aten.addcdiv_.default, aten.lerp_.Scalar,
+        ),
+        _in_place,
+    ),
+    aten.zero_.default: _filled,
+    aten.fill_.Scalar: _filled,
+    **dict.fromkeys((aten.empty.memory_format, aten.zeros.default, aten.ones.default), _made),
+    **dict.fromkeys(
+        (aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default, aten.clone.default), _made_like
+    ),
+    aten.native_batch_norm.default: _normalised,
+    aten.native_batch_norm_backward.default: _normalised_back,
+    aten.index.Tensor: _picked,
+}  # fmt: skip
