@@ -10,7 +10,7 @@ from typing import Any
 from oomproof.errors import InputError
 from oomproof.run.keras.cloning import cloned
 from oomproof.run.keras.recompile import accumulation, compile_as, optimizer_of
-from oomproof.run.keras.recompute import NONE, recompute, recomputing
+from oomproof.run.keras.recompute import NONE, names_in, recompute, recomputing
 from oomproof.run.keras.slim import narrower
 from oomproof.run.settings_file import read_settings_and_own
 
@@ -25,6 +25,7 @@ def apply(model: Any, settings: Any) -> Any:
     shapes. Other changes are made to the model itself, which is compiled anew.
     """
     chosen = settings_from(settings)
+    _not_undone(chosen)
     copy = changed(model, chosen)
     if "checkpoint" in chosen:
         recompute(copy, str(chosen["checkpoint"]))
@@ -78,9 +79,20 @@ def image_size(model: Any) -> tuple[int, int] | None:
 def compiled_for(model: Any, settings: Mapping[str, Any]) -> Iterator[Any]:
     """The model as a plan would train it, for as long as it is looked at; the model that was given is not changed.
     Weights of a copy have no meaning."""
+    _not_undone(settings)
     copy = changed(model, settings, weights=False)
     with recomputing(copy, str(settings.get("checkpoint", NONE))):
         yield from _compiled(copy, model, settings)
+
+
+def _not_undone(settings: Mapping[str, Any]) -> None:
+    """XLA sees that a block is computed twice, and may keep the first result after all."""
+    again = str(settings.get("checkpoint", NONE))
+    if names_in(again) and str(settings.get("jit_compile")) == "true":
+        raise InputError(
+            f"checkpoint={again} and jit_compile=true do not go together, since XLA may undo recomputation: expected "
+            "checkpoint=none or jit_compile=false"
+        )
 
 
 def _compiled(copy: Any, model: Any, settings: Mapping[str, Any]) -> Iterator[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 from oomproof.sources.image_sizes import harm_of_size, likely_divisor, smaller_sizes
 from oomproof.sources.job import Knob, Option, Settings
 from oomproof.sources.micro_batch import micro_batch
+from oomproof.trace.xla.installed import xla_installed
 
 _ADAPTIVE = ("Adam", "AdamW", "Nadam", "Adamax")
 _ACCUMULATOR = "gradient_accumulation_steps"
@@ -23,6 +24,7 @@ def training_knobs(settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, 
         micro_batch(settings, facts, mean_over_images=bool(facts.get("mean_over_images")), by=_ACCUMULATOR),
         _precision(settings, facts),
         _optimizer(settings, facts),
+        _jit_compile(settings),
         _image_size(settings),
         _width(settings),
     )
@@ -53,6 +55,22 @@ def _optimizer(settings: Settings, facts: Mapping[str, Any]) -> Knob | None:
     present = Option(settings["optimizer"], {"optimizer": settings["optimizer"]})
     why = "second moments as row and column sums; needs a learning rate of its own"
     return Knob("optimizer", (present, Option("adafactor", {"optimizer": "adafactor"}, _RISKY)), "equivalent", why)
+
+
+def _jit_compile(settings: Settings) -> Knob | None:
+    """XLA needs its compiler to be forecast, and may undo what is to be computed again."""
+    present = settings.get("jit_compile")
+    other = {"true": "false", "false": "true"}.get(str(present))
+    if settings.get("backend") != "tensorflow" or other is None:
+        return None
+    if other == "true" and (not xla_installed() or settings.get("checkpoint") != "none"):
+        return None
+    why = {
+        "true": "XLA plans the memory; it fuses operations and rounds in another order. Its time is not known here",
+        "false": "operations run one by one, and round in another order than XLA's",
+    }
+    options = tuple(Option(value, {"jit_compile": value}) for value in (str(present), other))
+    return Knob("jit_compile", options, "equivalent", why[other])
 
 
 def _image_size(settings: Settings) -> Knob | None:

@@ -16,8 +16,8 @@ from oomproof.trace.xla.targets import Target, target_for
 
 CHOICES = ("own", "true", "false")
 HELP = (
-    "compile(jit_compile=...): true is XLA, which needs oomproof[xla]; own is what Keras would do on a GPU (plans: "
-    "false)"
+    "compile(jit_compile=...): true is XLA, which needs oomproof[xla]; own is what Keras would do on a GPU (plans "
+    "start from false)"
 )
 _asked: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 """what compile() was given, where it could be seen: Keras keeps what it made of it on this machine"""
@@ -56,6 +56,9 @@ def way_of(model: Any, settings: Mapping[str, Any]) -> Way:
         return _compiled("jit_compile=true")
     if wanted == "false":
         return Way(None, (f"{_PLAIN}, as the setting jit_compile=false has it, and as a plan's apply() compiles",))
+    again = str(settings.get("checkpoint", "none"))
+    if again != "none":
+        return Way(None, (f"{_PLAIN}: XLA may undo checkpoint={again}, so a plan's apply() compiles without it",))
     because, unsaid = _why_not(model)
     if because:
         return Way(None, (f"{_PLAIN}: {because}",))
