@@ -56,10 +56,9 @@ def way_of(model: Any, settings: Mapping[str, Any]) -> Way:
         return _compiled("jit_compile=true")
     if wanted == "false":
         return Way(None, (f"{_PLAIN}, as the setting jit_compile=false has it, and as a plan's apply() compiles",))
-    again = str(settings.get("checkpoint", "none"))
-    if again != "none":
-        return Way(None, (f"{_PLAIN}: XLA may undo checkpoint={again}, so a plan's apply() compiles without it",))
     because, unsaid = _why_not(model)
+    if (again := str(settings.get("checkpoint", "none"))) != "none":
+        because = f"XLA may undo checkpoint={again}, so a plan's apply() compiles without it"
     if because:
         return Way(None, (f"{_PLAIN}: {because}",))
     if target_device() is None or not xla_installed():
