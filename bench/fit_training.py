@@ -152,8 +152,7 @@ def warm_up(job: CpuJob, settings: dict[str, Any]) -> None:
 
 
 def peak(job: CpuJob) -> dict[str, Any]:
-    """Of the job as it is: what the allocator holds at most in two steps, and of that weights, gradients and state,
-    which no setting can free on a CPU."""
+    """Of the job as it is: what the allocator holds at most in two steps, and of that weights, gradients and state."""
     training = Training(job, job.plain, job.batch)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         training.run(None)

@@ -1,6 +1,7 @@
 """For all tests: the same kernels and, in CI, the same random examples on every machine."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -30,3 +31,14 @@ def _without_xla(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     """Keras jobs are compiled with XLA in the tests of XLA only: one takes as long as fifty others."""
     if "xla" not in request.path.name:
         monkeypatch.setattr(xla, "xla_installed", lambda: False)
+
+
+@pytest.fixture
+def double_precision() -> Iterator[None]:
+    """For steps that are compared: rounding can neither hide a mistake nor flip a decision."""
+    import torch
+
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(usual)

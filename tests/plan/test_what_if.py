@@ -61,6 +61,30 @@ def test_accumulated(name: str, zero_grad: str) -> None:
     assert what_if.accumulated(real) is real
 
 
+@pytest.mark.parametrize("name", ["images", "wide", "tokens"])
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_gradients_that_are_used_at_once(name: str, accumulate: int) -> None:
+    kept = traced(name, batch=4, optimizer="sgd", accumulate=accumulate)
+    real = traced(name, batch=4, optimizer="sgd", accumulate=accumulate, gradients="at_once")
+    estimate = what_if.gradients_used_at_once(kept)
+    close(estimate, real)
+    assert what_if.gradients_used_at_once(estimate) is estimate
+    if name == "wide":
+        assert peak(real) < 0.8 * peak(kept)
+
+
+def test_gradients_used_at_once_in_micro_batches() -> None:
+    kept = traced("wide", batch=4, optimizer="sgd")
+    real = traced("wide", batch=4, optimizer="sgd", accumulate=3, gradients="at_once")
+    close(what_if.accumulated(what_if.gradients_used_at_once(kept)), real)
+
+
+@pytest.mark.parametrize("name", ["images", "tokens"])
+def test_parameters_updated_in_backward(name: str) -> None:
+    kept, real = (traced(name, batch=4, optimizer="adamw", gradients=way) for way in ("kept", "at_once"))
+    close(what_if.gradients_used_at_once(kept), real)
+
+
 def test_old_gradients_that_go_before_forward() -> None:
     late, early = traced("tokens", zero_grad="before_backward"), traced("tokens")
     estimate = what_if.gradients_dropped_first(late)

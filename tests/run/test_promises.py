@@ -8,7 +8,6 @@ identical, a test says so with a number, so that nobody promises it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 from unittest.mock import patch
@@ -53,14 +52,6 @@ CHUNKED = {
 def optimizer_for(model: nn.Module) -> optim.Optimizer:
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return optim.SGD(trained, lr=1e-3, momentum=0.9, weight_decay=1e-4, foreach=False)
-
-
-@pytest.fixture
-def double_precision() -> Iterator[None]:
-    usual = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(usual)
 
 
 def plain(case: str, steps: int = 1, dropout: bool = True) -> nn.Module:

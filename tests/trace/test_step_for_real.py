@@ -38,6 +38,10 @@ WAYS: list[dict[str, Any]] = [
     {"checkpoint": "1.0:256,1.1:512", "precision": "bf16"},
     {"optimizer_state": "8bit"},
     {"optimizer_state": "8bit", "optimizer": "adam", "update": "foreach"},
+    {"gradients": "at_once"},
+    {"gradients": "at_once", "accumulate": 3},
+    {"gradients": "at_once", "optimizer": "adamw"},
+    {"gradients": "at_once", "checkpoint": "1.0,1.1,1.2"},
     {"ema": True},
     {"ema": True, "optimizer": "adamw", "update": "foreach"},
 ]
@@ -61,6 +65,15 @@ def test_optimizers(optimizer: str, update: str) -> None:
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(map(str, way.values())) or "plain")
 def test_ways_of_training(way: dict[str, Any]) -> None:
     exact(pieces(lambda: deep(BLOCKS), rows=512), way)
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "AdamW"])
+def test_gradients_that_nothing_waits_for(optimizer: str) -> None:
+    job = pieces(lambda: deep(BLOCKS), rows=4, optimizer=OPTIMIZERS[optimizer])
+    exact(job, {"gradients": "at_once"})
+    weights = sum(parameter.nbytes for parameter in deep(BLOCKS).parameters())
+    kept, at_once = (traced(job, "cpu", gradients=way, update="plain").peak().bytes for way in ("kept", "at_once"))
+    assert kept - at_once > 0.6 * weights
 
 
 @pytest.mark.parametrize("zero_grad", ["before_forward", "before_backward", "keep"])

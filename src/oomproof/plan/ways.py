@@ -31,8 +31,8 @@ WHAT_IF: dict[str, Callable[[Timeline, Option], Timeline]] = {
 """knobs whose effect follows from a trace without them, in the order in which effects build on each other"""
 SLIGHT, ROUGH = 0.005, 0.02
 """a way that could be better by no more than this is not looked into: in a search, and in a drawing"""
-FREE = ("zero_grad", "update", "matching")
-"""of these, the ones that cost no time to speak of"""
+FREE = ("zero_grad", "gradients", "update", "matching")
+"""knobs of an estimate that cost no time to speak of"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,8 +135,8 @@ class Estimator:
             if self._least(structure, given) >= best * (1 - ROUGH):
                 continue
             way = self._situation(structure, given).solved(room, self.recomputes)
-            if way is None:
-                way = self._situation(structure, (*given, *self._thrifty())).solved(room, self.recomputes)
+            for thrifty in self._thrifty(structure, given):
+                way = way or self._situation(structure, (*given, *thrifty)).solved(room, self.recomputes)
             if way is not None:
                 found.append(way)
                 best = min(best, way.price)
@@ -165,25 +165,27 @@ class Estimator:
 
     def thriftiest(self, structure: Structure, batch: Turned | None) -> Way:
         """The way that needs the least memory, at whatever cost."""
-        return self.smallest(self.bare(structure, (*([batch] if batch else []), *self._thrifty())))
+        given = (batch,) if batch else ()
+        ways = [self.bare(structure, (*given, *each)) for each in self._thrifty(structure, given)]
+        return min((self.smallest(way) for way in ways), key=lambda way: way.peak)
 
     def _fitting(self, structure: Structure, room: int, given: tuple[Turned, ...], best: float) -> Way | None:
         if self._least(structure, given) >= best * (1 - SLIGHT):
             return None
         way = self._situation(structure, given).solved(room, self.recomputes)
-        free = self._free()
+        free = self._free(structure, given)
         if not free or (way is not None and not way.choice.modules):
             return way
         # Free changes are made where they save computing something again, and only those that do.
         freed = self._situation(structure, (*given, *free)).solved(room, self.recomputes)
-        if freed is None or (way is not None and way.price <= freed.price):
+        if freed is None:
             return way
         for each in free:
             fewer = tuple(one for one in freed.given if one is not each)
             without = self._situation(structure, fewer).solved(room, self.recomputes)
             if without is not None and without.price <= freed.price:
                 freed = without
-        return freed
+        return way if way is not None and way.price <= freed.price else freed
 
     def _fits(self, structure: Structure, room: int, given: tuple[Turned, ...]) -> bool:
         return self._situation(structure, given).solved(room, recomputing=False) is not None
@@ -192,12 +194,20 @@ class Estimator:
         """The price if nothing has to be computed again: none can be lower."""
         return self._situation(structure, given).way(recompute.Choice((), 0.0, 0)).price
 
-    def _thrifty(self) -> list[Turned]:
+    def _thrifty(self, structure: Structure, given: tuple[Turned, ...]) -> list[list[Turned]]:
+        """Everything turned that costs little time, in the ways in which it goes together."""
         state = self.knobs.get("optimizer_state")
-        return [*self._free(), *([(state, state.options[1])] if state else [])]
+        found = [self._free(structure, given)]
+        if state is not None:
+            elsewhere = (state, state.options[1])
+            found.append([*self._free(structure, (*given, elsewhere)), elsewhere])
+        return found
 
-    def _free(self) -> list[Turned]:
-        return [(self.knobs[name], self.knobs[name].options[-1]) for name in FREE if name in self.knobs]
+    def _free(self, structure: Structure, given: tuple[Turned, ...]) -> list[Turned]:
+        names = [name for name in FREE if name in self.knobs]
+        if not _may_be_used_at_once(structure, given):
+            names = [name for name in names if name != "gradients"]
+        return [(self.knobs[name], self.knobs[name].options[-1]) for name in names]
 
     def _situation(self, structure: Structure, given: tuple[Turned, ...]) -> _Situation:
         key = (id(structure), *(id(option) for _, option in given))
@@ -222,9 +232,11 @@ class _Situation:
                 self.travels = what_if.state_bytes(structure.step)
         self.scale = self.micro / structure.images
         step = what_if.with_images(structure.step, self.scale)
+        turned = {knob.name: option for knob, option in given}
+        if "gradients" in turned:
+            step = what_if.gradients_used_at_once(step)
         if self.count > 1:
             step = what_if.accumulated(step)
-        turned = {knob.name: option for knob, option in given}
         for name, what in WHAT_IF.items():
             if name in turned:
                 step = what(step, turned[name])
@@ -253,6 +265,15 @@ class _Situation:
         seconds = self._plain_seconds + choice.seconds / self.micro
         peak = int((choice.peak + self.structure.lasting) * self.structure.correction)
         return Way(self.given, choice, self.micro, seconds, peak, self.structure)
+
+
+def _may_be_used_at_once(structure: Structure, given: tuple[Turned, ...]) -> bool:
+    """Whether gradients need not wait for the update, as run/torch/gradients.py has it."""
+    settings = dict(structure.settings)
+    for _, option in given:
+        settings |= option.settings
+    several = settings.get("accumulate", 1) > 1 and structure.step.about.get("at_once") != "any"
+    return not several and settings.get("precision") != "fp16" and settings.get("optimizer_state") == "device"
 
 
 def seconds_of(step: Timeline, speed: Speed, images: int, count: int, travels: int) -> float:

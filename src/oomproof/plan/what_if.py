@@ -95,6 +95,8 @@ def accumulated(timeline: Timeline) -> Timeline:
     each new one is added to them."""
     if _was_traced_with(timeline, "accumulate", 1) > 1:
         return timeline
+    if _was_traced_with(timeline, "gradients", "kept") == "at_once":  # added to the momentum, each by itself
+        return timeline
     start = step_start(timeline)
     kept = (timeline.kind == _GRADIENT) & (timeline.died >= timeline.ticks)
     dropped = (timeline.kind == _GRADIENT) & (timeline.died < timeline.ticks) & (timeline.died >= start)
@@ -103,6 +105,26 @@ def accumulated(timeline: Timeline) -> Timeline:
         born=np.where(kept, np.minimum(timeline.born, start), timeline.born),
         died=np.where(dropped, np.minimum(timeline.died, start), timeline.died),
         work=_with_additions(timeline, np.flatnonzero(kept & (timeline.born >= start))),
+    )
+
+
+def gradients_used_at_once(timeline: Timeline) -> Timeline:
+    """Each gradient goes when the next block comes; there are none of the step before. It is added to the momentum, or
+    its parameter is updated then (run/torch/gradients.py)."""
+    if _was_traced_with(timeline, "gradients", "kept") == "at_once":
+        return timeline
+    summed = timeline.about.get("at_once") == "any"
+    timeline = timeline if summed else updated_one_by_one(timeline)
+    gradient = timeline.kind == _GRADIENT
+    passing = gradient & (timeline.born >= step_start(timeline))
+    gone = gradient & ~passing | (summed & (timeline.phase == _UPDATE) & (timeline.kind == _TEMPORARY))
+    work = _summed(timeline, np.flatnonzero(passing)) if summed else timeline.work
+    return replace(
+        timeline,
+        died=np.where(passing, timeline.born + 1, timeline.died),
+        bytes=np.where(gone, 0, timeline.bytes),
+        work=work if summed else replace(work, phase=np.where(work.phase == _UPDATE, _BACKWARD, work.phase)),
+        about=_as_if_traced_with(timeline, "gradients", "at_once"),
     )
 
 
@@ -116,7 +138,7 @@ def gradients_dropped_first(timeline: Timeline) -> Timeline:
 def updated_one_by_one(timeline: Timeline) -> Timeline:
     """The optimizer works through the parameters, not on lists of all: of its temporaries, one is there at a time, or
     two where it keeps two numbers for each weight."""
-    if _was_traced_with(timeline, "update", "auto") == "plain":
+    if _was_traced_with(timeline, "update", "auto") == "plain" or _one_launch_each(timeline):
         return timeline
     lists = (timeline.phase == _UPDATE) & (timeline.kind == _TEMPORARY)
     gradients = _gradients(timeline)
@@ -140,7 +162,7 @@ def state_elsewhere(timeline: Timeline, bits: int) -> Timeline:
     share = max(parts) / max(1, sum(parts))
     sizes = np.where(state, np.rint(timeline.bytes * (QUANTISED if bits else 0.0)).astype(np.int64), timeline.bytes)
     work, smallest = timeline.work, SMALLEST_IN_8_BITS if bits else SMALLEST_STATE
-    if _was_traced_with(timeline, "update", "auto") != "plain":
+    if _was_traced_with(timeline, "update", "auto") != "plain" and not _one_launch_each(timeline):
         lists = (timeline.phase == _UPDATE) & (timeline.kind == _TEMPORARY)
         sizes = np.where(lists, np.rint(timeline.bytes * share).astype(np.int64), sizes)
         work = _repeated(work, work.phase == _UPDATE, len(parts))
@@ -171,6 +193,11 @@ def _one_by_one(timeline: Timeline) -> Bools:
     return held
 
 
+def _one_launch_each(timeline: Timeline) -> bool:
+    """The update goes through the parameters as it is, which is PyTorch's choice on a CPU: no list of all of them."""
+    return int((timeline.work.phase == _UPDATE).sum()) >= max(2, len(_gradients(timeline)))
+
+
 def _was_traced_with(timeline: Timeline, name: str, default: Any) -> Any:
     return timeline.about.get("settings", {}).get(name, default)
 
@@ -178,6 +205,15 @@ def _was_traced_with(timeline: Timeline, name: str, default: Any) -> Any:
 def _as_if_traced_with(timeline: Timeline, name: str, value: Any) -> Mapping[str, Any]:
     """The story of a step, for the next what-if: no effect may be counted twice."""
     return {**timeline.about, "settings": {**timeline.about.get("settings", {}), name: value}}
+
+
+def _summed(timeline: Timeline, gradients: Ints) -> Work:
+    """The update's passes over all numbers are one fewer: that one is made in backward, gradient by gradient, as it is
+    anyway where micro-batches are accumulated."""
+    updating = timeline.work.phase == _UPDATE
+    passes = updating.sum() / (len(_gradients(timeline)) if _one_launch_each(timeline) else 1)
+    fewer = replace(timeline, work=timeline.work.scaled(np.where(updating, 1 - 1 / max(2, passes), 1.0)))
+    return fewer.work if _was_traced_with(timeline, "accumulate", 1) > 1 else _with_additions(fewer, gradients)
 
 
 def _with_additions(timeline: Timeline, gradients: Ints) -> Work:
@@ -204,8 +240,10 @@ def _with_block(timeline: Timeline, size: int) -> Timeline:
 
 
 def _gradients(timeline: Timeline) -> Ints:
-    """Bytes of each that is there when the step ends."""
-    sizes: Ints = timeline.bytes[(timeline.kind == _GRADIENT) & (timeline.died >= timeline.ticks)]
+    """Bytes of each that is there when the step ends, or was used in it."""
+    passing = _was_traced_with(timeline, "gradients", "kept") == "at_once"
+    there = timeline.born >= step_start(timeline) if passing else timeline.died >= timeline.ticks
+    sizes: Ints = timeline.bytes[(timeline.kind == _GRADIENT) & there]
     return sizes
 
 

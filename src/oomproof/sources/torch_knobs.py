@@ -20,6 +20,7 @@ def training_knobs(
     of a batch; ``matching``: it matches anchors with boxes as torchvision does."""
     every = (
         _zero_grad(settings),
+        _gradients(settings, facts),
         _update(settings),
         _matching(settings, matching or bool(facts.get("matching"))),
         _checkpoint(settings),
@@ -37,6 +38,16 @@ def training_knobs(
 def _zero_grad(settings: Settings) -> Knob | None:
     why = "old gradients are dropped before forward, not kept through it"
     return _switch(settings, "zero_grad", ("before_forward",), "identical", why)
+
+
+def _gradients(settings: Settings, facts: Mapping[str, Any]) -> Knob | None:
+    """Which settings of others go with it, the search knows (plan/ways.py)."""
+    at_odds = settings.get("optimizer_state") != "device" or settings.get("precision") == "fp16" or settings.get("ddp")
+    one_by_one = facts.get("at_once") == "one" and settings.get("accumulate", 1) > 1
+    if not facts.get("at_once") or at_odds or one_by_one:
+        return None
+    why = "each gradient is used and freed the moment it is there: none waits for the update"
+    return _switch(settings, "gradients", ("at_once",), "identical", why)
 
 
 def _update(settings: Settings) -> Knob | None:

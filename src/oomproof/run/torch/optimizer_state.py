@@ -7,13 +7,13 @@ away again. The optimizer stays what it is, with its hooks, schedulers, ``state_
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from types import MethodType
 from typing import Any
 
 import torch
 
 from oomproof.errors import InputError
 from oomproof.run.torch.eight_bits import dequantised, quantised
+from oomproof.run.torch.some_parameters import only, plain_step, replace_step
 
 PART = 8 << 20
 """Bytes of parameters that are updated together: Adam's state of them is twice that."""
@@ -32,37 +32,23 @@ def keep_state(optimizer: torch.optim.Optimizer, where: str) -> None:
         return
     if where not in _KEEPERS:
         raise InputError(f"optimizer_state must be device, {' or '.join(_KEEPERS)}; got '{where}'")
-    kind = type(optimizer)
-    if not kind.__module__.startswith("torch.optim") or kind is torch.optim.LBFGS:
-        raise InputError(
-            f"optimizer_state={where} needs an optimizer of torch.optim that updates each parameter by itself; "
-            f"{kind.__name__} is none that is known to; leave optimizer_state=device"
-        )
     bring, put = _KEEPERS[where]
-    hooked = kind.step
-    plain = hooked.__wrapped__ if getattr(hooked, "hooked", False) else hooked
+    plain = plain_step(optimizer, f"optimizer_state={where}", "optimizer_state=device")
 
     def step(self: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        groups = self.param_groups
-        try:
-            for group, some in _parts(groups):
-                everything, group["params"], self.param_groups = group["params"], some, [group]
-                before = {p: dict(self.state[p]) for p in some if p in self.state}
-                try:
-                    for parameter in before:
-                        bring(parameter, self.state[parameter])
-                    plain(self)
-                    for parameter in some:
-                        if parameter in self.state:
-                            put(parameter, self.state[parameter], before.get(parameter, {}))
-                finally:
-                    group["params"] = everything
-        finally:
-            self.param_groups = groups
+        for group, some in _parts(self.param_groups):
+            before = {p: dict(self.state[p]) for p in some if p in self.state}
+            with only(self, group, some):
+                for parameter in before:
+                    bring(parameter, self.state[parameter])
+                plain(self)
+                for parameter in some:
+                    if parameter in self.state:
+                        put(parameter, self.state[parameter], before.get(parameter, {}))
         return loss
 
     def put_all(self: torch.optim.Optimizer) -> None:
@@ -73,8 +59,7 @@ def keep_state(optimizer: torch.optim.Optimizer, where: str) -> None:
         return {**saved, "state": {key: _unpacked(state) for key, state in saved["state"].items()}}
 
     put_all(optimizer)
-    # Hooks (and the tracer's) see one step. A bound method, since learning-rate schedulers wrap its __func__.
-    optimizer.step = MethodType(torch.optim.Optimizer.profile_hook_step(step), optimizer)
+    replace_step(optimizer, step)
     optimizer.register_load_state_dict_post_hook(put_all)
     if where == "8bit":
         optimizer.register_state_dict_post_hook(as_usual)

@@ -15,6 +15,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from oomproof.errors import InputError
 from oomproof.run.torch.frozen_norm import freeze_batchnorm
+from oomproof.run.torch.gradients import at_once
 from oomproof.run.torch.losses import total
 from oomproof.run.torch.matching import chunked_matching
 from oomproof.run.torch.optimizer_state import keep_state
@@ -52,6 +53,7 @@ class Passes:
     ) -> None:
         self.model, self.optimizer, self.loss, self.training = model, optimizer, loss, training
         update_by(optimizer, training.update)
+        self._at_once = at_once(model, optimizer, training)
         keep_state(optimizer, training.optimizer_state)
         own = unwrapped(model)
         self.average = AveragedModel(own, multi_avg_fn=get_ema_multi_avg_fn()) if training.ema else None
@@ -73,6 +75,8 @@ class Passes:
     def backward(self, batch: Any, share: float = 1.0, last: bool = True) -> torch.Tensor:
         """Adds the gradients of ``share`` of a micro-batch's loss; returns that part of the loss. GPUs exchange their
         gradients with the ``last`` one only."""
+        if self._at_once is not None and not last:
+            self._at_once.expect_more()
         silent = getattr(self.model, "no_sync", nullcontext)
         with nullcontext() if last else silent():
             loss = self._forward(batch)

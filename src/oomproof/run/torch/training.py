@@ -31,6 +31,7 @@ class Training:
     channels_last: bool = False
     ema: bool = False
     zero_grad: str = "before_forward"
+    gradients: str = "kept"
     matching: str = "whole"
     optimizer_state: str = "device"
     freeze_batchnorm: bool = False
@@ -42,6 +43,7 @@ CHOICES = {
     "optimizer": ("own", *OPTIMIZERS),
     "update": ("auto", "foreach", "fused", "plain"),
     "zero_grad": ("before_forward", "before_backward", "keep"),
+    "gradients": ("kept", "at_once"),
     "matching": ("whole", "chunked"),
     "optimizer_state": ("device", "host", "8bit"),
 }
@@ -58,6 +60,10 @@ HELP = {
     "channels_last": "model and 4-D inputs in channels_last memory format",
     "ema": "an exponential moving average of the weights is kept on the device",
     "zero_grad": "when old gradients are dropped; keep zeroes them in place (set_to_none=False)",
+    "gradients": (
+        "kept until the update; at_once: used the moment it is there, and freed: added to the momentum (sgd), or the "
+        "parameter is updated in backward (others, without accumulation)"
+    ),
     "matching": "anchors are matched to boxes all at once, or a part at a time (chunked; torchvision detectors)",
     "optimizer_state": (
         "where the optimizer keeps its state: device; host: in host RAM, on the device only while a parameter is "

@@ -61,15 +61,15 @@ class Loop:
             self.pieces.step(self.model, self.batch, self.optimizer)
             return
         self.passes.begin()
-        for _ in range(self.training.accumulate):
-            self.passes.backward(self.batch, 1 / self.training.accumulate)
+        for place in range(1, self.training.accumulate + 1):
+            self.passes.backward(self.batch, 1 / self.training.accumulate, last=place == self.training.accumulate)
         self.passes.update()
 
-    def last_of_step(self) -> None:
-        """The last micro-batch of a step, and the update."""
-        if self.training.accumulate == 1:
+    def last_of_step(self, first: bool = False) -> None:
+        """The last micro-batch of a step, and the update; ``first``: as if no micro-batch had come before it."""
+        if self.training.accumulate == 1 or self.pieces.step is not None:
             return self.step()
-        self.passes.resume()
+        (self.passes.begin if first else self.passes.resume)()
         self.passes.backward(self.batch, 1 / self.training.accumulate)
         self.passes.update()
         return None

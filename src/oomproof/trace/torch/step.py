@@ -4,7 +4,8 @@ The step to forecast is the second: optimizer state exists, and the gradients of
 loop drops them. The tracer does not run a first step for that. It lays out gradients, lets the optimizer make its
 state from them, and traces one step; the first one is put in front afterwards (memory/first_step.py). Of an
 accumulated step the last micro-batch is traced, which finds the gradients of the others in place.
-A job with a step of its own is simply run twice.
+A job with a step of its own is simply run twice, and so is one whose gradients are used at once: its optimizer's state
+is made here and there in backward.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from oomproof.memory.first_step import with_first_step
 from oomproof.memory.timeline import Timeline
+from oomproof.run.torch.gradients import at_once_for
 from oomproof.run.torch.training import Training
 from oomproof.run.torch.trees import mapped
 from oomproof.trace.torch.dialect import Dialect, speaking
@@ -56,6 +58,8 @@ def trace_step(
         tracer.know_weights(loop.model)
         ledger.name_modules(loop.model)
         ledger.mark_model(loop.model)
+        if training.gradients == "at_once":
+            _mark_passing_gradients(ledger, loop.model)
         progress("making a batch")
         loop.load()
         loop.batch = _adopted(tracer, loop.batch)
@@ -64,7 +68,7 @@ def trace_step(
             ledger.mark_model(loop.average, "(ema)")
         gc.collect()
         with filled_samplers(loop.model):
-            if pieces.step is None:
+            if pieces.step is None and training.gradients == "kept":
                 primed_at, primed = _prime(ledger, loop)
                 progress("tracing the step")
                 ledger.start_step()
@@ -75,10 +79,10 @@ def trace_step(
                     ledger.erase(primed[parameter])
             else:
                 primed_at = None
-                for text in ("tracing the first step", "tracing the second step"):
-                    progress(text)
+                for text in ("first", "second"):
+                    progress(f"tracing the {text} step")
                     ledger.start_step()
-                    loop.step()
+                    loop.last_of_step(first=text == "first")
                     _mark_results(ledger, loop)
         described = {
             "framework": f"torch {torch.__version__}",
@@ -88,6 +92,7 @@ def trace_step(
             "batchnorms": trained_batchnorms(loop.model),
             "model": type(loop.model).__name__,
             "optimizer": type(loop.optimizer).__name__,
+            "at_once": at_once_for(loop.optimizer),
             "on_host": sum(ledger.host.values()),
             "matching": any(hasattr(module, "proposal_matcher") for module in loop.model.modules()),
             **(about or {}),
@@ -116,14 +121,26 @@ def _prime(ledger: Ledger, loop: Loop) -> tuple[int, dict[torch.Tensor, list[int
 
 
 def _mark_results(ledger: Ledger, loop: Loop) -> None:
-    owners = {
-        id(parameter): path or type(module).__name__
-        for path, module in loop.model.named_modules()
+    ledger.mark_gradients(loop.model)
+    ledger.mark_state(loop.optimizer, {id(parameter): owner for parameter, owner in _owners(loop.model).items()})
+
+
+def _mark_passing_gradients(ledger: Ledger, model: torch.nn.Module) -> None:
+    """For gradients that are gone when a step ends; before the loop has hooks that use them."""
+    for parameter, owner in _owners(model).items():
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(
+                lambda parameter, owner=owner: ledger.mark(parameter.grad, "gradient", owner)
+            )
+
+
+def _owners(model: torch.nn.Module) -> dict[torch.nn.Parameter, str]:
+    return {
+        parameter: path or type(module).__name__
+        for path, module in model.named_modules()
         for parameter in module._parameters.values()
         if parameter is not None
     }
-    ledger.mark_gradients(loop.model)
-    ledger.mark_state(loop.optimizer, owners)
 
 
 @contextmanager
