@@ -7,11 +7,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from oomproof.memory import forecaster
 from oomproof.memory.devices import Device, find
 from oomproof.memory.forecast import Forecast
+from oomproof.memory.host import ram_of
 from oomproof.memory.target import tracing_for
 from oomproof.memory.timeline import Timeline
 from oomproof.sources import as_job
@@ -21,12 +23,21 @@ from oomproof.sources.settings import resolve, settings_of
 __all__ = ["check", "forecast", "resolve", "settings_of", "trace"]
 
 
-def check(job: Any, on: str | Device, *, progress: Progress | None = None, **settings: Any) -> Forecast:
-    """Forecasts the memory of one training step of ``job`` on a device: a GPU's name, a size, ``this``."""
+def check(
+    job: Any,
+    on: str | Device,
+    *,
+    ram: str | int | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Forecast:
+    """Forecasts the memory of one training step of ``job`` on a device: a GPU's name, a size, ``this``. With ``ram``
+    (``16GiB``), the outcome is also that of the host RAM."""
+    granted = None if ram is None else ram_of(ram)
     device = find(on) if isinstance(on, str) else on
     opened = as_job(job, settings.get("backend", ""))
     resolved = resolve(opened, settings)
-    return forecast(trace(opened, resolved, progress, device), device, resolved)
+    return replace(forecast(trace(opened, resolved, progress, device), device, resolved), ram=granted)
 
 
 def trace(job: Job, settings: Settings, progress: Progress | None = None, device: Device | None = None) -> Timeline:

@@ -28,6 +28,25 @@ def test_does_not_fit(run: Run, step: str) -> None:
     assert "does not fit" in out.splitlines()[0]
 
 
+def test_host_ram_counts_where_it_is_given(run: Run, step: str) -> None:
+    code, out, _ = run("check", step, "--on", "8GiB", "--ram", "2GiB", "--quiet")
+    assert code == 2 and "does not fit the host: needs" in " ".join(out.split())
+    assert run("check", step, "--on", "8GiB", "--ram", "32GiB", "--quiet")[0] == 0
+    code, out, _ = run("check", step, "--on", "8GiB", "--ram", "2GiB", "--json")
+    document = json.loads(out)
+    assert code == 2 and document["ram"] == 2 << 30 and document["fits"] is False
+    assert json.loads(run("check", step, "--on", "8GiB", "--json")[1])["ram"] is None
+    code, out, _ = run("check", step, "--on", "8GiB", "--ram", "6GiB", "--sweep", "workers=0,8", "--quiet")
+    assert code == 0 and out.count("does not fit") + out.count("at risk") == 1
+
+
+def test_ram_that_cannot_be(run: Run, step: str) -> None:
+    code, _, err = run("check", step, "--on", "8GiB", "--ram", "16", "--quiet")
+    assert code == 1 and "ram must be a size with its unit, such as 16GiB" in err
+    code, _, err = run("check", step, "--on", "8GiB", "--ram", "1GiB", "--quiet")
+    assert code == 1 and "less than a training process takes by itself" in err
+
+
 def test_json_is_all_there_is(run: Run, step: str) -> None:
     code, out, err = run("check", step, "--on", "8GiB", "--json")
     document = json.loads(out)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from histories import timelines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oomproof.memory.host import TRAINER, WORKER, host_memory
+from oomproof.errors import InputError
+from oomproof.memory.host import TRAINER, WORKER, host_memory, ram_of
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.timeline import Builder, Timeline
 
@@ -74,3 +76,22 @@ def test_ranges_hold_and_more_workers_never_take_less(timeline: Timeline, worker
     more, more_shm = host_memory(timeline, Runtime(workers=workers + 1, prefetch_factor=prefetch))
     assert more_shm >= shm
     assert (more.low, more.expected, more.high) > (ram.low, ram.expected, ram.high)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("16GiB", 16 << 30), ("32 GB", 32 * 10**9), ("4096m", 4 << 30), (1 << 34, 1 << 34)]
+)
+def test_ram_is_read_with_its_unit(text: str | int, size: int) -> None:
+    assert ram_of(text) == size
+
+
+@pytest.mark.parametrize("text", ["16", "", "lots", "nanGiB", "16 parsecs", "infGiB"])
+def test_unreadable_ram_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="ram must be a size with its unit, such as 16GiB or 32GB; got"):
+        ram_of(text)
+
+
+@pytest.mark.parametrize("text", ["512MiB", "-4GiB", "0GiB", 1 << 20])
+def test_less_than_the_process_takes_is_refused(text: str | int) -> None:
+    with pytest.raises(InputError, match=r"is less than a training process takes by itself: at least 1\.17 GiB"):
+        ram_of(text)

@@ -24,6 +24,7 @@ FORECAST = {
     "reserved": RANGE,
     "device": RANGE,
     "host": {**RANGE, "shm": int},
+    "ram": type(None),
     "kinds": dict,
     "owners": list,
     "peak": {"phase": str, "owner": str, "op": str},

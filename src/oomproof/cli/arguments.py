@@ -79,6 +79,14 @@ From = Annotated[
         "--from", metavar="FILE", help="Start from the settings that `fit --write` left in FILE; other options win."
     ),
 ]
+Ram = Annotated[
+    str | None,
+    typer.Option(
+        "--ram",
+        metavar="SIZE",
+        help="Host RAM that the job may take: 16GiB. Verdict and exit code then count it too.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, bytes as integers; see docs/json.md.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -94,6 +102,13 @@ def device_on(on: str) -> Device:
         return find("this")
     except InputError as error:
         raise InputError(f"--on was not given, and {error}") from None
+
+
+def granted(ram: str | None) -> int | None:
+    """The bytes that ``--ram`` grants."""
+    from oomproof.memory.host import ram_of
+
+    return None if ram is None else ram_of(ram)
 
 
 def pair(text: str, option: str, example: str) -> tuple[str, str]:

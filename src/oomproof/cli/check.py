@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,8 +23,10 @@ from oomproof.cli.arguments import (
     Pairs,
     Precision,
     Quiet,
+    Ram,
     device_on,
     given_settings,
+    granted,
     sweep_values,
     with_keys,
     writable,
@@ -52,6 +55,7 @@ def check(
     backend: Backend = None,
     pairs: Pairs = None,
     base: From = None,
+    ram: Ram = None,
     sweep: Annotated[
         str,
         typer.Option(
@@ -78,7 +82,8 @@ def check(
     No GPU is needed and no step is run: JOB is traced with fake tensors, and what it would allocate is replayed
     through PyTorch's caching allocator. The answer opens with three lines: verdict, why, next.
 
-    Exit code 0: it fits (in a sweep: some value does). 2: it does not, or is at risk. 1: bad input or a failure.
+    Exit code 0: it fits (in a sweep: some value does), and the host RAM too where --ram says how much there is. 2: it
+    does not, or is at risk. 1: bad input or a failure.
 
     \b
     Examples:
@@ -88,6 +93,7 @@ def check(
       oomproof check mask_rcnn_R_50_FPN_3x.yaml --on "RTX 3060" SOLVER.IMS_PER_BATCH 8
       oomproof check torchvision:fcos_resnet50_fpn --on T4 --save step.timeline
       oomproof check step.timeline --on "RTX 4090"
+      oomproof check train_job.py:job --on 8GiB --ram 16GiB --set workers=8
     """
     given = given_settings(pairs or (), batch, image_size, base, gpus, precision=precision, backend=backend)
     keys = with_keys(overrides, given)
@@ -99,12 +105,12 @@ def check(
     if list_settings:
         _print_settings(job, keys, given.get("backend", ""), as_json)
         return
-    device = device_on(on)
+    device, host = device_on(on), granted(ram)
     with at_work(quiet or as_json) as say:
         say(f"opening {job}")
         opened = open_job(job, keys, given.get("backend", ""))
         answer = _sweep(opened, device, given, swept, say) if swept else _one(opened, device, given, save, say)
-    fits = _print(answer, opened, as_json)
+    fits = _print(_within(answer, host), opened, as_json)
     raise typer.Exit(FITS if fits else DOES_NOT_FIT)
 
 
@@ -144,6 +150,15 @@ def _sweep(
             timeline = forecasting.trace(job, settings, prefixed, device)
         rows.append((settings[name], forecasting.forecast(timeline, device, settings)))
     return Sweep(name, tuple(rows))
+
+
+def _within(answer: Forecast | Sweep, ram: int | None) -> Forecast | Sweep:
+    """Held against a budget of host RAM."""
+    from oomproof.memory.forecast import Forecast
+
+    if isinstance(answer, Forecast):
+        return replace(answer, ram=ram)
+    return replace(answer, rows=tuple((value, replace(row, ram=ram)) for value, row in answer.rows))
 
 
 def _prefixed(say: Progress, prefix: str) -> Progress:

@@ -11,6 +11,8 @@ from typing import Any
 
 from oomproof.memory.devices import Device
 
+OUTCOMES = ("fits", "at risk", "does not fit")
+
 
 @dataclass(frozen=True)
 class Range:
@@ -69,6 +71,8 @@ class Forecast:
     """what the framework itself calls ``allocated`` and ``reserved``"""
     room: int | None = None
     """the most that the framework lets its allocator hold, where that is less than what is free on the device"""
+    ram: int | None = None
+    """bytes of host RAM that the job may take; None: nobody said"""
 
     @property
     def budget(self) -> int:
@@ -87,11 +91,21 @@ class Forecast:
 
     @property
     def fits(self) -> bool:
-        return self.shortage is None and self.shortage_at_worst is None
+        return self.outcome == OUTCOMES[0]
 
     @property
     def outcome(self) -> str:
-        """``fits``, ``at risk`` or ``does not fit``."""
+        """``fits``, ``at risk`` or ``does not fit``: the worse of device and host."""
+        return max(self.on_device_outcome, self.host_outcome, key=OUTCOMES.index)
+
+    @property
+    def on_device_outcome(self) -> str:
         if self.shortage is not None:
-            return "does not fit"
-        return "at risk" if self.shortage_at_worst is not None else "fits"
+            return OUTCOMES[2]
+        return OUTCOMES[1] if self.shortage_at_worst is not None else OUTCOMES[0]
+
+    @property
+    def host_outcome(self) -> str:
+        if self.ram is None or self.host.high <= self.ram:
+            return OUTCOMES[0]
+        return OUTCOMES[1] if self.host.expected <= self.ram else OUTCOMES[2]

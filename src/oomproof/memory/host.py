@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
+from oomproof.errors import InputError
+from oomproof.memory.devices import AMOUNT, UNITS
 from oomproof.memory.forecast import Range
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.timeline import KINDS, Timeline
@@ -16,6 +19,24 @@ TRAINER = Range(2600 * MIB, 1200 * MIB, 4500 * MIB)
 """Python, PyTorch and CUDA libraries in one process: an estimate. Measured: 0.66 GiB for the import without a GPU."""
 WORKER = Range(400 * MIB, 150 * MIB, 1200 * MIB)
 """A forked DataLoader worker (pages it has written to, decoders, augmentation buffers): an estimate."""
+
+
+def ram_of(given: str | int) -> int:
+    """Bytes of host RAM that a user grants a job: ``16GiB``, ``32GB``, or a number of bytes.
+
+    >>> ram_of("16GiB") >> 30
+    16
+    """
+    amount = AMOUNT.fullmatch(str(given).strip().lower())
+    unit = (amount[2] or ("b" if isinstance(given, int) else "")) if amount else ""
+    if amount is None or unit not in UNITS or not math.isfinite(size := float(amount[1]) * UNITS[unit]):
+        raise InputError(f"ram must be a size with its unit, such as 16GiB or 32GB; got {given!r}")
+    if size < TRAINER.low:
+        raise InputError(
+            f"ram={given} is less than a training process takes by itself: at least {TRAINER.low / 2**30:.2f} GiB, "
+            f"{TRAINER.expected / 2**30:.2f} as expected and {TRAINER.high / 2**30:.2f} at worst"
+        )
+    return int(size)
 
 
 def host_memory(timeline: Timeline, runtime: Runtime) -> tuple[Range, int]:

@@ -39,6 +39,8 @@ def next_steps(forecast: Forecast, settings: Sequence[Setting]) -> tuple[str, tu
     names = {setting.name for setting in settings}
     if forecast.outcome == "fits":
         return _room(forecast, names), ()
+    if forecast.on_device_outcome == "fits":
+        return _on_the_host(forecast)
     choices = {setting.name: setting.choices for setting in settings}
     tries = (_batch, _image_size, _precision, _checkpoint, _optimizer, _fused, _buckets, _expandable)
     steps = [step for attempt in tries if (step := attempt(forecast, choices))]
@@ -51,6 +53,16 @@ def next_steps(forecast: Forecast, settings: Sequence[Setting]) -> tuple[str, tu
         return f"save {missing} to be safe: {inside or 'a larger GPU is what is left'}", ()
     way = inside or "`oomproof fit` finds the best way"
     return f"save {missing} to be safe: {way}; these help, the surest first:", tuple(steps)
+
+
+def _on_the_host(forecast: Forecast) -> tuple[str, tuple[Step, ...]]:
+    short = gib(forecast.host.high - (forecast.ram or 0))
+    sentence = f"save {short} of host RAM to be safe: `oomproof fit` with the same --ram finds out how"
+    workers = _now(forecast, "workers")
+    if not workers:
+        return sentence, ()
+    step = Step("--set workers=0", f"{workers} data workers, each with memory of its own and batches that wait")
+    return f"{sentence}; this helps:", (step,)
 
 
 def _room(forecast: Forecast, names: set[str]) -> str:

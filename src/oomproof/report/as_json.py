@@ -25,6 +25,7 @@ def forecast(of: Forecast) -> dict[str, Any]:
         "reserved": _range(of.reserved),
         "device": _range(of.on_device),
         "host": {**_range(of.host), "shm": int(of.shm)},
+        "ram": None if of.ram is None else int(of.ram),
         "kinds": {kind: int(nbytes) for kind, nbytes in of.kinds.items()},
         "owners": [[owner, int(nbytes)] for owner, nbytes in of.owners],
         "peak": {"phase": of.phase, "owner": of.owner, "op": of.op},

@@ -19,18 +19,35 @@ PLURALS = {
 
 def verdict(forecast: Forecast) -> str:
     """One line that can stand alone, as in a log or a JSON field."""
+    return f"{on_device(forecast)}{on_host(forecast)}"
+
+
+def on_host(forecast: Forecast) -> str:
+    """What becomes of the host RAM, where it is known how much there is."""
+    if forecast.ram is None:
+        return ""
+    wants, has = forecast.host, gib(forecast.ram)
+    if forecast.host_outcome == "fits":
+        return f"; fits the host: {number(wants.expected)} of {has} RAM (at worst {number(wants.high)})"
+    if forecast.host_outcome == "at risk":
+        return f"; at risk on the host: {number(wants.expected)} of {has} RAM expected, {number(wants.high)} at worst"
+    needs = f"needs {gib(wants.expected)} RAM (at worst {number(wants.high)})"
+    return f"; does not fit the host: {needs}, has {number(forecast.ram)}"
+
+
+def on_device(forecast: Forecast) -> str:
     name, used, budget = forecast.device.name, forecast.on_device, gib(forecast.budget)
     worst = f"(at worst {number(used.high)}{', cache included' if empties_cache(forecast) else ''})"
     if used.expected > forecast.budget and forecast.shortage is None:
         # Figures are those of an allocator that never has to give cached blocks back; this one would have to.
-        outcome = "fits" if forecast.fits else "at risk on"
+        outcome = "fits" if forecast.on_device_outcome == "fits" else "at risk on"
         wants = f"would take {gib(used.expected)} (at worst {number(used.high)})"
         return f"{outcome} {name}: {wants}, has {number(forecast.budget)} and gives cached blocks back"
-    if forecast.outcome == "fits":
+    if forecast.on_device_outcome == "fits":
         return f"fits {name}: {number(used.expected)} of {budget} {worst}"
     if forecast.room is not None and used.expected <= forecast.budget:
         return _limited(forecast, forecast.room)
-    if forecast.outcome == "at risk":
+    if forecast.on_device_outcome == "at risk":
         return f"at risk on {name}: {number(used.expected)} of {budget} expected, {number(used.high)} at worst"
     return f"does not fit {name}: needs {gib(used.expected)} {worst}, has {number(forecast.budget)}"
 
@@ -38,14 +55,14 @@ def verdict(forecast: Forecast) -> str:
 def _limited(forecast: Forecast, room: int) -> str:
     """The device has room enough, but the framework does not let its allocator take all of it."""
     name, wants = forecast.device.name, forecast.reserved
-    outcome = "at risk on" if forecast.outcome == "at risk" else "does not fit"
+    outcome = "at risk on" if forecast.on_device_outcome == "at risk" else "does not fit"
     needs = f"needs {gib(wants.expected)} (at worst {number(wants.high)})"
     return f"{outcome} {name}: the allocator {needs} and may take {number(room)} of {number(forecast.budget)}"
 
 
 def why(forecast: Forecast) -> str:
     """The decisive numbers in a sentence or two."""
-    sentences = []
+    sentences = [] if forecast.host_outcome == "fits" else [_short_of_ram(forecast)]
     shortage = forecast.shortage or forecast.shortage_at_worst
     if shortage is not None:
         when = "memory runs out" if forecast.shortage else "at the upper figures memory runs out"
@@ -64,7 +81,7 @@ def why(forecast: Forecast) -> str:
 
 def tight(forecast: Forecast) -> bool:
     """It fits, but the upper figures together are more than there is."""
-    return forecast.fits and forecast.excess > 0
+    return forecast.on_device_outcome == "fits" and forecast.excess > 0
 
 
 def empties_cache(forecast: Forecast) -> bool:
@@ -79,6 +96,11 @@ def moment(phase: str, owner: str, op: str) -> str:
     if owner:
         text += f" of {owner}"
     return f"{text} ({op})" if op else text
+
+
+def _short_of_ram(forecast: Forecast) -> str:
+    short = forecast.host.high - (forecast.ram or 0)
+    return f"host RAM is {gib(short)} short at worst, for the process, its data and their workers"
 
 
 def _most(forecast: Forecast) -> str:

@@ -1,0 +1,47 @@
+"""A budget of host RAM: outcome, verdict, why and next count it beside the device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from forecasts import MIB, SETTINGS, mask_rcnn
+
+from oomproof.report.advice import next_steps
+from oomproof.report.verdict import verdict, why
+
+BIG, SMALL = 12 << 30, 4 << 30
+"""a device on which the step fits, and one on which it does not"""
+
+
+@pytest.mark.parametrize(
+    ("ram", "host", "said"),
+    [
+        (4000, "fits", "; fits the host: 2.93 of 3.91 GiB RAM (at worst 3.91)"),
+        (3999, "at risk", "; at risk on the host: 2.93 of 3.91 GiB RAM expected, 3.91 at worst"),
+        (2999, "does not fit", "; does not fit the host: needs 2.93 GiB RAM (at worst 3.91), has 2.93"),
+    ],
+)
+def test_the_worse_of_device_and_host_is_the_outcome(ram: int, host: str, said: str) -> None:
+    fits, misses = (replace(mask_rcnn(total), ram=ram * MIB) for total in (BIG, SMALL))
+    assert (fits.on_device_outcome, fits.host_outcome, fits.outcome) == ("fits", host, host)
+    assert fits.fits is (host == "fits")
+    assert verdict(fits) == verdict(mask_rcnn(BIG)) + said
+    assert misses.outcome == misses.on_device_outcome == "does not fit"
+    assert verdict(misses) == verdict(mask_rcnn(SMALL)) + said
+
+
+def test_nothing_is_said_where_nobody_asked() -> None:
+    assert "host" not in verdict(mask_rcnn(BIG)) and mask_rcnn(BIG).host_outcome == "fits"
+
+
+def test_why_and_next_speak_of_the_host() -> None:
+    short = replace(mask_rcnn(BIG), ram=3000 * MIB)
+    assert why(short).startswith("host RAM is 0.98 GiB short at worst, for the process, its data and their workers; ")
+    sentence, steps = next_steps(short, SETTINGS)
+    assert sentence == "save 0.98 GiB of host RAM to be safe: `oomproof fit` with the same --ram finds out how"
+    assert steps == ()
+    busy = replace(short, settings={**short.settings, "workers": 6})
+    assert [step.option for step in next_steps(busy, SETTINGS)[1]] == ["--set workers=0"]
+    both = replace(mask_rcnn(SMALL), ram=3000 * MIB)
+    assert next_steps(both, SETTINGS) == next_steps(mask_rcnn(SMALL), SETTINGS)  # the device comes first
