@@ -80,6 +80,22 @@ def test_the_smallest_set_is_found(question: Question) -> None:
     assert choice.peak <= least + 0.012 * question.peak
 
 
+@settings(max_examples=80, deadline=None)
+@given(questions())
+def test_no_set_stays_below_the_floor(question: Question) -> None:
+    assert question.floor <= min(highest for _, highest, _ in sets(question))
+
+
+def test_what_the_floor_rules_out_is_not_solved(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = [Candidate(f"a.{name}", 0, 1.0, np.array([-3])) for name in "xy"]
+    question = Question(np.array([10]), (Candidate("a", 0, 1.0, np.array([-4])), *inner))
+    assert question.floor == 4  # the whole and its parts do not go together
+    assert recompute.cheapest(question, 4) == Choice(("a.x", "a.y"), 2.0, 4)
+    monkeypatch.setattr(recompute, "milp", lambda *_, **__: pytest.fail("solved"))
+    assert recompute.cheapest(question, 3) is None
+    assert recompute.cheapest(question, 4) == Choice(("a.x", "a.y"), 2.0, 4)  # answered before
+
+
 @settings(max_examples=60, deadline=None)
 @given(questions(), st.floats(0.55, 1.0))
 def test_the_answer_is_what_its_modules_come_to(question: Question, part: float) -> None:

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -23,13 +24,12 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csc_matrix
 
-from oomproof.memory.activity import ModuleCall, Work
-from oomproof.memory.timeline import KINDS, PHASES, Ints, Timeline
+from oomproof.memory.activity import ModuleCall
+from oomproof.memory.timeline import Ints, Timeline
+from oomproof.plan.candidates import Candidate, View
 from oomproof.plan.cost import Speed
-from oomproof.plan.what_if import grows_with_images, step_start
+from oomproof.plan.what_if import step_start
 
-WORTH_IT = 0.003
-"""part of the peak that a module must save to be looked at"""
 MOST_CANDIDATES, MOST_CHUNKED = 64, 12
 """modules that are looked at, and those of them also a few images at a time: the ones that save the most"""
 MOST_ROUNDS = 12
@@ -40,23 +40,6 @@ NODES, SECONDS = 200, 60.0
 would depend on how busy the machine is"""
 _PER_BOX = "roi_heads."
 """torchvision's heads that see boxes, not images, in dimension 0: these too are treated one by one"""
-_BACKWARD = PHASES.index("backward")
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A module to compute again, ``chunk`` images at a time (0: all at once)."""
-
-    path: str
-    chunk: int
-    seconds: float
-    """more time for one step"""
-    effect: Ints
-    """bytes more (or less) at every tick of the step"""
-
-    @property
-    def name(self) -> str:
-        return f"{self.path}:{self.chunk}" if self.chunk else self.path
 
 
 @dataclass(frozen=True)
@@ -83,6 +66,21 @@ class Question:
     def peak(self) -> int:
         return int(self.live.max(initial=0))
 
+    @cached_property
+    def effects(self) -> Ints:
+        """One row for each candidate."""
+        return np.stack([each.effect for each in self.candidates])
+
+    @cached_property
+    def floor(self) -> int:
+        """Bytes that no set stays below: at every tick what the best set for that tick alone would leave."""
+        return int((self.live + _best_at_every_tick(self)).max(initial=0))
+
+    @cached_property
+    def answers(self) -> dict[int, Choice | None]:
+        """By budget: a search comes back to the same ones."""
+        return {}
+
     def after(self, chosen: NDArray[np.bool_]) -> Ints:
         live = self.live.copy()
         for place in np.flatnonzero(chosen):
@@ -102,7 +100,7 @@ def ask(
     many; ``without`` names modules that are no candidates."""
     start = step_start(timeline)
     live = timeline.curve()[start:]
-    view = _View(timeline, speed, start, live)
+    view = View(timeline, speed, start, live)
     found: dict[str, list[ModuleCall]] = defaultdict(list)
     for call in timeline.modules:
         found[call.path].append(call)
@@ -124,12 +122,28 @@ def cheapest(question: Question, budget: int) -> Choice | None:
     """The set that costs the least time and stays within ``budget`` bytes; None where no set does."""
     if question.peak <= budget:
         return Choice((), 0.0, question.peak)
-    return _solved(question, budget)
+    if not question.candidates or question.floor > budget:
+        return None
+    if budget not in question.answers:
+        question.answers[budget] = _solved(question, budget)
+    return question.answers[budget]
 
 
 def smallest(question: Question) -> Choice:
     """The set that needs the least memory, whatever it costs."""
     return _solved(question, None) or Choice((), 0.0, question.peak)
+
+
+def _best_at_every_tick(question: Question) -> Ints:
+    """The most that can be saved at each tick: by computing a module again as a whole or in parts, or what is inside it
+    module by module. From the end of the alphabet, so that inner modules come before those they are in."""
+    best: dict[str, Ints] = {}
+    for path in sorted({each.path for each in question.candidates}, reverse=True):
+        inner = [each for each in best if each.startswith(f"{path}.")]
+        ways = [sum((best.pop(each) for each in inner), np.zeros_like(question.live))]
+        ways += [each.effect for each in question.candidates if each.path == path]
+        best[path] = np.minimum.reduce(ways)
+    return sum(best.values(), np.zeros_like(question.live))
 
 
 def _may(calls: list[ModuleCall]) -> bool:
@@ -141,113 +155,12 @@ def _sizes(rows: int) -> list[int]:
     return list(dict.fromkeys(-(-rows // parts) for parts in (2, 4, 8, 16) if parts <= rows))
 
 
-class _View:
-    """The step's columns, cut out once."""
-
-    def __init__(self, timeline: Timeline, speed: Speed, start: int, live: Ints) -> None:
-        self.timeline, self.speed, self.start, self.live = timeline, speed, start, live
-        self.length = len(live)
-        marks = zip(timeline.mark_tick.tolist(), timeline.mark_phase.tolist(), strict=True)
-        self.backwards = [tick for tick, phase in marks if phase == _BACKWARD and tick >= start]
-        self.temporary = grows_with_images(timeline) & (timeline.kind == KINDS.index("temporary"))
-        self.by_birth = np.argsort(timeline.born, kind="stable")
-        self.births = timeline.born[self.by_birth]
-        self.worth = WORTH_IT * float(live.max(initial=0))
-
-    def candidate(self, path: str, calls: list[ModuleCall], chunk: int, scale: float = 1.0) -> Candidate | None:
-        if sum(self._saved(call) for call in calls) < self.worth:
-            return None
-        effect, seconds = np.zeros(self.length + 1, dtype=np.int64), 0.0
-        owners = np.array([name == path or name.startswith(f"{path}.") for name in self.timeline.owners], dtype=bool)
-        own = owners[self.timeline.owner] & (self.timeline.phase == _BACKWARD)
-        for call in calls:
-            seconds += self._add(effect, call, chunk / (call.images * scale) if chunk else 1.0, own)
-        effect = np.cumsum(effect)[: self.length]
-        return Candidate(path, chunk, seconds, effect) if -effect.min(initial=0) >= self.worth else None
-
-    def _saved(self, call: ModuleCall) -> int:
-        """Bytes that live from the call into backward, its results among them."""
-        first, last = np.searchsorted(self.births, [call.enter, call.leave])
-        later = [tick for tick in self.backwards if tick >= call.leave]
-        if not later:
-            return 0
-        rows = self.by_birth[first:last]
-        return int(self.timeline.bytes[rows[self.timeline.died[rows] > later[0]]].sum())
-
-    def _add(self, effect: Ints, call: ModuleCall, part: float, own: NDArray[np.bool_]) -> float:
-        """Writes one call's effect as differences; returns the seconds that it costs. ``part`` of the images are taken
-        at a time; ``own`` are the blocks that the module makes in backward."""
-        step, start = self.timeline, self.start
-        later = [tick for tick in self.backwards if tick >= call.leave]
-        if not later:
-            return 0.0
-        inside = (step.born >= call.enter) & (step.born < call.leave)
-        saved = inside & (step.died > later[0])
-        saved[list(call.outputs)] = False
-        stops = call.leave if call.saves_output else int(step.born[saved].max(initial=call.enter)) + 1
-        work = step.work.where((step.work.tick >= call.enter) & (step.work.tick <= stops))
-        if not saved.any():
-            return self._seconds(work, part)
-        first, ends = int(step.died[saved].min()), int(step.died[saved].max())
-        # The module's backward begins with the first block it makes, before the first of what it saved is done with.
-        before = step.born[own & (step.born > later[0]) & (step.born < first)]
-        begins = int(before.min(initial=first)) if len(before) else first
-        at_start = int(self.live[max(0, call.enter - 1 - start)])
-        forward = int(self.live[call.enter - start : stops - start].max(initial=at_start)) - at_start
-        outputs = int(step.bytes[list(call.outputs)].sum())
-        total, largest = int(step.bytes[saved].sum()), int(step.bytes[saved].max())
-
-        def hold(first: Ints | int, last: Ints | int, size: Ints | int) -> None:
-            """``size`` bytes in ticks [first, last)."""
-            np.add.at(effect, np.clip(np.asarray(first) - start, 0, self.length), size)
-            np.add.at(effect, np.clip(np.asarray(last) - start, 0, self.length), -np.asarray(size))
-
-        # What is saved is gone from its birth until its module's backward; while the module runs, two of its
-        # blocks are at hand.
-        hold(step.born[saved], np.full(saved.sum(), begins), -step.bytes[saved])
-        joins = int(part < 1)  # the last tick: by then no part runs any more
-        hold(call.enter, call.leave - joins, min(total, int(2 * largest * part)))
-        inputs = [row for row in call.inputs if step.died[row] < ends]
-        hold(step.died[inputs], np.full(len(inputs), ends), step.bytes[inputs])
-        if part < 1:
-            hold(call.leave - 1, call.leave, outputs)  # parts are joined
-            hold(np.full(saved.sum(), begins), step.died[saved], -step.bytes[saved])
-            hold(begins, ends, int(forward * part))
-            spare = self.temporary & own & (step.born >= begins) & (step.born < ends)
-            # What goes on to the module before is gathered part by part, and then joined.
-            for row in self._going_on(spare & (step.died > ends), call):
-                hold(begins, int(step.born[row]), int(step.bytes[row]))
-                hold(ends, ends + 1, int(step.bytes[row]))
-                spare[row] = False
-            hold(step.born[spare], step.died[spare], -np.rint(step.bytes[spare] * (1 - part)).astype(np.int64))
-            # What came from the module after stays until the last part is done.
-            came = (step.born > later[0]) & (step.born < begins) & (step.died > begins) & (step.died < ends)
-            came &= np.isin(step.bytes, step.bytes[list(call.outputs)])
-            hold(step.died[came], np.full(came.sum(), ends), step.bytes[came])
-        else:
-            again = outputs if call.saves_output else 0
-            hold(begins - 1, begins + 1, max(0, forward - total) + again)
-        return self._seconds(work, part)
-
-    def _going_on(self, rows: NDArray[np.bool_], call: ModuleCall) -> list[int]:
-        """The gradients of the module's inputs: of the blocks that outlive its backward, the last of each size."""
-        last = {int(self.timeline.bytes[row]): int(row) for row in np.flatnonzero(rows)}
-        sizes = {int(size) for size in self.timeline.bytes[list(call.inputs)]}
-        return [row for size, row in last.items() if size in sizes]
-
-    def _seconds(self, work: Work, part: float) -> float:
-        """The forward once more; in chunks, every one of three passes has that many more launches."""
-        whole = self.speed.total(work)
-        chunked = self.speed.total(work.scaled(part)) / part
-        return chunked + 3 * max(0.0, chunked - whole)
-
-
 def _solved(question: Question, budget: int | None) -> Choice | None:
     """Ticks become constraints when an answer breaks them: of thousands a few dozen matter."""
     count = len(question.candidates)
     if not count:
         return None
-    effects = np.stack([each.effect for each in question.candidates])
+    effects = question.effects
     seconds = np.array([each.seconds for each in question.candidates])
     watched = list(_hills(question.live))
     chosen = np.zeros(count, dtype=bool)

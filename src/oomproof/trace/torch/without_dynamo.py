@@ -23,6 +23,8 @@ _SOURCES = tuple(
     f"{kind}Source" for kind in ("Attr", "CallMethodItem", "Constant", "Ephemeral", "FloatTensor", "RandomValue")
 )
 """labels of where a value comes from, which fake tensors pass about and only dynamo reads"""
+_KEPT: list[ModuleType] = []
+"""dynamo's settings, as the first stand-in has loaded them: to read that file takes as long as a small trace"""
 _MARK = "__dynamo_disable"
 """where PyTorch keeps a function's other self, which is not compiled"""
 
@@ -74,7 +76,9 @@ class _StandIn:
         vars(source).update({name: type(name, (_Label,), {}) for name in _SOURCES})
         self._modules: dict[str, ModuleType] = {_DYNAMO: dynamo, _UTILS: utils, _SOURCE: source}
         sys.modules.update(self._modules)
-        config = _loaded(_CONFIG, folder / "config.py")  # settings of fake tensors are among it; it needs no other
+        if not _KEPT:  # settings of fake tensors are among it; it needs no other
+            _KEPT.append(_loaded(_CONFIG, folder / "config.py"))
+        config = sys.modules[_CONFIG] = _KEPT[0]
         vars(dynamo).update(config=config)
         self._modules[_CONFIG] = config
 
