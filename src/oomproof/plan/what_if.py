@@ -17,7 +17,9 @@ from oomproof.memory.timeline import KINDS, PHASES, Ints, Timeline
 
 Bools = NDArray[np.bool_]
 
-_GRADIENT, _OPTIMIZER, _TEMPORARY = (KINDS.index(kind) for kind in ("gradient", "optimizer", "temporary"))
+_PARAMETER, _GRADIENT, _OPTIMIZER, _TEMPORARY = (
+    KINDS.index(kind) for kind in ("parameter", "gradient", "optimizer", "temporary")
+)
 _FIXED = tuple(KINDS.index(kind) for kind in ("parameter", "buffer", "gradient", "optimizer"))
 _FORWARD, _BACKWARD, _UPDATE = (PHASES.index(phase) for phase in ("forward", "backward", "optimizer"))
 QUANTISED = 0.27
@@ -92,7 +94,7 @@ def with_larger_images(timeline: Timeline, pixels: float) -> Timeline:
 
 def accumulated(timeline: Timeline) -> Timeline:
     """As a later micro-batch of an accumulated step: the gradients of the earlier ones are there from its start, and
-    each new one is added to them."""
+    each new one is added to them. Frameworks that keep no gradients after a step (Keras) have a sum of them beside."""
     if _was_traced_with(timeline, "accumulate", 1) > 1:
         return timeline
     if _was_traced_with(timeline, "gradients", "kept") == "at_once":  # added to the momentum, each by itself
@@ -100,6 +102,10 @@ def accumulated(timeline: Timeline) -> Timeline:
     start = step_start(timeline)
     kept = (timeline.kind == _GRADIENT) & (timeline.died >= timeline.ticks)
     dropped = (timeline.kind == _GRADIENT) & (timeline.died < timeline.ticks) & (timeline.died >= start)
+    if not kept.any():
+        weights = timeline.kind == _PARAMETER
+        sums = _with_block(timeline, int(timeline.bytes[weights].sum()), 0, KINDS.index("buffer"))
+        return replace(sums, work=_with_additions(timeline, np.flatnonzero(weights)))
     return replace(
         timeline,
         born=np.where(kept, np.minimum(timeline.born, start), timeline.born),
@@ -170,7 +176,9 @@ def state_elsewhere(timeline: Timeline, bits: int) -> Timeline:
     launches, passes = TO_8_BITS if bits else TO_HOST
     more = _work(timeline, np.repeat(moved, launches), np.repeat(timeline.bytes[moved] * passes // launches, launches))
     held = int(state_bytes(timeline) * share)
-    return _with_block(replace(timeline, bytes=sizes, work=work.joined(more)), held)
+    ticks = timeline.mark_tick[timeline.mark_phase == _UPDATE]
+    updated_from = int(ticks[-1]) if len(ticks) else timeline.ticks
+    return _with_block(replace(timeline, bytes=sizes, work=work.joined(more)), held, updated_from, _TEMPORARY)
 
 
 def state_bytes(timeline: Timeline) -> int:
@@ -223,17 +231,15 @@ def _with_additions(timeline: Timeline, gradients: Ints) -> Work:
 
 
 def _work(timeline: Timeline, rows: Ints, nbytes: Ints, phase: int = _UPDATE) -> Work:
-    """An operation for each of ``rows``, when what it works on is born; in the update: at the end."""
+    """An operation for each of ``rows``, when what it works on is born in the step; in the update: at the end."""
     nothing = np.zeros(len(rows), dtype=np.int64)
-    tick = timeline.born[rows] if phase != _UPDATE else np.full(len(rows), timeline.ticks)
+    tick = np.maximum(timeline.born[rows], step_start(timeline) if phase != _UPDATE else timeline.ticks)
     return Work(tick, timeline.owner[rows], nothing + phase, nothing, nbytes, nothing + PLAIN)
 
 
-def _with_block(timeline: Timeline, size: int) -> Timeline:
-    """``size`` bytes more while the optimizer updates."""
-    ticks = timeline.mark_tick[timeline.mark_phase == _UPDATE]
-    born = int(ticks[-1]) if len(ticks) else timeline.ticks
-    more = {"born": born, "died": timeline.ticks, "bytes": size, "kind": _TEMPORARY, "phase": _UPDATE}
+def _with_block(timeline: Timeline, size: int, born: int, kind: int) -> Timeline:
+    """``size`` bytes more, from a tick to the end."""
+    more = {"born": born, "died": timeline.ticks, "bytes": size, "kind": kind, "phase": _UPDATE}
     names = ("born", "died", "bytes", "kind", "phase", "owner", "op")
     columns: dict[str, Any] = {name: np.append(getattr(timeline, name), more.get(name, 0)) for name in names}
     return replace(timeline, **columns)
