@@ -37,9 +37,9 @@ def agrees(func: Any, *args: Any, **kwargs: Any) -> bool:
     if forms is rules.SAME:
         assert out is args[0]
         return True
+    expected = [None if each is None else (each.shape, each.stride(), each.dtype) for each in leaves(out)]
+    assert [None if form is None else (form.shape, form.strides, form.dtype) for form in leaves(forms)] == expected
     made = [each for each in leaves(out) if isinstance(each, torch.Tensor)]
-    expected = [(each.shape, each.stride(), each.dtype) for each in made]
-    assert [(form.shape, form.strides, form.dtype) for form in leaves(forms)] == expected
     storages = [each.untyped_storage() for each in made]
     assert len({storage._cdata for storage in storages}) == len(storages)
     spans = [1 + sum(stride * (side - 1) for side, stride in zip(e.shape, e.stride(), strict=True)) for e in made]
@@ -155,3 +155,74 @@ def test_rows_by_number(shape: tuple[int, ...], count: int, order: str, dtype: t
         covered = agrees(aten.index.Tensor, x, [numbers])
         assert covered or order != "rows" or dtype is not LONG or not x.numel()
         assert not agrees(aten.index.Tensor, x, [numbers, numbers]) if shape else True
+
+
+@settings(deadline=None, max_examples=60)
+@given(SHAPES, st.sampled_from(["rows", "channels last", "turned", "part"]), st.sampled_from([FLOAT, HALF, LONG]))
+def test_comparisons(shape: tuple[int, ...], order: str, dtype: torch.dtype) -> None:
+    with FakeTensorMode():
+        x, y = tensor(shape, dtype, order), tensor(shape, dtype, order)
+        for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+            op = getattr(aten, name)
+            covered = agrees(op.Scalar, x, 0.5), agrees(op.Scalar, x, 1), agrees(op.Tensor, x, y)
+            assert all(covered) or order != "rows" or not shape
+            assert not agrees(op.Tensor, x, torch.empty((), dtype=dtype)) or not shape
+
+
+SIDES = st.tuples(st.integers(1, 3), st.integers(1, 9), st.integers(1, 9))
+PAIR = st.tuples(st.integers(1, 3), st.integers(1, 3)).map(list)
+
+
+@settings(deadline=None, max_examples=50)
+@given(SIDES, st.tuples(PAIR, PAIR), PAIR, st.integers(1, 3), st.integers(1, 3), st.integers(1, 4), st.booleans())
+def test_convolutions(  # noqa: PLR0917 (hypothesis passes what it draws in order)
+    sides: tuple[int, int, int],
+    taps: tuple[list[int], list[int]],
+    stride: list[int],
+    groups: int,
+    channels: int,
+    filters: int,
+    half: bool,
+) -> None:
+    images, height, width = sides
+    kernel, padding = taps
+    dtype = HALF if half else FLOAT
+    with FakeTensorMode():
+        x = torch.empty(images, channels * groups, height, width, dtype=dtype)
+        weight = torch.empty(filters * groups, channels, *kernel, dtype=dtype)
+        bias = torch.empty(filters * groups, dtype=dtype)
+        for given_bias in (None, bias):
+            rest = (stride, padding, [1, 1], False, [0, 0], groups)
+            if agrees(aten.convolution.default, x, weight, given_bias, *rest):
+                y = aten.convolution.default(x, weight, given_bias, *rest)
+                sizes = None if given_bias is None else [filters * groups]
+                for mask in ([True, True, sizes is not None], [False, True, False]):
+                    assert agrees(aten.convolution_backward.default, torch.empty_like(y), x, weight, sizes, *rest, mask)
+        like = x.to(memory_format=torch.channels_last)
+        if like.stride() != x.stride():
+            assert not agrees(aten.convolution.default, like, weight, None, *rest)
+        assert not agrees(aten.convolution.default, x, weight.double(), None, *rest)
+
+
+def test_convolutions_of_networks_are_covered_and_wrong_ones_are_not() -> None:
+    plain = ([2, 2], [3, 3], [1, 1], False, [0, 0], 1)
+    with FakeTensorMode():
+        x, weight = torch.empty(2, 3, 64, 64), torch.empty(16, 3, 7, 7)
+        assert agrees(aten.convolution.default, x, weight, None, *plain)
+        for wrong in (torch.empty(16, 4, 7, 7), torch.empty(16, 3, 99, 7), torch.empty(16, 3, 7)):
+            assert rules.told(aten.convolution.default, (x, wrong, None, *plain), {}) is None
+        assert rules.told(aten.convolution.default, (x, weight, torch.empty(3), *plain), {}) is None
+
+
+@settings(deadline=None, max_examples=60)
+@given(SHAPES, st.integers(1, 3), st.integers(-2, 1), st.sampled_from(["rows", "turned", "part"]))
+def test_joined(shape: tuple[int, ...], count: int, place: int, order: str) -> None:
+    shape = (2, 3, *shape)
+    with FakeTensorMode():
+        parts = [tensor(shape, order=order) for _ in range(count)]
+        covered = agrees(aten.cat.default, parts, place)
+        assert covered or order != "rows" or 0 in shape
+        assert not agrees(aten.cat.default, [*parts, tensor(shape).double()], place)
+        wrong = [*parts, tensor((5, 7, *shape[2:]))]
+        assert rules.told(aten.cat.default, (wrong, place), {}) is None
+        assert rules.told(aten.cat.default, (parts, len(shape)), {}) is None

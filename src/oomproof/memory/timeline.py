@@ -31,6 +31,7 @@ Ints = NDArray[np.int64]
 
 KINDS = ("parameter", "buffer", "gradient", "optimizer", "activation", "input", "temporary", "workspace")
 PHASES = ("setup", "forward", "backward", "optimizer", "validation")
+_KIND, _PHASE = ({name: place for place, name in enumerate(names)} for names in (KINDS, PHASES))
 
 
 @dataclass(frozen=True)
@@ -189,8 +190,8 @@ class Builder:
         self._born.append(self.ticks)
         self._died.append(-1)
         self._bytes.append(nbytes)
-        self.kinds.append(KINDS.index(kind))
-        self._phase.append(PHASES.index(self.phase))
+        self.kinds.append(_KIND[kind])
+        self._phase.append(_PHASE[self.phase])
         self._owner.append(self._number("owner", owner))
         self._op.append(self._number("op", op))
         self.ticks += 1

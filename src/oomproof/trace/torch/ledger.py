@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,6 +36,8 @@ class Ledger:
         self.host: dict[int, int] = {}
         """bytes of host RAM for blocks that a real run has there"""
         self._live: dict[int, int] = {}
+        self._ends: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        """what tells of the death of a block's storage"""
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
         self._node_owner: dict[int, str] = {}
         self._last_node = 0
@@ -116,10 +119,11 @@ class Ledger:
         if block is None:
             block = self.builder.allocate(storage.nbytes(), kind="temporary", owner=self.owner(), op=op)
             self._live[key] = block
-            weakref.finalize(storage, self._died, key, block).atexit = False
+            self._ends[block] = weakref.ref(storage, partial(self._died, key, block))
         return block
 
-    def _died(self, key: int, block: int) -> None:
+    def _died(self, key: int, block: int, end: weakref.ref[torch.UntypedStorage]) -> None:
+        del self._ends[block]
         if self._live.get(key) == block:
             del self._live[key]
             value = self.values.pop(key, None)

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from oomproof.trace.torch.values import leaves
+from oomproof.trace.torch.scratch import TAKE_SCRATCH
+from oomproof.trace.torch.values import tensors_in
 
 aten = torch.ops.aten
 
@@ -22,13 +23,14 @@ _ELEMENTWISE = frozenset({
     "abs", "add", "addcdiv", "addcmul", "clamp_max", "clamp_min", "copy", "div", "exp", "lerp", "maximum", "minimum",
     "mul", "neg", "pow", "reciprocal", "sign", "sqrt", "sub", "zero",
 })  # fmt: skip
-VIEWS = frozenset({
+_VIEWS = (
     aten.view.default, aten.detach.default, aten.alias.default, aten.t.default, aten.transpose.int,
     aten.permute.default, aten.slice.Tensor, aten.select.int, aten.unsqueeze.default, aten.squeeze.dim,
     aten.squeeze.default, aten.squeeze.dims, aten.expand.default, aten.unbind.int, aten.split.Tensor,
     aten.split_with_sizes.default,
-})  # fmt: skip
-"""other looks at the same memory, for which PyTorch's own kernel is taken: FakeTensorMode's way around it takes up to
+)  # fmt: skip
+VIEWS = {**dict(zip(_VIEWS, _VIEWS, strict=True)), aten._unsafe_view.default: aten.view.default}
+"""other looks at the same memory, and PyTorch's own kernel for each: FakeTensorMode's way around it takes up to
 milliseconds, and for ``view`` it has a rule in Python, for sizes that are symbols, that loads torch.distributed"""
 
 
@@ -45,6 +47,8 @@ class OpFacts:
     at_once: bool
     """updates a list of tensors element by element"""
     random: bool
+    scratch: bool
+    """its kernel may take memory that no tensor shows"""
     recurs: bool
     """its results are new tensors, which share nothing with its arguments, or the tensor that it writes to"""
 
@@ -66,7 +70,7 @@ def look_up(func: Any) -> OpFacts:
     makes_new = all(each.alias_info is None for each in (*schema.arguments, *schema.returns))
     in_place = name.endswith("_") and written == (0,) and torch.Tag.inplace_view not in func.tags
     costly = any(part in name for part in _COSTLY)
-    return OpFacts(name, asks, costly, written, at_once, random, makes_new or in_place)
+    return OpFacts(name, asks, costly, written, at_once, random, name in TAKE_SCRATCH, makes_new or in_place)
 
 
 def empty_image(facts: OpFacts, args: Any) -> bool:
@@ -99,4 +103,4 @@ def written_by(facts: OpFacts, args: Any, kwargs: Any) -> list[torch.Tensor]:
         kwargs.get(place) if isinstance(place, str) else (args[place] if place < len(args) else None)
         for place in facts.written
     ]
-    return [leaf for leaf in leaves(chosen) if isinstance(leaf, torch.Tensor)]
+    return tensors_in(chosen)

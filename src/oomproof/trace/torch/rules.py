@@ -139,6 +139,69 @@ def _picked(args: Any, kwargs: Any) -> Form | None:
     return Form(torch.Size(shape), in_order(shape), x.dtype)
 
 
+def _compared(args: Any, kwargs: Any) -> Form | None:
+    """Tensors that are all alike, or one and a number: a flag for every element."""
+    x, other = args
+    if kwargs or not _natural(x) or not x.dim():
+        return None
+    same = isinstance(other, torch.Tensor) and (other.shape, other.stride(), other.dtype) == (
+        x.shape,
+        x.stride(),
+        x.dtype,
+    )
+    return Form(x.shape, x.stride(), torch.bool) if same or type(other) in _NUMBERS else None
+
+
+def _rows(*tensors: torch.Tensor) -> bool:
+    """All of one type, none empty, each lying in memory row by row."""
+    kind = tensors[0].dtype
+    return all(each.dtype is kind and each.numel() and each.stride() == in_order(each.shape) for each in tensors)
+
+
+def _convolved(args: Any, kwargs: Any) -> Form | None:
+    x, weight, bias, stride, padding, dilation, transposed, _, groups = args
+    if kwargs or transposed or x.dim() != 4 or weight.dim() != 4 or not _rows(x, weight):
+        return None
+    if bias is not None and (bias.shape != weight.shape[:1] or bias.dtype is not x.dtype):
+        return None
+    if (
+        x.shape[1] != weight.shape[1] * groups
+        or weight.shape[0] % groups
+        or len(stride) + len(padding) + len(dilation) != 6
+    ):
+        return None
+    spans = zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
+    sides = [(side + 2 * pad - gap * (taps - 1) - 1) // step + 1 for side, taps, step, pad, gap in spans]
+    if min(sides) < 1:
+        return None
+    shape = torch.Size((x.shape[0], weight.shape[0], *sides))
+    return Form(shape, in_order(shape), x.dtype)
+
+
+def _convolved_back(args: Any, kwargs: Any) -> tuple[Form | None, ...] | None:
+    gradient, x, weight, bias, *_ = args
+    transposed, wanted = args[7], args[10]
+    if kwargs or transposed or x.dim() != 4 or not _rows(gradient, x, weight) or (wanted[2] and bias is None):
+        return None
+    biases = Form(torch.Size(bias), in_order(bias), x.dtype) if wanted[2] else None
+    return form_of(x) if wanted[0] else None, form_of(weight) if wanted[1] else None, biases
+
+
+def _joined(args: Any, kwargs: Any) -> Form | None:
+    """cat"""
+    tensors, place = args[0], args[1] if len(args) > 1 else 0
+    dims = {each.dim() for each in tensors}
+    last = tensors[0].dim()
+    if kwargs or len(dims) != 1 or not -last <= place < last or not _rows(*tensors):
+        return None
+    place %= last
+    if len({each.shape[:place] + each.shape[place + 1 :] for each in tensors}) != 1:
+        return None
+    shape = list(tensors[0].shape)
+    shape[place] = sum(each.shape[place] for each in tensors)
+    return Form(torch.Size(shape), in_order(shape), tensors[0].dtype)
+
+
 _RULES: dict[Any, Callable[[Any, Any], Any]] = {
     **dict.fromkeys(
         (
@@ -169,4 +232,14 @@ _RULES: dict[Any, Callable[[Any, Any], Any]] = {
     aten.native_batch_norm.default: _normalised,
     aten.native_batch_norm_backward.default: _normalised_back,
     aten.index.Tensor: _picked,
+    **dict.fromkeys(
+        (
+            aten.eq.Scalar, aten.ne.Scalar, aten.lt.Scalar, aten.le.Scalar, aten.gt.Scalar, aten.ge.Scalar,
+            aten.eq.Tensor, aten.ne.Tensor, aten.lt.Tensor, aten.le.Tensor, aten.gt.Tensor, aten.ge.Tensor,
+        ),
+        _compared,
+    ),
+    aten.convolution.default: _convolved,
+    aten.convolution_backward.default: _convolved_back,
+    aten.cat.default: _joined,
 }  # fmt: skip

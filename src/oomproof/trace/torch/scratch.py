@@ -12,6 +12,7 @@ import torch
 _SORTS = frozenset({"sort", "topk", "unique_dim", "_unique2", "unique_consecutive", "argsort", "msort", "kthvalue"})
 _SCANS = frozenset({"nonzero", "cumsum", "masked_select", "logcumsumexp"})
 _SCATTERS = frozenset({"index_put", "index_put_", "_index_put_impl_", "embedding_dense_backward"})
+TAKE_SCRATCH = frozenset({"convolution", "convolution_backward", "nms"}) | _SORTS | _SCANS | _SCATTERS
 
 
 def call_spec(name: str, args: Any, outs: list[torch.Tensor]) -> dict[str, Any] | None:

@@ -34,7 +34,17 @@ from oomproof.trace.torch.operations import VIEWS, OpFacts, as_for_real, empty_i
 from oomproof.trace.torch.scratch import call_spec
 from oomproof.trace.torch.shapes import Shapes
 from oomproof.trace.torch.stand_ins import stand_ins
-from oomproof.trace.torch.values import CPU, Layout, Operation, Value, View, computing, known, leaves, mapped
+from oomproof.trace.torch.values import (
+    CPU,
+    Layout,
+    Operation,
+    Value,
+    View,
+    computing,
+    known,
+    mapped,
+    tensors_in,
+)
 
 aten = torch.ops.aten
 
@@ -93,10 +103,10 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
     def _fake(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         self._inside = True
         try:
-            if func in VIEWS and type(args[0]) is FakeTensor and args[0].constant is None:
-                return self._fakes.view(func, args, kwargs)
-            facts = self._facts.get(func)
-            key = self._shapes.key(func, args, kwargs) if facts and facts.recurs else None
+            view = VIEWS.get(func)
+            if view is not None and type(args[0]) is FakeTensor and args[0].constant is None:
+                return self._fakes.view(view, args, kwargs)
+            key = self._shapes.key(func, args, kwargs) if self._known(func).recurs else None
             if key is None:
                 return super().__torch_dispatch__(func, types, args, kwargs)
             out = self._shapes.recalled(self, key, args, kwargs)
@@ -108,7 +118,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             self._inside = False
 
     def _run(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        facts = self._facts.get(func) or self._facts.setdefault(func, look_up(func))
+        facts = self._known(func)
         self._between_operations()
         remember = self.ledger.advance()
         device = kwargs.get("device")
@@ -122,30 +132,37 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             return args[0]  # weights are never looked at
         if facts.asks or empty_image(facts, args):
             return self._answer(func, facts.name, args, kwargs)
-
         if facts.at_once:
             return self._at_once(facts, args)
-        tensors = [leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        return self._watched(func, types, args, kwargs, facts=facts, remember=remember)
+
+    def _known(self, func: Any) -> OpFacts:
+        return self._facts.get(func) or self._facts.setdefault(func, look_up(func))
+
+    def _watched(self, func: Any, types: Any, args: Any, kwargs: Any, *, facts: OpFacts, remember: bool) -> Any:
+        """Runs an operation on shapes; new storages become blocks, and its work is noted down."""
+        tensors = tensors_in(args, kwargs)
         before = {tensor.untyped_storage()._cdata for tensor in tensors}
         try:
             out = self._fake(func, types, args, kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException):
             return self._answer(func, facts.name, args, kwargs)
-        outs = [leaf for leaf in leaves(out) if isinstance(leaf, torch.Tensor)]
+        outs = tensors_in(out if isinstance(out, (list, tuple)) else (out,))
         fresh = [(place, tensor) for place, tensor in enumerate(outs) if tensor.untyped_storage()._cdata not in before]
         self.ledger.note_nodes()
         for _, tensor in fresh:
             self.ledger.track(tensor, facts.name)
-        written = written_by(facts, args, kwargs)
+        written = written_by(facts, args, kwargs) if facts.written else []
         if fresh or written:  # a view costs nothing
             self._note_work(facts, args, tensors, outs, written)
-        spec = call_spec(facts.name, args, outs)
-        if spec is not None:
-            self.ledger.call(spec)
-        if remember:
-            self._remember(func, facts, args, kwargs, tensors=tensors, fresh=fresh, written=written)
-        else:
+        if facts.scratch:
+            spec = call_spec(facts.name, args, outs)
+            if spec is not None:
+                self.ledger.call(spec)
+        if not remember:
             self._forget(written)
+        elif fresh or written:
+            self._remember(func, facts, args, kwargs, tensors=tensors, fresh=fresh, written=written)
         return out
 
     def _note_work(self, facts: OpFacts, args: Any, tensors: Any, outs: Any, written: Any) -> None:
@@ -163,7 +180,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         """List-at-once arithmetic of optimizers: shapes are those of the first list, values do not matter. (Through
         FakeTensorMode such an operation takes a millisecond a tensor.)"""
         self._forget(written_by(facts, args, {}))
-        lists = [leaf for leaf in leaves(args) if isinstance(leaf, torch.Tensor)]
+        lists = tensors_in(args)
         self.ledger.did(*work_of(facts.name, args, lists, args[0]))
         if facts.written:
             return None
@@ -235,38 +252,35 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         self, func: Any, facts: OpFacts, args: Any, kwargs: Any, *, tensors: Any, fresh: Any, written: Any
     ) -> None:
         """Gives every storage the operation made or wrote its Value."""
-        if not fresh and not written:
-            return
         if facts.name == "_amp_foreach_non_finite_check_and_unscale_":
             return  # gradients are finite: a skipped step would have no optimizer state
         values = [self.value_of(tensor) for tensor in tensors]
         weight = any(value.weight for value in values)
-        size = sum(tensor.untyped_storage().nbytes() for _, tensor in fresh)
-        size += sum(self.value_of(tensor).bytes for tensor in written)
+        made = [(tensor, tensor.untyped_storage()) for _, tensor in fresh]
+        sizes = [storage.nbytes() for _, storage in made]
+        old = {tensor.untyped_storage()._cdata: self.value_of(tensor) for tensor in written}
+        size = sum(sizes) + sum(self.value_of(tensor).bytes for tensor in written)
         keeps = weight and facts.name in _KEEPS_WEIGHT
         if size > LARGEST_VALUE or (facts.costly and (weight or size > NETWORK_OP_BYTES)):
-            for tensor in (*(tensor for _, tensor in fresh), *written):
-                nbytes = tensor.untyped_storage().nbytes()
-                self._values[tensor.untyped_storage()._cdata] = Value(
-                    nbytes, tensor.dtype, weight=keeps, from_network=True
-                )
+            made += [(tensor, tensor.untyped_storage()) for tensor in written]
+            for tensor, storage in made:
+                self._values[storage._cdata] = Value(storage.nbytes(), tensor.dtype, weight=keeps, from_network=True)
             return
 
         def seen(leaf: Any) -> Any:
             return View(self.value_of(leaf), leaf) if isinstance(leaf, torch.Tensor) else leaf
 
         network = any(value.from_network for value in values)
-        old = {tensor.untyped_storage()._cdata: self.value_of(tensor) for tensor in written}
         layouts = [Layout(place, tensor) for place, tensor in fresh]
-        operation = Operation(func, mapped(seen, args), mapped(seen, kwargs), list(old.values()), layouts)
+        kwargs = mapped(seen, kwargs) if kwargs else kwargs
+        operation = Operation(func, mapped(seen, args), kwargs, seen=values, written=list(old.values()), fresh=layouts)
         for place, (key, value) in enumerate(old.items()):
             self._values[key] = Value(
                 value.bytes, value.dtype, operation=operation, result=place, weight=value.weight, from_network=network
             )
-        for place, (_, tensor) in enumerate(fresh, start=len(old)):
-            storage = tensor.untyped_storage()
+        for place, ((tensor, storage), nbytes) in enumerate(zip(made, sizes, strict=True), start=len(old)):
             self._values[storage._cdata] = Value(
-                storage.nbytes(), tensor.dtype, operation=operation, result=place, weight=keeps, from_network=network
+                nbytes, tensor.dtype, operation=operation, result=place, weight=keeps, from_network=network
             )
 
     def _answer(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
@@ -291,16 +305,14 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         def faked(leaf: Any) -> Any:
             if not isinstance(leaf, torch.Tensor):
                 return leaf
-            fake = self._fake(
-                aten.empty_strided.default, (), (leaf.shape, leaf.stride()), {"dtype": leaf.dtype, "device": CPU}
-            )
+            fake = self._fakes.like(leaf)
             self.ledger.track(fake, name)
             self._values[fake.untyped_storage()._cdata] = known(leaf)
             return fake
 
         answer = mapped(faked, tuple(out)) if isinstance(out, tuple) else mapped(faked, out)
         self.ledger.note_nodes()
-        outs = [leaf for leaf in leaves(answer) if isinstance(leaf, torch.Tensor)]
+        outs = tensors_in(answer if isinstance(answer, (list, tuple)) else (answer,))
         spec = call_spec(name, args, outs)
         if spec is not None:
             self.ledger.call(spec)

@@ -69,13 +69,15 @@ class Value:
 
     def settle(self) -> None:
         """Runs what waits for this value alone and makes something smaller of it, so that its content can go."""
-        for user in self.users:
-            operation = user()
-            if operation is not None and operation.size < self.bytes and not operation.missing():
-                operation.run()
+        with computing():
+            for user in self.users:
+                operation = user()
+                if operation is not None and operation.size < self.bytes and not operation.missing():
+                    operation.run()
 
     def read(self) -> torch.UntypedStorage:
-        """The content; runs what has to be run. Iterative, since chains can be thousands of operations long."""
+        """The content, within ``computing``; runs what has to be run. Iterative, since chains can be thousands of
+        operations long."""
         waiting = [self]
         while waiting:
             value = waiting[-1]
@@ -136,15 +138,18 @@ class Operation:
 
     __slots__ = ("__weakref__", "args", "fresh", "function", "kwargs", "results", "size", "written")
 
-    def __init__(self, function: Any, args: Any, kwargs: Any, written: list[Value], fresh: list[Layout]) -> None:
+    def __init__(
+        self, function: Any, args: Any, kwargs: Any, *, seen: list[Value], written: list[Value], fresh: list[Layout]
+    ) -> None:
+        """``seen`` are the values that ``args`` and ``kwargs`` look at."""
         self.function, self.args, self.kwargs = function, args, kwargs
         self.written, self.fresh = written, fresh
         self.results: list[torch.UntypedStorage] | None = None
         self.size = sum(value.bytes for value in written) + sum(layout.bytes for layout in fresh)
         """bytes of all results"""
-        for leaf in leaves((args, kwargs)):
-            if isinstance(leaf, View) and leaf.value.bytes >= LARGE:
-                leaf.value.users.append(weakref.ref(self))
+        for value in seen:
+            if value.bytes >= LARGE:
+                value.users.append(weakref.ref(self))
 
     def missing(self) -> list[Value]:
         """Values that must be read before this can run."""
@@ -155,8 +160,7 @@ class Operation:
 
     def run(self) -> list[torch.UntypedStorage]:
         if self.results is None:
-            with computing():
-                self.results = self._compute()
+            self.results = self._compute()
             self.args, self.kwargs, self.written = (), {}, []
         return self.results
 
@@ -230,6 +234,17 @@ def leaves(tree: Any) -> Iterator[Any]:
             yield from leaves(branch)
     else:
         yield tree
+
+
+def tensors_in(args: Any, kwargs: Any = None) -> list[torch.Tensor]:
+    """The tensors among an operation's arguments or results. (Without a generator: every operation asks.)"""
+    found = []
+    for each in args if not kwargs else (*args, *kwargs.values()):
+        if isinstance(each, torch.Tensor):
+            found.append(each)
+        elif isinstance(each, (list, tuple)):
+            found += tensors_in(each)
+    return found
 
 
 def mapped(change: Any, tree: Any) -> Any:
