@@ -12,9 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from oomproof.errors import InputError
 from oomproof.memory.devices import Device, find
 from oomproof.memory.forecast import Forecast
-from oomproof.plan import outlook, selection
+from oomproof.memory.host import ram_of
+from oomproof.plan import host, outlook, selection
 from oomproof.plan.needs import needs
 from oomproof.plan.plan import Plan
 from oomproof.plan.search import Confirmed, Search, small_settings
@@ -35,6 +37,7 @@ def fit(
     keep: str = "equivalent",
     allow: Sequence[str] = (),
     leave: Sequence[str] = (),
+    ram: str | int | None = None,
     progress: Say | None = None,
     **settings: Any,
 ) -> Plan:
@@ -42,17 +45,24 @@ def fit(
 
     ``keep`` is the weakest promise that a change may have: ``identical`` or ``equivalent``. ``allow`` names knobs that
     make another training and may be turned all the same, where nothing else fits; ``leave`` names knobs that stay as
-    they are. Ctrl-C gives the best so far.
+    they are. ``ram`` (``16GiB``) is what the job may take of the host's: where its data take more, their buffers and
+    workers become fewer. Ctrl-C gives the best so far.
     """
     began = time.monotonic()
     selection.check_words(keep, allow, leave)
+    granted = None if ram is None else ram_of(ram)
     planner = _opened(job, on, settings, progress)
-    search = Search(planner.tracing, planner.settings, planner.turnable(keep, allow, leave), tuple(allow))
+    turnable = planner.turnable(keep, allow, leave, granted)
+    on_device = tuple(knob for knob in turnable if not knob.host)
+    search = Search(planner.tracing, planner.settings, on_device, tuple(allow))
     before, base = search.before()
     if before.fits:
         plan = Plan(before.job, before.device, dict(search.settings), (), before, before, 1.0)
     else:
         plan = _found(planner, search, base, before, keep)
+    if granted is not None:
+        at_hand = tuple(knob for knob in turnable if knob.host)
+        plan = host.within(plan, granted, planner.tracing, at_hand, planner.others(of_host=True))
     own = tuple(setting.name for setting in planner.tracing.job.settings if setting.own)
     return replace(plan, own=own, seconds=time.monotonic() - began, traces=planner.tracing.count)
 
@@ -74,17 +84,22 @@ class _Planner:
         every = (*job.knobs(settings, facts), *selection.run_knobs(settings, facts, device))
         self.every = selection.suited(every, device)
 
-    @property
-    def others(self) -> tuple[Knob, ...]:
+    def others(self, *, of_host: bool = False) -> tuple[Knob, ...]:
         """What the user might still allow."""
-        return tuple(knob for knob in self.every if knob.name not in self.left)
+        return tuple(knob for knob in self.every if knob.name not in self.left and knob.host is of_host)
 
     def _facts(self) -> Mapping[str, Any]:
         step, _ = self.tracing.trace(small_settings(self.settings), "tracing a small step")
         return step.about
 
-    def turnable(self, keep: str, allow: Sequence[str], leave: Sequence[str]) -> tuple[Knob, ...]:
+    def turnable(self, keep: str, allow: Sequence[str], leave: Sequence[str], ram: int | None) -> tuple[Knob, ...]:
         selection.known(self.tracing.job.name, self.every, (*allow, *leave))
+        of_host = [knob.name for knob in self.every if knob.host and knob.name in allow]
+        if of_host and ram is None:
+            raise InputError(
+                f"{of_host[0]} saves host RAM alone, and plans look at that where they are told how much there is: "
+                "give ram=16GiB (--ram 16GiB) as well"
+            )
         self.left = leave
         return selection.allowed(self.every, keep, allow, leave)
 
@@ -107,7 +122,7 @@ def _found(planner: _Planner, search: Search, base: Sequence[Structure], before:
             plan,
             alternatives=outlook.alternatives(search, base, chosen.way),
             frontier=outlook.frontier(search, base, before, chosen),
-            needs=() if chosen.forecast.fits else needs(search, base, planner.others, keep),
+            needs=() if chosen.forecast.fits else needs(search, base, planner.others(), keep),
         )
     except KeyboardInterrupt:
         so_far = search.best or search.missed

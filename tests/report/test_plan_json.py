@@ -33,6 +33,7 @@ def test_keys_and_figures() -> None:
         "time": 1.12,
         "why": "12 blocks are computed again in backward; the least recompute for the bytes needed",
         "settings": {"checkpoint": MODULES},
+        "frees_host": 0,
     }
     assert document["before"]["device"]["expected"] == round(24.3 * (1 << 30))
     assert document["after"]["fits"] is True
@@ -69,6 +70,7 @@ def test_knobs() -> None:
             "name": "image_size",
             "promise": "different",
             "why": "why",
+            "host": False,
             "options": [{"value": [800, 1333], "settings": {"image_size": [800, 1333]}, "harm": 0.25, "note": "note"}],
         }
     ]

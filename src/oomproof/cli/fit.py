@@ -24,8 +24,10 @@ from oomproof.cli.arguments import (
     Pairs,
     Precision,
     Quiet,
+    Ram,
     device_on,
     given_settings,
+    granted,
     names,
     promised,
     with_keys,
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from oomproof.sources.job import Job
 
 FITS, NOTHING_FITS, INTERRUPTED = 0, 2, 130
-TAKEN = {"job", "on", "keep", "allow", "leave", "progress"}
+TAKEN = {"job", "on", "keep", "allow", "leave", "ram", "progress"}
 """arguments of oomproof.fit, which no setting can be named after"""
 
 
@@ -56,6 +58,7 @@ def fit(
     backend: Backend = None,
     pairs: Pairs = None,
     base: From = None,
+    ram: Ram = None,
     keep: Annotated[
         str,
         typer.Option(
@@ -110,6 +113,7 @@ def fit(
       oomproof fit train_job.py:job --on 8GiB --keep identical
       oomproof fit train_job.py:job --on 8GiB --allow image_size,backbone --json
       oomproof fit train_job.py:job --on 8GiB --leave precision
+      oomproof fit train_job.py:job --on 8GiB --ram 16GiB --set workers=8
       oomproof fit train_job.py:job --on 8GiB --write
       oomproof check train_job.py:job --on 8GiB --from train_job.oomproof.json
       oomproof fit mask_rcnn_R_50_FPN_3x.yaml --on 8GiB --gpus 1 --write fitted.yaml
@@ -125,7 +129,7 @@ def fit(
     file = Path(target) if target else None
     if file is not None:
         writable(file, "--write")
-    device = device_on(on)
+    device, host = device_on(on), granted(ram)
     if list_knobs:
         _print_knobs(job, keys, device, given, as_json=as_json, quiet=quiet)
         return
@@ -138,7 +142,7 @@ def fit(
             own = opened.place  # asked even with a FILE: some jobs cannot be written anywhere
             file = file or own
             writable(file, "--write")
-        plan = planning.fit(opened, device, keep=kept, allow=allowed, leave=left, progress=say, **given)
+        plan = planning.fit(opened, device, keep=kept, allow=allowed, leave=left, ram=host, progress=say, **given)
     _print(plan, opened, file, as_json)
     raise typer.Exit(INTERRUPTED if plan.interrupted else FITS if plan.fits else NOTHING_FITS)
 

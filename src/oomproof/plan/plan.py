@@ -26,6 +26,8 @@ class Change:
     """time per image as a factor of what it was without this change: 1.25 is a quarter more"""
     settings: Mapping[str, Any]
     """what it sets, in the job's own names"""
+    frees_host: int = 0
+    """bytes of host RAM, at the upper figure, where it is turned for these"""
 
 
 @dataclass(frozen=True)

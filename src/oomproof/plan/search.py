@@ -35,8 +35,8 @@ TIGHT = 0.1
 LIMIT = "memory_limit_mb"
 RUN = ("gradient_as_bucket_view", "cudnn_benchmark", "expandable_segments", "memory_growth", LIMIT)
 """knobs of the run around the step, in the order in which they are tried where a step does not fit by itself"""
-ESTIMATED = (*FREE, "optimizer_state", "checkpoint", *RUN, "DATALOADER.NUM_WORKERS")
-"""knobs that need no trace of their own; the last is about host RAM alone"""
+ESTIMATED = (*FREE, "optimizer_state", "checkpoint", *RUN)
+"""knobs that need no trace of their own"""
 UNASKED = ("precision", "SOLVER.AMP.ENABLED")
 """of the others, those that are tried without being named; the rest when nothing else fits, or when named"""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,25 @@ def run_knobs(settings: Mapping[str, Any], facts: Mapping[str, Any], device: Dev
         found.append(_on("cudnn_benchmark", False, "no trial runs with large workspaces; convolutions may be slower"))
     if not settings.get("expandable_segments"):
         found.append(_on("expandable_segments", True, "segments grow instead of leaving gaps"))
-    return tuple(found)
+    return (*found, *_loader_knobs(settings))
+
+
+def _loader_knobs(settings: Mapping[str, Any]) -> Iterator[Knob]:
+    """Of PyTorch's DataLoader. Detectron2 has a key of its own for its workers."""
+    workers, ready = settings.get("workers", 0), settings.get("prefetch_factor", 1)
+    if workers and "DATALOADER.NUM_WORKERS" not in settings:
+        why = "data may come too late; random augmentations draw otherwise"
+        yield _fewer("workers", workers, "equivalent", why)
+    if workers and ready > 1:
+        yield _fewer("prefetch_factor", ready, "identical", "the same batches; fewer of them wait")
+
+
+def _fewer(name: str, present: int, promise: str, why: str) -> Knob:
+    """By halves, down to one."""
+    values = [present]
+    while values[-1] > 1:
+        values.append(values[-1] // 2)
+    return Knob(name, tuple(Option(value, {name: value}) for value in values), promise, why, host=True)
 
 
 def _on(name: str, value: bool, why: str) -> Knob:

@@ -18,7 +18,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from oomproof.plan.plan import Alternative, Plan
+from oomproof.plan.plan import Alternative, Change, Plan
 from oomproof.report.sizes import GIB, number, value
 from oomproof.sources.job import Knob
 
@@ -41,9 +41,9 @@ def changes(plan: Plan) -> RenderableType:
     table = _table("frees GiB")
     for change in plan.changes:
         what = Text(f"{change.knob} {brief(change.before)} -> {brief(change.after)}", style="bold")
-        table.add_row(with_reason(what, change.why), _promise(change.promise), freed(change.frees), times(change.time))
+        table.add_row(with_reason(what, change.why), _promise(change.promise), _frees(change), times(change.time))
     if len(plan.changes) > 1:
-        together = freed(plan.before.on_device.expected - plan.after.on_device.expected)
+        together = _all_freed(plan)
         table.add_row("together", _promise(plan.promise), together, times(plan.time))
     return table
 
@@ -72,6 +72,8 @@ def knobs(of: Sequence[Knob]) -> RenderableType:
         if len(knob.options) == 1:  # what to recompute is worked out for each budget, not picked from a list
             values += " -> worked out by the search"
         others = [f"{brief(option.value)}: {option.promise}" for option in knob.options if option.promise]
+        if knob.host:
+            others.append("for host RAM: with --ram")
         promise = _promise(knob.promise)
         table.add_row(knob.name, with_reason(Text(values, style="cyan"), "; ".join([knob.why, *others])), promise)
     return table
@@ -112,6 +114,21 @@ def freed(nbytes: int) -> str:
     ('1.50', '-0.50', '0.00')
     """
     return number(nbytes) if nbytes >= 0 else f"-{number(-nbytes)}" if -nbytes >= GIB // 200 else "0.00"
+
+
+def _frees(change: Change) -> str:
+    """Of the device; a change that is made for the host frees nothing there."""
+    return f"RAM {freed(change.frees_host)}" if change.frees_host else freed(change.frees)
+
+
+def _all_freed(plan: Plan) -> str:
+    device, host = (
+        plan.before.on_device.expected - plan.after.on_device.expected,
+        plan.before.host.high - plan.after.host.high,
+    )
+    of_host = any(change.frees_host for change in plan.changes)
+    both = [freed(device)] if device or not of_host else []
+    return ", ".join([*both, *([f"RAM {freed(host)}"] if of_host else [])])
 
 
 def times(factor: float) -> str:

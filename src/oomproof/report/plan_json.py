@@ -31,6 +31,7 @@ def plan(of: Plan, written: Path | None = None) -> dict[str, Any]:
                 "time": _factor(change.time),
                 "why": change.why,
                 "settings": plain(change.settings),
+                "frees_host": int(change.frees_host),
             }
             for change in of.changes
         ],
@@ -73,6 +74,7 @@ def knobs(of: Sequence[Knob]) -> list[dict[str, Any]]:
             "name": knob.name,
             "promise": knob.promise,
             "why": knob.why,
+            "host": knob.host,
             "options": [
                 {
                     "value": plain(option.value),

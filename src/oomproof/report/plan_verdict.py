@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oomproof.memory.forecast import Forecast
-from oomproof.plan.plan import Plan
+from oomproof.plan.plan import Change, Plan
 from oomproof.report import verdict as of_forecast
 from oomproof.report.changes import brief, listed
 from oomproof.report.sizes import GIB, gib, number
@@ -57,7 +57,7 @@ def next_step(plan: Plan, writing: bool) -> tuple[str, tuple[str, ...]]:
 
 def _how(plan: Plan) -> str:
     count = f"{len(plan.changes)} change{'s' if len(plan.changes) > 1 else ''}"
-    if plan.fits:
+    if plan.after.on_device_outcome == "fits":
         return f" with {count}" if plan.changes else " as it is"
     return f" even with {count}" if plan.changes else ", and nothing that may change helps"
 
@@ -76,11 +76,23 @@ def _need(before: Forecast, estimated: bool) -> str:
     if before.fits:
         return f"fits already, with {gib(before.on_device.expected)} (at worst {number(before.on_device.high)})"
     about = "about " if estimated else ""
-    return f"needs {about}{gib(before.on_device.expected)} (at worst {number(before.on_device.high)})"
+    needs = []
+    if before.on_device_outcome != "fits":
+        needs.append(f"{about}{gib(before.on_device.expected)} (at worst {number(before.on_device.high)})")
+    if before.host_outcome != "fits":
+        needs.append(f"{gib(before.host.expected)} of host RAM (at worst {number(before.host.high)})")
+    return f"needs {' and '.join(needs)}"
 
 
 def _freeing(plan: Plan) -> Iterator[str]:
-    most = sorted(plan.changes, key=lambda change: change.frees, reverse=True)[:NAMED]
-    telling = [change for change in most if change.frees >= WORTH_SAYING]
+    most = sorted(plan.changes, key=_all_freed, reverse=True)[:NAMED]
+    telling = [change for change in most if _all_freed(change) >= WORTH_SAYING]
     if telling:
-        yield listed(f"{change.knob} {brief(change.after)} frees {gib(change.frees)}" for change in telling)
+        yield listed(
+            f"{change.knob} {brief(change.after)} frees {gib(_all_freed(change))}{' of RAM' * bool(change.frees_host)}"
+            for change in telling
+        )
+
+
+def _all_freed(change: Change) -> int:
+    return change.frees_host or change.frees

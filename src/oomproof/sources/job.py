@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from oomproof.memory.timeline import Timeline
 
@@ -63,6 +63,8 @@ class Knob:
     promise: str
     why: str
     """what the promise rests on, or what the knob costs, in a phrase"""
+    host: bool = False
+    """saves host RAM alone: turned where it is known how much there is"""
 
 
 def sharing(settings: Settings) -> int:
@@ -104,4 +106,14 @@ class Job(Protocol):
     def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
         """Puts settings where the job came from, or into ``target``; returns what the user should do with it.
         ``device`` and ``changes`` say in words what they were made for, where there is a place for that."""
+        ...
+
+
+@runtime_checkable
+class ReadsData(Protocol):
+    """A job that knows what its data keep in host RAM, without a trace."""
+
+    def data_by(self, settings: Settings) -> Callable[[Settings], Mapping[str, Any]]:
+        """For the job under ``settings``: from other sizes of its data to what a trace would say of them in a
+        Timeline's ``about``."""
         ...

@@ -64,6 +64,13 @@ class PythonJob:
         taken = ({knob.name for knob in guessed} | self._taken) - declared - set(BATCH_NAMES)
         return (*(knob for knob in job.knobs(settings, facts) if knob.name not in taken), *guessed)
 
+    def data_by(self, settings: Settings) -> Callable[[Settings], Mapping[str, Any]]:
+        job = self._job(settings)
+        if not isinstance(job, KerasJob):
+            return lambda sizes: {}
+        price = job.data_by(settings)
+        return lambda sizes: price({name: value for name, value in sizes.items() if name not in self._own})
+
     @property
     def place(self) -> Path:
         return self.path.with_suffix(SUFFIX)

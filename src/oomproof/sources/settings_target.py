@@ -46,6 +46,9 @@ def _around(settings: Settings) -> list[str]:
         lines.append("# start it with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in the environment")
     if settings.get("gradient_as_bucket_view"):
         lines.append("# give DistributedDataParallel gradient_as_bucket_view=True")
+    if settings.get("workers"):
+        ready = settings.get("prefetch_factor", 2)
+        lines.append(f"# give DataLoader num_workers={settings['workers']}, prefetch_factor={ready}")
     return lines
 
 

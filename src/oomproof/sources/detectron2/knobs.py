@@ -111,7 +111,8 @@ def _workers(settings: Settings) -> Knob | None:
     name, present = "DATALOADER.NUM_WORKERS", settings["DATALOADER.NUM_WORKERS"]
     fewer = [count for count in (4, 2, 1) if count < present]
     options = (Option(count, {name: count, "workers": count}) for count in (present, *fewer))
-    return Knob(name, tuple(options), "identical", "less host RAM; data may come too late") if fewer else None
+    why = "data may come too late; random augmentations draw otherwise"
+    return Knob(name, tuple(options), "equivalent", why, host=True) if fewer else None
 
 
 def _image_size(values: Values, settings: Settings) -> Knob | None:

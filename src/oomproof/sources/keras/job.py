@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from oomproof.memory.timeline import Timeline
 from oomproof.sources.job import Knob, Progress, Setting, Settings
 from oomproof.sources.keras.installed import backend_now, is_model, keras_on
 from oomproof.sources.keras.training import training_settings
+from oomproof.trace.tensorflow.pipeline.buffers import Pipeline
 from oomproof.trace.tensorflow.pipeline.stages import Assumed
 from oomproof.trace.user_code import blaming_user_code
 
@@ -106,12 +107,11 @@ class KerasJob:
         with blaming_user_code():
             return pipeline_settings(read(self.data)[0])
 
-    def _data(self, settings: Settings) -> dict[str, Any]:
-        """What is told of the data in host memory. A plan's micro-batches are cut from batches as large as before."""
+    def _pipeline(self, settings: Settings) -> Pipeline | None:
+        """The data in host memory. A plan's micro-batches are cut from batches as large as before."""
         from oomproof.run.keras.recompile import accumulation
         from oomproof.sources.keras.batch import batch_size
-        from oomproof.sources.keras.pipeline_knobs import advice
-        from oomproof.trace.tensorflow.pipeline.facts import facts_of, pipeline_of_data
+        from oomproof.trace.tensorflow.pipeline.facts import pipeline_of_data
 
         own, present = batch_size(self.data, self.example), accumulation(self.made)
         images = own  # where the batch is a parameter of the user's function, the data have it already
@@ -119,13 +119,23 @@ class KerasJob:
             images = max(1, settings["batch"] * settings.get("accumulate", present) // present)
         sizes = {each.name: settings[each.name] for each in self._sizes if each.name in settings}
         with blaming_user_code():
-            pipeline = pipeline_of_data(
+            return pipeline_of_data(
                 self.data, self.host, example=self.example, times=images / own, batch=images, sizes=sizes
             )
+
+    def _data(self, settings: Settings) -> dict[str, Any]:
+        """What is told of the data in host memory."""
+        from oomproof.sources.keras.pipeline_knobs import advice
+        from oomproof.trace.tensorflow.pipeline.facts import facts_of
+
+        pipeline = self._pipeline(settings)
         if pipeline is None:
             return {}
         facts = facts_of(pipeline)
         return {**facts, "notes": [*facts["notes"], *advice(pipeline)]}
+
+    def data_by(self, settings: Settings) -> Callable[[Settings], Mapping[str, Any]]:
+        return self._data
 
     def trace(self, settings: Settings, progress: Progress) -> Timeline:
         backend = settings.get("backend") or backend_now()
@@ -155,8 +165,10 @@ class KerasJob:
 
     def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
         from oomproof.sources.keras.knobs import training_knobs
+        from oomproof.sources.keras.pipeline_knobs import pipeline_knobs
 
-        found = training_knobs(settings, facts)
+        pipeline = self._pipeline(settings) if self._sizes else None
+        found = (*training_knobs(settings, facts), *(pipeline_knobs(pipeline) if pipeline else ()))
         names = {knob.name for knob in self.extra_knobs}
         return (*(knob for knob in found if knob.name not in names), *self.extra_knobs)
 

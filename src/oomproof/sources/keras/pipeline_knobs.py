@@ -1,6 +1,6 @@
 """What may change in a tf.data pipeline to save host memory: settings of the job. ``run/keras`` makes the changes.
 
-They save nothing on the GPU, so plans for a GPU do not take them; they are for a host that is too small.
+They save nothing on the GPU: plans take them where they are told how much RAM the host has.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def pipeline_knobs(pipeline: Pipeline) -> tuple[Knob, ...]:
         buffer = next((each for each in pipeline.buffers if each.of is stage and not each.shared), None)
         options = tuple(_options(name, kind, stage, buffer))
         if len(options) > 1:
-            found.append(Knob(name, options, *_PROMISES[kind]))
+            found.append(Knob(name, options, *_PROMISES[kind], host=True))
     return tuple(found)
 
 

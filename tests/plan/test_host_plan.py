@@ -1,0 +1,126 @@
+"""Plans within a budget of host RAM: what is turned, how far, and what is told where it is not enough."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+import oomproof
+from oomproof.errors import InputError
+from oomproof.memory.host import TRAINER, WORKER
+from oomproof.memory.timeline import Builder
+from oomproof.plan.host import Host, choose
+from oomproof.plan.plan import Plan
+from oomproof.planning import fit, knobs
+from oomproof.sources.job import Knob, Option
+from oomproof.sources.saved import SavedJob
+
+MIB = 1 << 20
+BATCH = 100
+
+
+def saved(**about: Any) -> SavedJob:
+    step = Builder()
+    step.allocate(BATCH * MIB, kind="input", owner="(step)", op="input")
+    for _ in range(2):
+        step.enter("forward")
+        block = step.allocate(500 * MIB, kind="activation", owner="net", op="conv")
+        step.enter("backward")
+        step.free(block)
+    return SavedJob("job", step.build({"dialect": "cuda", **about}))
+
+
+def needed(workers: int, ready: int) -> int:
+    """The host's upper figure."""
+    waiting = 2 * workers * ready * BATCH * MIB
+    return TRAINER.high + workers * WORKER.high + 2 * BATCH * MIB + waiting
+
+
+def planned(ram: int, **given: Any) -> Plan:
+    plan = fit(saved(), "8GiB", ram=ram, **{"workers": 8, "prefetch_factor": 4, **given})
+    assert plan.after.ram == plan.before.ram == ram
+    again = oomproof.check(saved(), "8GiB", ram=ram, **plan.settings)
+    assert (again.host, again.on_device, again.fits) == (plan.after.host, plan.after.on_device, plan.fits)
+    assert sum(each.frees_host for each in plan.changes) == plan.before.host.high - plan.after.host.high
+    assert all(each.frees == 0 and each.time == 1.0 for each in plan.changes)
+    return plan
+
+
+def turned(plan: Plan) -> list[tuple[str, Any, str]]:
+    return [(each.knob, each.after, each.promise) for each in plan.changes]
+
+
+def test_nothing_is_turned_where_there_is_enough() -> None:
+    plan = planned(needed(8, 4))
+    assert plan.fits and plan.changes == ()
+
+
+def test_the_promise_that_keeps_most_comes_first_and_goes_no_further_than_it_must() -> None:
+    plan = planned(needed(8, 2))
+    assert plan.fits and turned(plan) == [("prefetch_factor", 2, "identical")]
+    plan = planned(needed(8, 2) - 1)
+    assert plan.fits and turned(plan) == [("prefetch_factor", 1, "identical")]
+
+
+def test_what_only_comes_close_is_added_to() -> None:
+    plan = planned(needed(4, 1))
+    assert plan.fits and turned(plan) == [("prefetch_factor", 1, "identical"), ("workers", 4, "equivalent")]
+
+
+def test_what_a_larger_change_makes_needless_is_left_out() -> None:
+    plan = planned(needed(1, 4))
+    assert plan.fits and turned(plan) == [("workers", 1, "equivalent")]
+
+
+def test_what_would_have_to_be_allowed_is_said() -> None:
+    plan = planned(needed(4, 1), keep="identical")
+    assert not plan.fits and turned(plan) == [("prefetch_factor", 1, "identical")]
+    assert plan.needs == ("--keep equivalent: prefetch_factor 1, workers 4 would fit the host's RAM",)
+    plan = planned(needed(4, 1), leave=["workers"])
+    least = needed(8, 1) / 2**30
+    assert plan.needs == (f"no knob of the data is enough: the host needs {least:.2f} GiB of RAM at worst",)
+
+
+def test_a_device_that_does_not_fit_comes_first() -> None:
+    plan = fit(saved(), "800MiB", ram=needed(1, 1), workers=8)
+    assert not plan.fits and plan.after.on_device_outcome != "fits"
+    assert "workers" not in [each.knob for each in plan.changes]
+
+
+def test_knobs_of_the_host_wait_for_a_budget() -> None:
+    named = {knob.name: knob for knob in knobs(saved(), "8GiB", workers=8, prefetch_factor=3)}
+    assert [option.value for option in named["workers"].options] == [8, 4, 2, 1]
+    assert [option.value for option in named["prefetch_factor"].options] == [3, 1]
+    assert named["workers"].host and not named["expandable_segments"].host
+    assert "workers" not in [knob.name for knob in knobs(saved(), "8GiB")]
+    with pytest.raises(InputError, match="workers saves host RAM alone, and plans look at that where they are told"):
+        fit(saved(), "8GiB", workers=8, allow=["workers"])
+
+
+@pytest.mark.parametrize(("ram", "said"), [("16", "ram must be a size with its unit"), ("1GiB", "takes by itself")])
+def test_ram_that_cannot_be_is_refused_before_anything_is_traced(ram: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        fit("torchvision:no_such_model", "8GiB", ram=ram)
+    with pytest.raises(InputError, match=said):
+        oomproof.check("torchvision:no_such_model", "8GiB", ram=ram)
+
+
+def test_the_least_of_a_change_that_harms() -> None:
+    """A shuffle is turned after all that keeps the order, and then as little as may be."""
+    prefetch = Knob("prefetch", tuple(Option(n, {"prefetch": n}) for n in (8, 1)), "identical", "", host=True)
+    shuffle = Knob("shuffle", tuple(Option(n, {"shuffle": n}) for n in (64, 32, 16)), "different", "", host=True)
+
+    def bytes_of(settings: Mapping[str, Any]) -> int:
+        return (int(settings["prefetch"]) * 2 + int(settings["shuffle"])) * MIB
+
+    def chosen(ram: int) -> dict[str, Any]:
+        found = choose(Host(bytes_of, ram * MIB), {"prefetch": 8, "shuffle": 64}, (shuffle, prefetch))
+        return {knob.name: option.value for knob, option in found}
+
+    assert chosen(80) == {}
+    assert chosen(66) == {"prefetch": 1}
+    assert chosen(40) == {"prefetch": 1, "shuffle": 32}
+    assert chosen(48) == {"shuffle": 32}  # enough by itself
+    assert chosen(10) == {"prefetch": 1, "shuffle": 16}  # all there is
