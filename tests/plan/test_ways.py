@@ -12,6 +12,7 @@ from small_jobs import opened, peak
 
 from oomproof.memory.activity import Work
 from oomproof.memory.devices import find
+from oomproof.plan import recompute
 from oomproof.plan.cost import HOST_LINK, speed_of
 from oomproof.plan.recompute import Choice
 from oomproof.plan.tracing import Tracing
@@ -159,6 +160,17 @@ def test_a_correction_makes_everything_larger() -> None:
     assert estimates.bare(larger, ()).peak == pytest.approx(1.21 * estimates.bare(start, ()).peak, rel=1e-6)
     room = estimates.bare(start, ()).peak
     assert estimates.fitting(start, room, [None]) and not estimates.fitting(larger, room, [None])
+
+
+def test_a_correction_asks_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, estimates = structure("images"), estimator("images", "batch", "checkpoint")
+    plain = estimates.smallest(estimates.bare(start, ()))
+    monkeypatch.setattr(recompute, "ask", lambda *_, **__: pytest.fail("asked again"))
+    larger = corrected(start, 1.5)
+    again = estimates.smallest(estimates.bare(larger, ()))
+    assert again.structure is larger and again.choice == plain.choice
+    assert again.peak == pytest.approx(1.5 * plain.peak, rel=1e-6)
+    assert estimates.smallest(estimates.bare(start, ())).peak == plain.peak
 
 
 def test_prices_hold_promises_and_harm_against_time() -> None:

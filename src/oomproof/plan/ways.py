@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -210,10 +211,15 @@ class Estimator:
         return [(self.knobs[name], self.knobs[name].options[-1]) for name in names]
 
     def _situation(self, structure: Structure, given: tuple[Turned, ...]) -> _Situation:
-        key = (id(structure), *(id(option) for _, option in given))
-        if key not in self._situations:
-            self._situations[key] = _Situation(structure, self.speed, given, self._forbidden)
-        return self._situations[key]
+        # A corrected structure has the step and the settings of the one before: only more is taken to be needed.
+        key = (id(structure.step), id(structure.settings), *(id(option) for _, option in given))
+        situation = self._situations.get(key)
+        if situation is None:
+            situation = self._situations[key] = _Situation(structure, self.speed, given, self._forbidden)
+        elif situation.structure is not structure:
+            situation = self._situations[key] = copy(situation)
+            situation.structure = structure
+        return situation
 
 
 class _Situation:
