@@ -28,7 +28,8 @@ BUDGETS, FULL_SIZE = (75, 50, 35), (50,)
 BESIDES = 64 << 20
 """bytes that a full-size job's process takes besides the allocator: the most that was measured for the others"""
 QUICK = ("resnet50",)
-WARM_UP, STEPS = 2, 3
+WITHIN, STEPS = 4, 5
+"""steps under the limit, and turns that are timed"""
 BATCH_FINDERS = ("halving", "accelerate", "lightning")
 KEPT = (1.0, 0.5, 0.0)
 """of the share of activations that the budget leaves, what is tried one after the other for torch.compile"""
@@ -200,11 +201,13 @@ def _in_turns(
 
 
 def _started(case: Case, row: Row, what: str, request: dict[str, Any]) -> tuple[Row, Worker | None]:
-    """A worker whose training has run its first steps inside the limit; None where it does not."""
+    """A worker whose training has run inside the limit, and is ready to be timed; None where it does not run."""
     worker = case.worker()
     said = worker.ask(what, **request)
-    for _ in range(1 if case.job.full_size else WARM_UP):
+    for _ in range(1 if case.job.full_size else WITHIN):
         said = said if "error" in said else worker.ask("step")
+    if not case.job.full_size:
+        said = said if "error" in said else worker.ask("unlimited")
     if "error" in said:
         worker.end()
         return replace(row, error=said["error"]), None
