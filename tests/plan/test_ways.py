@@ -136,6 +136,16 @@ def test_free_changes_are_made_only_where_they_help() -> None:
     assert [knob.name for knob, _ in tighter.turned] == ["update"] and not tighter.choice.modules
 
 
+def test_free_changes_that_do_not_help_are_left_out_every_time() -> None:
+    given = {"zero_grad": "before_backward"}
+    start = structure("wide", **given)
+    estimates = estimator("wide", "update", "zero_grad", "checkpoint", **given)
+    room = int(estimates.bare(start, ()).peak * 0.9)
+    for each in (start, start, corrected(start, 1.0)):  # a search comes back to the same question
+        [way] = estimates.fitting(each, room, [None])
+        assert len(way.turned) == 1 and way.structure is each
+
+
 def test_the_thriftiest_way_is_below_all_others() -> None:
     start = structure("images")
     estimates = estimator("images", "batch", "checkpoint", "update", "optimizer_state")

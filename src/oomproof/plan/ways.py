@@ -182,7 +182,7 @@ class Estimator:
         if freed is None:
             return way
         for each in free:
-            fewer = tuple(one for one in freed.given if one is not each)
+            fewer = tuple(one for one in freed.given if one[0] is not each[0])
             without = self._situation(structure, fewer).solved(room, self.recomputes)
             if without is not None and without.price <= freed.price:
                 freed = without
