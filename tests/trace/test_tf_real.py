@@ -35,8 +35,6 @@ MODELS: dict[str, Callable[[], tuple[Any, Batch]]] = {
     "MobileNetV2": lambda: application("MobileNetV2", 4, 128),
     "EfficientNetB0": lambda: application("EfficientNetB0", 4, 96),
 }
-STEADY = ("three layers", "U-Net", "MobileNetV2", "EfficientNetB0")
-"""whose peak is nearly the same in every process"""
 OPTIMIZERS = {
     "sgd": lambda: keras.optimizers.SGD(0.1),
     "momentum": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
@@ -98,16 +96,16 @@ def test_models_as_the_real_allocator_has_them(name: str) -> None:
     step, real, before = traced_and_real(*MODELS[name]())
     off = check(step, real.without_scratch + before, real.order)
     check_executor(step, real.without_scratch + before, real.order)
-    # One ResNet50 in fifteen takes 5 % more than the one in the middle (bench/tensorflow_memory.py).
-    assert abs(off) < 0.05 or name not in STEADY
+    assert abs(off) < 0.05
 
 
 @pytest.mark.slow
 def test_a_detector_holds_what_was_traced() -> None:
-    """The peak of this one differs by 6 % from process to process: the figure that is told is that of the middle."""
+    """The peak of this one differs by 11 % from process to process: no figure is within 5 % of all of them."""
     pytest.importorskip("keras_hub", reason="KerasHub is not installed")
     step, real, before = traced_and_real(*retinanet())
-    check(step, real.without_scratch + before, real.order)
+    off = check(step, real.without_scratch + before, real.order)
+    assert -0.06 < off < 0.07
     check_executor(step, real.without_scratch + before, real.order)
 
 

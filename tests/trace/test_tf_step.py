@@ -13,7 +13,7 @@ from oomproof.memory.devices import find
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.timeline import Timeline
 from oomproof.trace.tensorflow import trace_step
-from oomproof.trace.tensorflow.step import prepared
+from oomproof.trace.tensorflow.step import in_the_middle, prepared
 
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 
@@ -106,6 +106,19 @@ def test_loops_hold_their_variables_and_their_lists() -> None:
     assert many - few >= 8 * MIB
 
 
+def test_a_counter_tells_how_often_a_loop_turns() -> None:
+    weight = matrix()
+
+    def looped(times: int) -> Any:
+        def forward(x: Any) -> Any:
+            return tf.while_loop(lambda i, y: i < times, lambda i, y: (i + 1, tf.tanh(y @ weight)), (0, x))[1]
+
+        return forward
+
+    few, many = peak(looped(4), weight), peak(looped(12), weight)
+    assert many - few >= 8 * MIB
+
+
 def test_unknown_sides_are_counted_as_said_and_told() -> None:
     weight = matrix()
 
@@ -175,6 +188,12 @@ def test_other_orders_raise_the_upper_figure_alone(timeline: Timeline) -> None:
     worse = replace(timeline, about={**timeline.about, "orders": {"another": 2 * timeline.peak().bytes}})
     assert forecast(worse).allocated.expected == forecast(timeline).allocated.expected
     assert forecast(worse).allocated.high >= 2 * timeline.peak().bytes > forecast(timeline).allocated.high
+
+
+def test_a_process_in_the_middle_of_the_range_is_expected() -> None:
+    """Most may be at one end of it; of two that are as near, the higher."""
+    assert in_the_middle({"a": 100, "b": 100, "c": 101, "d": 104, "e": 110}) == "d"
+    assert in_the_middle({"a": 100, "b": 104, "c": 106, "d": 110}) == "c"
 
 
 def test_a_saved_step_says_the_same(timeline: Timeline, tmp_path: Any) -> None:

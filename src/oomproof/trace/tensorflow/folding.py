@@ -42,6 +42,7 @@ def _foldable(node: Node, foldable: Callable[[str], bool]) -> bool:
         not node.inputs
         or node.op in _STAYS
         or node.bodies
+        or any(out.dtype == "variant" for out in node.outputs)  # a list, into which tensors are put later
         or max((out.bytes for out in node.outputs), default=0) > LARGEST
     ):
         return False

@@ -23,7 +23,7 @@ def trace_keras(
     *,
     dialect: Dialect = "cuda",
     capability: str = "8.0",
-    unknown: int = 1,
+    unknown: int | None = None,
     about: Mapping[str, Any] | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Timeline:
@@ -45,7 +45,7 @@ def prepare_keras(
     *,
     dialect: Dialect = "cuda",
     capability: str = "8.0",
-    unknown: int = 1,
+    unknown: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Step:
     """The model's step, traced and read; ``timeline_of`` lays it out."""

@@ -22,6 +22,9 @@ SHARES_FIRST = _ops(
 )
 """the result is the first input under another name"""
 
+LIST_GOES_ON = frozenset({"TensorListPopBack", "AddN"})
+"""a list comes out that has the elements of the first one"""
+
 SHARES_EACH = frozenset({"IdentityN"})
 SHARES_SAME_SIZE = _ops(
     """
@@ -99,7 +102,7 @@ ON_HOST = _ops(
 
 def shared(graph: Graph, node: Node, index: int) -> Ref | None:
     """The input whose memory output ``index`` is, whoever else reads it."""
-    if node.op in SHARES_FIRST:
+    if node.op in SHARES_FIRST or (node.op in LIST_GOES_ON and node.outputs[index].dtype == "variant"):
         return node.inputs[0] if index == 0 else None
     if node.op in SWITCHES:  # either way
         return node.inputs[0]

@@ -12,30 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oomproof.memory.timeline import KINDS, Builder
-from oomproof.trace.tensorflow import kernels
+from oomproof.trace.tensorflow import held, kernels
 from oomproof.trace.tensorflow.graph import Graph, Node, Output, Ref
+from oomproof.trace.tensorflow.held import TRIPS, Memory
 from oomproof.trace.tensorflow.order import gpu_order
 from oomproof.trace.tensorflow.roles import Roles
+from oomproof.trace.tensorflow.turns import turns_of
 from oomproof.trace.tensorflow.work import Workbook
 
 _TEMPORARY = KINDS.index("temporary")
-TRIPS = 2
-"""times a loop's body is gone through: from the second on, old and new loop variables meet"""
-_LIST_MAKERS = frozenset({"TensorListReserve", "EmptyTensorList"})
-_LIST_READS = frozenset({"TensorListGetItem", "TensorListPopBack", "TensorListLength", "TensorListElementShape"})
-_LIST_WRITES = {"TensorListPushBack": 1, "TensorListSetItem": 2}
-
-
-@dataclass(eq=False, slots=True)
-class Memory:
-    """One buffer, or a list of tensors that keeps others alive."""
-
-    block: int
-    bytes: int
-    references: int = 0
-    room: int = 1
-    """elements of a list, where known"""
-    parts: list[Memory] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -66,6 +51,8 @@ class Execution:
         self._variable_roles: dict[str, tuple[str, str]] = {}
         self._constants: dict[tuple[int, int], Memory] = {}
         self._bodies: dict[int, tuple[Graph, list[int]]] = {}
+        self._kept: list[Memory] = []
+        """until the end of the step"""
         self.workbook: Workbook | None = None
         """where the work of operations is noted, while there is one"""
 
@@ -92,6 +79,8 @@ class Execution:
             self._execute(frame, number)
         for ref in graph.results:
             self._drop(frame.values.get(ref))
+        while self._kept:
+            self._drop(self._kept.pop())
 
     def prepare(self, graph: Graph, roles: Roles) -> None:
         """Constants get their memory when the kernels are made, before the first step."""
@@ -130,12 +119,15 @@ class Execution:
         made: list[Memory | None] = []
         for index, output in enumerate(node.outputs):
             source = kernels.shared(graph, node, index)
-            if source is not None:
+            memory: Memory | None
+            if output.dtype == "variant" and node.op in held.COPIES:
+                memory = self._copied_list(frame, (number, index))
+            elif source is not None:
                 memory = frame.values.get(source)
                 self._join(frame, node, memory)
-            elif node.op in _LIST_MAKERS:
+            elif node.op in held.MAKERS:
                 memory = Memory(-1, 0, room=self._room(graph, node))
-            elif node.op in _LIST_READS or not output.bytes or self._elsewhere(node, output):
+            elif node.op in held.READS or not output.bytes or self._elsewhere(node, output):
                 memory = None
             else:
                 memory = self._reused(frame, node, index, taken)
@@ -170,18 +162,32 @@ class Execution:
         return None
 
     def _join(self, frame: Frame, node: Node, memory: Memory | None) -> None:
-        """A list keeps what is put into it; in a loop, as many as it has room for."""
-        place = _LIST_WRITES.get(node.op)
-        item = frame.values.get(node.inputs[place]) if place is not None else None
-        if memory is None or item is None:
+        """Lists keep what is put into them."""
+        if memory is None:
             return
-        item.references += 1
-        memory.parts.append(item)
-        if memory.room > TRIPS:
-            owner = self.builder.allocate(item.bytes * (memory.room - TRIPS), kind="activation", owner="", op=node.op)
-            more = Memory(owner, item.bytes * (memory.room - TRIPS), references=1)
-            memory.parts.append(more)
-            memory.room = 1
+        if node.op in held.WRITES:
+            item = frame.values.get(node.inputs[held.WRITES[node.op]])
+            if item is not None:
+                held.put_into(memory, item, lambda more: self._turns(node, more))
+        elif node.op in held.ADDS:
+            for other in (frame.values.get(ref) for ref in node.inputs[1:]):
+                if other is not None and other is not memory:
+                    held.add_to(memory, other, lambda more: self._turns(node, more))
+
+    def _turns(self, node: Node, nbytes: int) -> int:
+        """What the turns of a loop make that are not gone through."""
+        return self.builder.allocate(nbytes, kind="activation", owner="", op=node.op)
+
+    def _copied_list(self, frame: Frame, ref: Ref) -> Memory:
+        node = frame.graph.nodes[ref[0]]
+        source = frame.values.get(node.inputs[0])
+        nbytes = frame.graph.output(node.inputs[0]).bytes or (source.elements() if source is not None else 0)
+        shape = frame.graph.output(node.inputs[0]).shape
+        made = Memory(-1, 0, room=shape[0] if shape else source.room if source is not None else 1)
+        if nbytes:
+            made.parts.append(self._new(frame, ref, nbytes))
+            made.parts[0].references = 1
+        return made
 
     def _room(self, graph: Graph, node: Node) -> int:
         count = graph.nodes[node.inputs[1][0]].attrs.get("value") if len(node.inputs) > 1 else None
@@ -228,6 +234,7 @@ class Execution:
         state = [frame.values.get(ref) for ref in node.inputs]
         for memory in state:
             self._take(memory)
+        self._enter_lists(node, state, turns_of(frame.graph, node))
         for _ in range(TRIPS):
             for body in node.bodies:
                 inner = Frame(body, roles.inside(number, body), body.uses())
@@ -246,6 +253,17 @@ class Execution:
         for index, memory in enumerate(state):
             self._put(frame, (number, index), memory)
             self._drop(memory)
+
+    def _enter_lists(self, node: Node, state: Sequence[Memory | None], turns: int | None) -> None:
+        for place, memory in enumerate(state):
+            if memory is None or memory.block >= 0:
+                continue
+            if not memory.parts and memory.room == 1:  # a list without a limit gets an element in each turn
+                memory.room = turns or 1
+            if memory.parts and _hands_on(node.bodies[-1], place):
+                # Seen in real steps: a list that a loop reads is still there when the gradients' loop runs.
+                self._take(memory)
+                self._kept.append(memory)
 
     def _order(self, body: Graph) -> list[int]:
         if id(body) not in self._bodies:
@@ -280,3 +298,11 @@ class Execution:
 
     def _elsewhere(self, node: Node, output: Output) -> bool:
         return self.on_gpu and kernels.on_host(node, output)
+
+
+def _hands_on(body: Graph, place: int) -> bool:
+    """Whether a loop's body gives back an argument as it got it."""
+    number = body.results[place][0]
+    while body.nodes[number].op == "Identity":
+        number = body.nodes[number].inputs[0][0]
+    return number == body.arguments[place]

@@ -19,8 +19,8 @@ from oomproof.trace.tensorflow.kernels import CHEAP
 
 Order = list[int]
 PROCESSES = {"gpu": 3, "cpu": 15}
-"""processes that are looked at, each with its own order: odd numbers, so that one is in the middle. The peak of a GPU's
-order was the same in all of them for every model seen"""
+"""processes that are looked at, each with its own order. The peak of a GPU's order was the same in all of them for
+every model seen"""
 
 
 def gpu_order(graph: Graph, seed: int | None = None) -> Order:
@@ -54,7 +54,7 @@ def longest_first(graph: Graph) -> Order:
 
 
 def likely_orders(graph: Graph, *, on_gpu: bool) -> dict[str, Order]:
-    """One for each of several processes. What to expect is the one in the middle."""
+    """One for each of several processes. What to expect is in the middle between their peaks."""
     return _in_processes(graph, PROCESSES["gpu" if on_gpu else "cpu"], on_gpu)
 
 

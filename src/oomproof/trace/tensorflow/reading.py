@@ -1,7 +1,7 @@
 """From a GraphDef to a Graph: shapes by TensorFlow's own inference, functions and branches written out in place.
 
 The rules where the graph leaves something open:
-- an unknown side of a shape counts as 1, or as what the caller says;
+- a side of a shape that the data decides on gets a number from its bound (sides.py), or what the caller says;
 - of two branches, the one that makes more memory is taken (branches.py);
 - loops stay one node, with their condition and body beside it.
 """
@@ -9,18 +9,18 @@ The rules where the graph leaves something open:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from oomproof.trace.tensorflow import capture
 from oomproof.trace.tensorflow.capture import Captured
 from oomproof.trace.tensorflow.graph import Graph, Node, Output, Ref
+from oomproof.trace.tensorflow.importing import importable
+from oomproof.trace.tensorflow.lists import Shape
+from oomproof.trace.tensorflow.sides import ARGUMENTS, NO_MEMORY, Handed, Sides
 
 CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall", "SymbolicGradient", "RemoteCall"})
 BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 LOOPS = frozenset({"While", "StatelessWhile"})
-ARGUMENTS = frozenset({"Placeholder", "_Arg"})
-NO_MEMORY = frozenset({"resource", "variant", "string"})
 CHOSEN = "_Chosen"
 """stands for what a branch is handed; the same memory as before"""
 SMALL_CONSTANT = 64
@@ -29,34 +29,42 @@ _KEPT = ("strides", "dilations", "data_format", "padding", "T", "var_name", "axi
 
 
 class Reader:
-    """Reads one GraphDef; ``unread`` says how many tensors have an unknown side."""
+    """Reads one GraphDef. After ``read``: ``guessed`` tensors have a side that is not known before the step runs, and
+    those of the operations ``without_bound`` may be larger than was counted. An unknown side counts as ``unknown``,
+    where that is a number."""
 
-    def __init__(self, definition: Any, captured: Captured, unknown: int = 1) -> None:
+    def __init__(self, definition: Any, captured: Captured, unknown: int | None = None) -> None:
         import tensorflow as tf
 
         self.tf = tf
         self.unknown = unknown
         self.guessed = 0
+        self.without_bound: tuple[str, ...] = ()
         self.functions = {function.signature.name: function for function in definition.library.function}
-        plain, self.returned = _importable(definition, captured.definition)
+        plain, self.returned = importable(definition, captured.definition)
         self.graph = tf.Graph()
         with self.graph.as_default():
             tf.import_graph_def(plain, name="")
 
-    def read(self, results: Sequence[str], targets: Sequence[str], arguments: Sequence[str] = ()) -> Graph:
+    def read(
+        self, results: Sequence[str], targets: Sequence[str], arguments: Sequence[str] = (), share: float = 1.0
+    ) -> Graph:
         """The part of the graph that ``results`` (nodes that return a tensor) and ``targets`` need, with all
-        ``arguments``."""
-        page = _Page(self)
+        ``arguments``. What the data decides on is as long as ``share`` of its bound."""
+        page = _Page(self, share)
         tensors = [self.graph.get_tensor_by_name(self.returned[name]) for name in results]
         nodes = [self.graph.get_operation_by_name(name) for name in (*targets, *arguments)]
         refs, effects = page.write(self.graph, tensors, nodes, given={}, prefix="", after=())
         numbers = {node.name: number for number, node in enumerate(page.nodes)}
+        self.guessed = page.sides.open
+        self.without_bound = tuple(dict.fromkeys(page.sides.without_bound))
         return Graph(tuple(page.nodes), tuple(refs), tuple(effects), tuple(numbers[name] for name in arguments))
 
-    def body(self, name: str) -> Graph:
-        """A function as a graph of its own, for loops."""
+    def body(self, name: str, handed: Sequence[Handed], share: float) -> tuple[Graph, Sides]:
+        """A function as a graph of its own, for loops, for what it is handed."""
         function = self._function(name)
-        page = _Page(self)
+        page = _Page(self, share)
+        page.sides.given.update(zip((tensor.op.name for tensor in function.inputs), handed, strict=True))
         refs, effects = page.write(
             function, list(function.outputs), list(function.control_outputs), given={}, prefix="", after=()
         )
@@ -65,9 +73,21 @@ class Reader:
         for tensor in function.inputs:  # an argument that nothing reads has no node yet
             if tensor.op.name not in numbers:
                 numbers[tensor.op.name] = len(page.nodes)
-                page.nodes.append(Node(tensor.op.name, "_Arg", (), (), (self.output(tensor),)))
+                page.nodes.append(Node(tensor.op.name, "_Arg", (), (), page.outputs(tensor.op, ())))
             arguments.append(numbers[tensor.op.name])
-        return Graph(tuple(page.nodes), tuple(refs), tuple(effects), tuple(arguments))
+        return Graph(tuple(page.nodes), tuple(refs), tuple(effects), tuple(arguments)), page.sides
+
+    def handed_on(self, name: str) -> set[int]:
+        """Which arguments of a loop's body come out of it as they went in."""
+        function = self._function(name)
+        found = set()
+        for place, (given, result) in enumerate(zip(function.inputs, function.outputs, strict=True)):
+            back = result
+            while back.op.type == "Identity":
+                back = back.op.inputs[0]
+            if back is given:
+                found.add(place)
+        return found
 
     def _function(self, name: str) -> Any:
         from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
@@ -76,23 +96,23 @@ class Reader:
         with self.graph.as_default():
             return function_def_to_graph(self.functions[name], include_library_functions=True)
 
-    def output(self, tensor: Any) -> Output:
-        dtype = tensor.dtype.base_dtype
-        if dtype.name in NO_MEMORY:
-            return Output((), dtype.name, 0)
-        sides = tensor.shape.as_list() if tensor.shape.rank is not None else [None]
-        if None in sides:
-            self.guessed += 1
-        shape = tuple(self.unknown if side is None else side for side in sides)
-        return Output(shape, dtype.name, math.prod(shape) * dtype.size)
-
 
 class _Page:
     """Nodes written one after the other; calls are opened as they come."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, share: float) -> None:
         self.reader = reader
+        self.sides = Sides(reader.tf, share, reader.unknown)
         self.nodes: list[Node] = []
+
+    def outputs(self, operation: Any, inputs: Sequence[Ref]) -> tuple[Output, ...]:
+        """What the operation makes, which is the next node."""
+        return _sized(operation, self.sides.of(operation, inputs, len(self.nodes)))
+
+    def handed(self, refs: Sequence[Ref], stay: Collection[int]) -> list[Handed]:
+        if self.reader.unknown is not None:
+            return [Handed(self.nodes[ref[0]].outputs[ref[1]].shape) for ref in refs]
+        return [self.sides.handed(ref, place in stay) for place, ref in enumerate(refs)]
 
     def write(
         self,
@@ -127,13 +147,24 @@ class _Page:
         return [refs[tensor.name] for tensor in results], [number for each in targets for number in ran[each.name]]
 
     def _append(self, operation: Any, inputs: tuple[Ref, ...], controls: tuple[int, ...], name: str) -> int:
-        reader = self.reader
         bodies: tuple[Graph, ...] = ()
         if operation.type in LOOPS:
-            bodies = tuple(reader.body(operation.get_attr(attr).name) for attr in ("cond", "body"))
-        outputs = tuple(reader.output(tensor) for tensor in operation.outputs)
+            outputs, bodies = self._loop(operation, inputs)
+        else:
+            outputs = self.outputs(operation, inputs)
         self.nodes.append(Node(name, operation.type, inputs, controls, outputs, _attrs(operation), bodies))
         return len(self.nodes) - 1
+
+    def _loop(self, operation: Any, inputs: tuple[Ref, ...]) -> tuple[tuple[Output, ...], tuple[Graph, ...]]:
+        entered = self.handed(inputs, self.reader.handed_on(operation.get_attr("body").name))
+        bodies = []
+        for attr in ("cond", "body"):
+            body, sides = self.reader.body(operation.get_attr(attr).name, entered, self.sides.share)
+            self.sides.add(sides)
+            bodies.append(body)
+        given_back = [Handed(body.output(ref).shape, sides.lists.get(ref)) for ref in body.results]
+        shapes = self.sides.loop(operation, inputs, len(self.nodes), entered, given_back)
+        return _sized(operation, shapes), tuple(bodies)
 
     def _opened(
         self, operation: Any, inputs: tuple[Ref, ...], controls: tuple[int, ...], prefix: str
@@ -146,13 +177,15 @@ class _Page:
         else:
             names = [branch.name for branch in operation.get_attr("branches")]
         # Each is written to a page of its own to see how much it makes.
-        chosen = max(names, key=lambda name: _made(self.reader.body(name)))
         choice, *rest = inputs
+        handed = self.handed(rest, range(len(rest)))
+        chosen = max(names, key=lambda name: _made(self.reader.body(name, handed, self.sides.share)[0]))
         switched = []
         for place, ref in enumerate(rest):
             source = self.nodes[ref[0]].outputs[ref[1]]
             self.nodes.append(Node(f"{prefix}switch_{place}", CHOSEN, (ref, choice), controls, (source,)))
             switched.append((len(self.nodes) - 1, 0))
+            self.sides.same(switched[-1], ref)
         self.nodes.append(Node(f"{prefix}pivot", "NoOp", (choice,), controls))
         pivot = len(self.nodes) - 1
         outs, done = self._call(chosen, tuple(switched), (pivot,), prefix)
@@ -169,38 +202,14 @@ class _Page:
         return refs, tuple(dict.fromkeys([*(ref[0] for ref in refs), *effects, *controls]))
 
 
-def _importable(definition: Any, before: Any) -> tuple[Any, dict[str, str]]:
-    """The GraphDef with arguments as handles and placeholders, which can be imported with their shapes; and which
-    tensor (NODE:NUMBER) each of the returning nodes returns. ``before`` knows the shapes, which grappler drops."""
-    arguments = {node.name: node for node in before.node if node.op in capture.ARGUMENTS}
-    plain = type(definition)()
-    plain.versions.CopyFrom(definition.versions)
-    plain.library.CopyFrom(definition.library)
-    returned: dict[str, str] = {}
-    for node in definition.node:
-        if node.op == "_Retval":
-            name, _, number = node.input[0].partition(":")
-            returned[node.name] = f"{name}:{number or 0}"
-            continue
-        copy = plain.node.add()
-        copy.CopyFrom(node)
-        known = arguments.get(node.name)
-        if known is None:
-            continue
-        copy.ClearField("attr")
-        if "_handle_dtypes" in known.attr:
-            copy.op = "VarHandleOp"
-            copy.attr["dtype"].type = known.attr["_handle_dtypes"].list.type[0]
-            copy.attr["shape"].shape.CopyFrom(known.attr["_handle_shapes"].list.shape[0])
-            copy.attr["shared_name"].s = node.name.encode()
-        else:
-            copy.op = "Placeholder"
-            copy.attr["dtype"].type = (known.attr["dtype"] if known.op == capture.SHAPED else known.attr["T"]).type
-            if known.op == capture.SHAPED:
-                copy.attr["shape"].shape.CopyFrom(known.attr["shape"].shape)
-            else:
-                copy.attr["shape"].shape.unknown_rank = True
-    return plain, returned
+def _sized(operation: Any, shapes: Sequence[Shape]) -> tuple[Output, ...]:
+    types = [tensor.dtype.base_dtype for tensor in operation.outputs]
+    return tuple(
+        Output((), dtype.name, 0)
+        if dtype.name in NO_MEMORY
+        else Output(tuple(shape), dtype.name, math.prod(shape) * dtype.size)
+        for shape, dtype in zip(shapes, types, strict=True)
+    )
 
 
 def _made(graph: Graph) -> int:

@@ -2,8 +2,9 @@
 
 The step is traced to a graph, the graph goes through TensorFlow's own optimizer as on a GPU, and the order in which the
 executor would run it decides which memory is held when. That order changes from process to process, so several
-processes are looked at. The one whose peak is in the middle is the Timeline; the peaks of all of them, and of other
-orders, are told beside it (``about["orders"]``): the highest makes the upper figure of a forecast.
+processes are looked at. The one whose peak is nearest to the middle between their lowest and highest is the Timeline;
+the peaks of all of them, and of other orders, are told beside it (``about["orders"]``): the highest makes the upper
+figure of a forecast.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from oomproof.trace.tensorflow.scratch import convolution
 from oomproof.trace.tensorflow.work import Workbook, only_for_update
 
 Dialect = Literal["cuda", "cpu"]
+LARGEST = "unknown sides at their longest"
+SHARE = 0.5
+"""how much of what the data decides on is expected to be there (what a mask leaves over): nothing is known of it"""
 STEPS = 2
 """steps in a Timeline: what the first leaves behind decides where the allocator puts the second"""
 
@@ -49,11 +53,15 @@ class Step:
     captured: Captured
     variables: Mapping[str, tuple[str, str]]
     """(kind, owner) by the name of the handle"""
-    guessed: int
-    """tensors with a side that is not known before the step runs"""
-    unknown: int
-    """what such a side counts as"""
     capability: str
+    guessed: int = 0
+    """tensors with a side that is not known before the step runs"""
+    without_bound: tuple[str, ...] = ()
+    """operations whose results may be larger than was counted"""
+    unknown: int | None = None
+    """what such a side counts as, where the caller has said it"""
+    largest: Step | None = None
+    """the same with every such side as long as it can get"""
 
 
 def trace_step(
@@ -63,7 +71,7 @@ def trace_step(
     names: Names | None = None,
     dialect: Dialect = "cuda",
     capability: str = "8.0",
-    unknown: int = 1,
+    unknown: int | None = None,
     about: Mapping[str, Any] | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Timeline:
@@ -74,8 +82,8 @@ def trace_step(
     nesting; only their shapes and types are used. Variables must exist before, or be made in the first call.
 
     ``dialect``: ``cuda`` for a GPU of compute capability ``capability``; ``cpu`` as this machine would run it with
-    one thread for operations, which tests hold against the real allocator. An unknown side of a shape counts as
-    ``unknown``.
+    one thread for operations, which tests hold against the real allocator. A side of a shape that the data decides
+    on counts as half of its bound (SHARE), and as all of it in the upper figure; or always as ``unknown``, where given.
     """
     ready = prepared(
         step, batch, names=names, dialect=dialect, capability=capability, unknown=unknown, progress=progress
@@ -90,18 +98,33 @@ def timeline_of(
     about: Mapping[str, Any] | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Timeline:
-    """The Timeline of the process in the middle, with the peaks of the other orders in ``about``."""
+    """The Timeline of a process in the middle, with the peaks of the other orders in ``about``."""
     progress("laying out memory")
     on_gpu = dialect == "cuda"
     likely = likely_orders(step.graph, on_gpu=on_gpu)
     orders = likely | other_orders(step.graph, on_gpu=on_gpu)
-    peaks = {name: laid_out(step, order, dialect, steps=1).peak().bytes for name, order in orders.items()}
-    middle = sorted(likely, key=lambda name: peaks[name])[len(likely) // 2]
-    expected = laid_out(step, orders[middle], dialect)
+    peaks = _peaks(step, orders, dialect)
+    if step.largest is not None:
+        graph = step.largest.graph
+        largest = likely_orders(graph, on_gpu=on_gpu) | other_orders(graph, on_gpu=on_gpu)
+        peaks |= {f"{name}, {LARGEST}": peak for name, peak in _peaks(step.largest, largest, dialect).items()}
+    expected = laid_out(step, orders[in_the_middle({name: peaks[name] for name in likely})], dialect)
     given = dict(about or {})
     facts = described_as(step, dialect) | {"orders": peaks}
-    notes = [*facts["not_counted"], *given.get("not_counted", ())]
-    return replace(expected, about=facts | given | {"not_counted": notes})
+    facts["not_counted"] += given.pop("not_counted", ())
+    facts["notes"] = [*given.pop("notes", ()), *facts["notes"]]
+    return replace(expected, about=facts | given)
+
+
+def _peaks(step: Step, orders: Mapping[str, Order], dialect: Dialect) -> dict[str, int]:
+    return {name: laid_out(step, order, dialect, steps=1).peak().bytes for name, order in orders.items()}
+
+
+def in_the_middle(peaks: Mapping[str, int]) -> str:
+    """The process nearest to the middle of the range, from which none is far off. Many have the lowest peak, and the
+    one in the middle of their row may be among them, far below the highest; too low a figure is what hurts."""
+    middle = (min(peaks.values()) + max(peaks.values())) / 2
+    return min(peaks, key=lambda name: (abs(peaks[name] - middle), -peaks[name]))
 
 
 def prepared(
@@ -111,7 +134,7 @@ def prepared(
     names: Names | None = None,
     dialect: Dialect = "cuda",
     capability: str = "8.0",
-    unknown: int = 1,
+    unknown: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Step:
     """The step's graph, optimized and read."""
@@ -123,11 +146,16 @@ def prepared(
     definition = optimized(captured, gpu=dialect == "cuda", capability=capability)
     progress("reading the graph")
     reader = Reader(definition, captured, unknown)
-    graph = reader.read(captured.results, captured.targets, (*captured.inputs, *captured.constants))
-    graph = folded(taken(graph))
-    roles = roles_of(graph, names.scopes)
-    variables = variable_roles(graph, roles, captured.variables, names.variables)
-    return Step(graph, roles, captured, variables, reader.guessed, unknown, capability)
+
+    def as_step(share: float) -> Step:
+        graph = reader.read(captured.results, captured.targets, (*captured.inputs, *captured.constants), share)
+        graph = folded(taken(graph))
+        roles = roles_of(graph, names.scopes)
+        variables = variable_roles(graph, roles, captured.variables, names.variables)
+        return Step(graph, roles, captured, variables, capability, reader.guessed, reader.without_bound, reader.unknown)
+
+    ready = as_step(SHARE)
+    return replace(ready, largest=as_step(1.0)) if ready.guessed and unknown is None else ready
 
 
 def laid_out(step: Step, order: Order, dialect: Dialect, steps: int = STEPS) -> Timeline:
@@ -162,9 +190,20 @@ def measured_order(step: Step, names: Iterable[str]) -> Order:
 
 def described_as(step: Step, dialect: Dialect) -> dict[str, Any]:
     tf = tensorflow()
-    notes = []
-    if step.guessed:
-        notes.append(f"{step.guessed} tensors whose size depends on the data: an unknown side counts as {step.unknown}")
+    notes, not_counted = [], []
+    tensors = f"{step.guessed} tensors whose size depends on the data"
+    if step.guessed and step.unknown is not None:
+        not_counted.append(f"{tensors}: an unknown side counts as {step.unknown}")
+    elif step.guessed:
+        notes.append(
+            f"{tensors}: what a mask leaves over counts as half of what it is applied to, and in the upper figure as "
+            "all of it; what NMS keeps counts as its limit"
+        )
+    if step.without_bound:
+        not_counted.append(
+            f"results of {', '.join(step.without_bound[:4])} that are larger than what goes in: the data decides on "
+            "their size, and no bound is known"
+        )
     return {
         "framework": f"tensorflow {tf.__version__}",
         "dialect": dialect,
@@ -172,5 +211,6 @@ def described_as(step: Step, dialect: Dialect) -> dict[str, Any]:
         "threads": 1,
         "capability": step.capability if dialect == "cuda" else "",
         "nodes": len(step.graph.nodes),
-        "not_counted": notes,
+        "not_counted": not_counted,
+        "notes": notes,
     }

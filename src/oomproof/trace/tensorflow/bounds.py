@@ -1,0 +1,182 @@
+"""How long a side can get that the data decides on, by operation; and how long it is taken to be.
+
+The bound follows from what goes in: a mask leaves over no more than it is applied to. What to expect is a part of the
+bound, the same for every mask (``share``). A limit that the step itself sets (NMS) is taken to be reached, as it is by
+a detector that has learnt something.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Bound = list[int]
+_GROWS = """
+    Pad PadV2 MirrorPad Tile Fill Range BroadcastTo Empty ScatterNd SegmentSum SegmentMean SegmentMax UnsortedSegmentSum
+    UnsortedSegmentMax UnsortedSegmentMean RandomUniform RandomStandardNormal TruncatedNormal RandomUniformInt
+    StatelessRandomUniformV2 StatelessRandomNormalV2 StatelessRandomUniform StatelessRandomNormal Bincount DenseBincount
+    TensorListStack TensorListConcat TensorListConcatV2 TensorListGather RaggedRange RaggedTensorToTensor LinSpace
+    PyFunc EagerPyFunc SparseToDense OneHot MatrixDiagV3 ResizeBilinear ResizeNearestNeighbor DecodeRaw Placeholder
+"""
+GROWS = frozenset(_GROWS.split())
+"""may make more than goes in, as much as the values say"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One result with an unknown side. Sides of inputs are all known, or are numbers from here."""
+
+    tf: Any
+    inputs: Sequence[Any]
+    result: Any
+    results: int
+    """how many results the operation has"""
+    share: float
+    room: int | None = None
+    """elements of the list that is the first input"""
+
+    def some(self, most: int) -> int:
+        return math.ceil(most * self.share)
+
+    def shape(self, place: int) -> list[int]:
+        return sides_of(self.inputs[place])
+
+    def value(self, place: int) -> Any:
+        return self.tf.get_static_value(self.inputs[place])
+
+
+def bounded(op: str, case: Case) -> Bound | None:
+    """A number for every side; None where no rule is known."""
+    rule = RULES.get(op)
+    if rule is None and op.startswith("NonMaxSuppression"):
+        rule = _kept_boxes
+    return None if rule is None else rule(case)
+
+
+def from_inputs(inputs: Sequence[Any], result: Any) -> Bound:
+    """Where no rule is known: sides as long as those of inputs with as many sides, else as many elements as the largest
+    input has."""
+    shapes = [sides_of(each) for each in inputs]
+    if result.shape.rank is None:
+        return max(shapes, key=math.prod, default=[])
+    known = result.shape.as_list()
+    alike = [shape for shape in shapes if len(shape) == len(known)]
+    if not alike:
+        return _spread(known, max((math.prod(shape) for shape in shapes), default=1))
+    longest = [max(each) for each in zip(*alike, strict=True)]
+    return [long if side is None else side for side, long in zip(known, longest, strict=True)]
+
+
+def sides_of(tensor: Any) -> list[int]:
+    """A handle or a list has no sides."""
+    if tensor.shape.rank is None or not tensor.shape.is_fully_defined():
+        return []
+    return list(tensor.shape.as_list())
+
+
+def _spread(known: Sequence[int | None], elements: int) -> Bound:
+    """All elements in the first side that is unknown."""
+    rest = math.prod(side for side in known if side is not None)
+    sides: Bound = []
+    for side in known:
+        if side is None:
+            sides.append(-(-elements // max(1, rest)) if elements else 0)
+            elements = rest = 1
+        else:
+            sides.append(side)
+    return sides
+
+
+def _where(case: Case) -> Bound:
+    shape = case.shape(0)
+    return [case.some(math.prod(shape)), len(shape)]
+
+
+def _kept_boxes(case: Case) -> Bound:
+    boxes, limit = case.shape(0)[0], case.value(2)
+    kept = boxes if limit is None else min(boxes, max(0, int(limit)))
+    return [kept] * (case.result.shape.rank or 1)
+
+
+def _of_a_row(case: Case) -> Bound:
+    """Unique, set differences: a part of the first input."""
+    return [case.some(side) if known is None else known for side, known in _beside(case)]
+
+
+def _cut(case: Case) -> Bound | None:
+    """A slice whose ends are not known."""
+    if case.result.shape.rank != len(case.shape(0)):
+        return None
+    return [case.some(side) if known is None else known for side, known in _beside(case)]
+
+
+def _beside(case: Case) -> list[tuple[int, int | None]]:
+    shape = case.shape(0)
+    known = case.result.shape.as_list() if case.result.shape.rank is not None else [None] * len(shape)
+    return list(zip(shape, known, strict=False))
+
+
+def _largest_values(case: Case) -> Bound:
+    *before, last = case.shape(0)
+    return [*before, case.some(last)]
+
+
+def _parts(case: Case) -> Bound:
+    """Each part may get every row; together they have them once."""
+    data, rows = case.shape(0), case.shape(1)
+    count = math.prod(rows)
+    return [count if case.share >= 1 else -(-count // case.results), *data[len(rows) :]]
+
+
+def _stitched(case: Case) -> Bound:
+    half = len(case.inputs) // 2
+    rows = [case.shape(place) for place in range(half)]
+    return [sum(math.prod(each) for each in rows), *case.shape(half)[len(rows[0]) :]]
+
+
+def _reshaped(case: Case) -> Bound:
+    known = case.result.shape.as_list() if case.result.shape.rank is not None else [None]
+    return _spread(known, math.prod(case.shape(0)))
+
+
+def _merged(case: Case) -> Bound:
+    """Of two ways, the larger; the second result says which it was."""
+    return max((case.shape(place) for place in range(len(case.inputs))), key=math.prod)
+
+
+def _stacked(case: Case) -> Bound | None:
+    if case.room is None:
+        return None
+    each = case.value(1)
+    shape = (
+        case.result.shape.as_list()[1:]
+        if case.result.shape.rank is not None
+        else list(each if each is not None else ())
+    )
+    return [case.room, *(1 if side is None or side < 0 else int(side) for side in shape)]
+
+
+def _axes(case: Case) -> Bound:
+    return [max(math.prod(case.shape(0)), math.prod(case.shape(1)))]
+
+
+RULES: dict[str, Callable[[Case], Bound | None]] = {
+    "Where": _where,
+    "Unique": _of_a_row,
+    "UniqueV2": _of_a_row,
+    "UniqueWithCounts": _of_a_row,
+    "UniqueWithCountsV2": _of_a_row,
+    "ListDiff": _of_a_row,
+    "Slice": _cut,
+    "StridedSlice": _cut,
+    "TopKV2": _largest_values,
+    "DynamicPartition": _parts,
+    "DynamicStitch": _stitched,
+    "ParallelDynamicStitch": _stitched,
+    "Reshape": _reshaped,
+    "Merge": _merged,
+    "TensorListStack": _stacked,
+    "BroadcastGradientArgs": _axes,
+}
