@@ -19,6 +19,7 @@ from oomproof.trace.xla.targets import target_for
 
 pytest.importorskip("tensorflow")
 
+import keras
 import tensorflow as tf
 from keras_nets import three_layers
 
@@ -62,6 +63,20 @@ def test_tensorflow_and_jax_give_the_compiler_the_same_step() -> None:
         assert {"forward", "backward", "optimizer"} <= set(step.by_phase())
     assert on_jax.peak().bytes == pytest.approx(on_tensorflow.peak().bytes, rel=0.02)
     assert (on_tensorflow.about["limits"], on_jax.about["limits"]) == ("tensorflow", "jax")
+
+
+def test_what_the_step_itself_raises_is_not_put_down_to_xla() -> None:
+    from oomproof.trace.xla.keras import trace_with_xla
+
+    class Choosy(keras.Sequential):
+        def train_step(self, data: Any) -> Any:
+            raise ValueError("two boxes at least")
+
+    model = Choosy([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="two boxes at least") as raised:
+        trace_with_xla(model, (tf.TensorSpec((2, 4)), tf.TensorSpec((2, 1))), CARD)
+    assert "XLA" not in str(raised.value)
 
 
 @compiling

@@ -67,9 +67,11 @@ def _lowered(model: Any, batch: Sequence[Any]) -> tuple[bytes, list[tuple[str, s
     scopes: dict[str, str] = {}
     step = tf.autograph.experimental.do_not_convert(lambda *data: model.train_step(data))
     function = tf.function(step, autograph=False, jit_compile=True)
+    # What the step's own code raises while it is traced is no word of XLA's: it is told as it came.
+    with watching_layers(model, scopes), silent():
+        concrete = function.get_concrete_function(*batch)
     try:
-        with watching_layers(model, scopes), silent():
-            concrete = function.get_concrete_function(*batch)
+        with silent():
             # For this machine's CPU: TensorFlow 2.21 refuses a step with variables for a GPU that is not there. Of the
             # operations of a vision model, few are handed to XLA in another form for a GPU.
             written = function.experimental_get_compiler_ir(*batch)(stage="hlo_serialized")
