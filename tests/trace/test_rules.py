@@ -64,6 +64,8 @@ def arguments_of(func: Any, x: torch.Tensor, y: torch.Tensor) -> tuple[Any, ...]
         return x, y, 0.5
     if func is aten.hardtanh_.default:
         return (x,)
+    if func is aten.clamp_min.default:
+        return x, 0.5
     wanted = sum(not (each.has_default_value() or each.kwarg_only) for each in func._schema.arguments)
     return ARGUMENTS[wanted](x, y)
 
@@ -82,6 +84,21 @@ def test_elementwise(func: Any, shape: tuple[int, ...], order: str, dtype: torch
         agrees(func, *arguments_of(func, x, y))
 
 
+@settings(deadline=None, max_examples=150)
+@given(
+    st.sampled_from([aten.add.Tensor, aten.mul.Tensor, aten.sub_.Tensor, aten.div_.Tensor]),
+    st.lists(st.integers(2, 4), min_size=1, max_size=4),
+    st.data(),
+)
+def test_repeated_along_some_sides(func: Any, shape: list[int], data: st.DataObject) -> None:
+    whole = [data.draw(st.booleans()) for _ in shape][data.draw(st.integers(0, len(shape))) :]
+    small = [side if as_it_is else 1 for side, as_it_is in zip(shape[len(shape) - len(whole) :], whole, strict=True)]
+    with FakeTensorMode():
+        assert agrees(func, torch.empty(shape), torch.empty(small)) or not small
+        if func in (aten.add.Tensor, aten.mul.Tensor):
+            assert agrees(func, torch.empty(small), torch.empty(shape)) or not small
+
+
 @pytest.mark.parametrize("func", ELEMENTWISE)
 @pytest.mark.parametrize("order", ["rows", "channels last"])
 def test_elementwise_covers_activations(func: Any, order: str) -> None:
@@ -94,10 +111,14 @@ def test_what_is_not_alike_is_left_to_pytorch() -> None:
     with FakeTensorMode():
         row, table, half = torch.empty(4), torch.empty(3, 4), torch.empty(3, 4).half()
         whole = torch.empty(3, 4, dtype=LONG)
-        for other in (row, half, whole, table.double(), torch.tensor(2.0)):
+        for other in (half, whole, table.double(), torch.tensor(2.0), torch.empty(4, 3).t()):
             assert not agrees(aten.add.Tensor, table, other)
             assert not agrees(aten.add_.Tensor, table, other)
+        assert not agrees(aten.add.Tensor, torch.empty(3, 1), torch.empty(1, 4))
+        assert rules.told(aten.add_.Tensor, (row, table), {}) is None
         assert not agrees(aten.div.Tensor, whole, whole)
+        assert agrees(aten.clamp.default, table, 0) and agrees(aten.clamp.default, table, None, 1.5)
+        assert rules.told(aten.clamp.default, (table,), {}) is None
         with pytest.raises(RuntimeError):
             aten.add.Tensor(table, torch.empty(5))
         assert rules.told(aten.add.Tensor, (table, torch.empty(5)), {}) is None

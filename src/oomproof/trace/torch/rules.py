@@ -67,16 +67,42 @@ def _alike(tensors: list[torch.Tensor]) -> bool:
     return all((other.shape, other.stride(), other.dtype) == form for other in tensors[1:])
 
 
+def _rows(*tensors: torch.Tensor) -> bool:
+    """All of one type, none empty, each lying in memory row by row."""
+    kind = tensors[0].dtype
+    return all(each.dtype is kind and each.numel() and each.stride() == in_order(each.shape) for each in tensors)
+
+
+def _leading(tensors: list[torch.Tensor]) -> torch.Tensor | None:
+    """The tensor that has the shape of the result, where the others are alike or repeated along some of its sides."""
+    if _alike(tensors):
+        return tensors[0]
+    first = max(tensors, key=lambda each: (each.dim(), each.numel()))
+    if 1 in first.shape or not first.dtype.is_floating_point or not _rows(*tensors):
+        return None
+    for each in tensors:
+        sides = zip(reversed(each.shape), reversed(first.shape), strict=False)
+        if not each.dim() or any(side not in (1, whole) for side, whole in sides):
+            return None
+    return first
+
+
 def _elementwise(args: Any, kwargs: Any) -> Form | None:
-    """As its arguments: tensors that are all alike, and numbers."""
+    """As the largest of its arguments: tensors, and numbers."""
     tensors = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)]
     others = [each for each in (*args, *kwargs.values()) if not isinstance(each, torch.Tensor)]
     plain = all(each is None or type(each) in _NUMBERS or type(each) is str for each in others)
-    return form_of(tensors[0]) if plain and _alike(tensors) else None
+    first = _leading(tensors) if plain else None
+    return None if first is None else form_of(first)
+
+
+def _clamped(args: Any, kwargs: Any) -> Form | None:
+    return _elementwise(args, kwargs) if any(each is not None for each in args[1:]) else None
 
 
 def _in_place(args: Any, kwargs: Any) -> Any:
-    return None if _elementwise(args, kwargs) is None else SAME
+    form = _elementwise(args, kwargs)
+    return None if form is None or form.shape != args[0].shape else SAME
 
 
 def _filled(args: Any, kwargs: Any) -> Any:
@@ -152,12 +178,6 @@ def _compared(args: Any, kwargs: Any) -> Form | None:
     return Form(x.shape, x.stride(), torch.bool) if same or type(other) in _NUMBERS else None
 
 
-def _rows(*tensors: torch.Tensor) -> bool:
-    """All of one type, none empty, each lying in memory row by row."""
-    kind = tensors[0].dtype
-    return all(each.dtype is kind and each.numel() and each.stride() == in_order(each.shape) for each in tensors)
-
-
 def _convolved(args: Any, kwargs: Any) -> Form | None:
     x, weight, bias, stride, padding, dilation, transposed, _, groups = args
     if kwargs or transposed or x.dim() != 4 or weight.dim() != 4 or not _rows(x, weight):
@@ -208,7 +228,8 @@ _RULES: dict[Any, Callable[[Any, Any], Any]] = {
             aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.maximum.default,
             aten.minimum.default, aten.relu.default, aten.sigmoid.default, aten.tanh.default, aten.exp.default,
             aten.log.default, aten.log2.default, aten.sqrt.default, aten.rsqrt.default, aten.neg.default,
-            aten.abs.default, aten.floor.default, aten.gelu.default, aten.silu.default, aten.hardswish.default,
+            aten.abs.default, aten.floor.default, aten.clamp_min.default, aten.reciprocal.default,
+            aten.gelu.default, aten.silu.default, aten.hardswish.default,
             aten.hardsigmoid.default, aten.threshold_backward.default, aten.sigmoid_backward.default,
             aten.tanh_backward.default, aten.gelu_backward.default, aten.silu_backward.default,
             aten.hardswish_backward.default, aten.hardsigmoid_backward.default, aten.hardtanh_backward.default,
@@ -223,6 +244,7 @@ _RULES: dict[Any, Callable[[Any, Any], Any]] = {
         ),
         _in_place,
     ),
+    aten.clamp.default: _clamped,
     aten.zero_.default: _filled,
     aten.fill_.Scalar: _filled,
     **dict.fromkeys((aten.empty.memory_format, aten.zeros.default, aten.ones.default), _made),
