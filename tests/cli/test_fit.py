@@ -34,7 +34,9 @@ def test_fits(run: Run, asked: Asked, step: str) -> None:
 def test_what_is_asked(run: Run, asked: Asked, step: str) -> None:
     run("fit", step, "--on", "T4", "--batch", "8", "--image-size", "640x640", "--set", "precision=bf16", "-q")
     run("fit", step, "--on", "T4", "--keep", "identical", "--allow", "a, b", "--allow", "c", "-q")
-    first, second = asked.calls
+    run("fit", step, "--on", "T4", "--ram", "16GiB", "-q")
+    first, second, third = asked.calls
+    assert (first["ram"], third["ram"]) == (None, 16 << 30)
     assert first["on"].name == "Tesla T4"
     assert (first["keep"], first["allow"]) == ("equivalent", ())
     assert (first["batch"], first["image_size"], first["precision"]) == ("8", "640x640", "bf16")
