@@ -79,6 +79,20 @@ def test_what_the_step_itself_raises_is_not_put_down_to_xla() -> None:
     assert "XLA" not in str(raised.value)
 
 
+def test_a_step_that_takes_a_dict_is_handed_to_xla() -> None:
+    """Boxes and labels come as a dict in KerasHub's detectors."""
+    from oomproof.trace.tensorflow.keras import build
+    from oomproof.trace.xla.keras import _lowered
+
+    x, extra = keras.Input((4,), name="x"), keras.Input((4,), name="extra")
+    model = keras.Model({"x": x, "extra": extra}, keras.layers.Dense(1)(keras.layers.add([x, extra])))
+    model.compile("sgd", "mse")
+    batch = {"x": tf.TensorSpec((2, 4)), "extra": tf.TensorSpec((2, 4))}, tf.TensorSpec((2, 1))
+    build(model, batch)
+    module, roles, _ = _lowered(model, batch)
+    assert module and [kind for kind, _ in roles].count("input") == 3
+
+
 @compiling
 @pytest.mark.slow
 def test_what_is_no_program_is_told_in_one_line() -> None:

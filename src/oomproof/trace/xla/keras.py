@@ -65,16 +65,20 @@ def _lowered(model: Any, batch: Sequence[Any]) -> tuple[bytes, list[tuple[str, s
     """The step as TensorFlow hands it to XLA, (kind, owner) of each parameter, and the layer of each scope."""
     tf = tensorflow()
     scopes: dict[str, str] = {}
-    step = tf.autograph.experimental.do_not_convert(lambda *data: model.train_step(data))
+    # TensorFlow 2.21 hands no step to XLA that takes a dict: boxes and labels go in one by one.
+    given = tf.nest.flatten(tuple(batch))
+    step = tf.autograph.experimental.do_not_convert(
+        lambda *data: model.train_step(tf.nest.pack_sequence_as(tuple(batch), data))
+    )
     function = tf.function(step, autograph=False, jit_compile=True)
     # What the step's own code raises while it is traced is no word of XLA's: it is told as it came.
     with watching_layers(model, scopes), silent():
-        concrete = function.get_concrete_function(*batch)
+        concrete = function.get_concrete_function(*given)
     try:
         with silent():
             # For this machine's CPU: TensorFlow 2.21 refuses a step with variables for a GPU that is not there. Of the
             # operations of a vision model, few are handed to XLA in another form for a GPU.
-            written = function.experimental_get_compiler_ir(*batch)(stage="hlo_serialized")
+            written = function.experimental_get_compiler_ir(*given)(stage="hlo_serialized")
     # TensorFlow says in this way that an operation has no XLA kernel, or a shape is known only when the step runs.
     except (ValueError, NotImplementedError, tf.errors.OpError) as error:
         reason = " ".join(str(error).split())[:300]
