@@ -52,9 +52,11 @@ class Tracing:
     def _with_work(self, step: Timeline, settings: Mapping[str, Any], doing: str) -> Timeline:
         """A compiler's plan shows no work. Its time is taken to be that of the same operations, one by one: what XLA
         saves by fusing them cannot be told without a GPU."""
-        if len(step.work) or settings.get("jit_compile") != "true" or settings.get("backend") != "tensorflow":
+        compiled = settings.get("jit_compile") == "true" or settings.get("backend") == "jax"
+        if len(step.work) or not compiled or "jit_compile" not in settings:
             return step
-        work = self.trace({**settings, "jit_compile": "false"}, f"{doing}, and its time")[0].work
+        one_by_one = {**settings, "backend": "tensorflow", "jit_compile": "false"}
+        work = self.trace(one_by_one, f"{doing}, and its time")[0].work
         start = np.full(len(work), step_start(step), dtype=np.int64)  # ticks and owners are those of another trace
         return replace(step, work=replace(work, tick=start, owner=np.zeros(len(work), dtype=np.int64)))
 
