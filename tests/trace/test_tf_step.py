@@ -119,6 +119,19 @@ def test_a_counter_tells_how_often_a_loop_turns() -> None:
     assert many - few >= 8 * MIB
 
 
+def test_what_a_loop_may_hold_besides_is_told() -> None:
+    weight = matrix()
+
+    def told(forward: Any) -> bool:
+        step = trace_step(sgd_step(weight, forward), [batch()])
+        return any("runs up to ten of them at once" in each for each in step.about["not_counted"])
+
+    assert told(lambda x: tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, tf.tanh(y @ weight)), (0, x))[1])
+    assert not told(
+        lambda x: tf.tanh(x @ weight) * tf.while_loop(lambda i: i < 3.0, lambda i: (i + 1.0,), (x[0, 0],))[0]
+    )
+
+
 def test_unknown_sides_are_counted_as_said_and_told() -> None:
     weight = matrix()
 

@@ -27,6 +27,8 @@ from oomproof.trace.tensorflow.scratch import convolution
 from oomproof.trace.tensorflow.work import Workbook, only_for_update
 
 Dialect = Literal["cuda", "cpu"]
+WEIGHS = 1 << 20
+"""bytes that the operations of a loop's body make together, from which on the loop is worth a word"""
 LARGEST = "unknown sides at their longest"
 SHARE = 0.5
 """how much of what the data decides on is expected to be there (what a mask leaves over): nothing is known of it"""
@@ -204,6 +206,13 @@ def described_as(step: Step, dialect: Dialect) -> dict[str, Any]:
             f"results of {', '.join(step.without_bound[:4])} that are larger than what goes in: the data decides on "
             "their size, and no bound is known"
         )
+    loops = [node for node in step.graph.nodes if node.bodies and _weighs(node.bodies[-1])]
+    if loops:
+        which = "a loop" if len(loops) == 1 else f"{len(loops)} loops"
+        not_counted.append(
+            f"what turns of {which} hold besides lists where TensorFlow runs up to ten of them at once; and more than "
+            "two elements of a list where the number of turns cannot be told"
+        )
     return {
         "framework": f"tensorflow {tf.__version__}",
         "dialect": dialect,
@@ -214,3 +223,8 @@ def described_as(step: Step, dialect: Dialect) -> dict[str, Any]:
         "not_counted": not_counted,
         "notes": notes,
     }
+
+
+def _weighs(body: Graph) -> bool:
+    """Whether the turns of a loop have more than single numbers to compute."""
+    return sum(output.bytes for node in body.nodes for output in node.outputs) >= WEIGHS
