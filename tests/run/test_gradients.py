@@ -214,5 +214,25 @@ def test_clipping_in_a_hook_of_the_optimizer_is_refused() -> None:
         Step(model, optimizer, loss, {"gradients": "at_once"})
 
 
+def test_a_hook_that_comes_later_is_refused_before_anything_is_used() -> None:
+    model = net()
+    optimizer = optim.SGD(model.parameters(), lr=0.1, **DECAYED)
+    step = Step(model, optimizer, loss, {"gradients": "at_once"})
+    assert at_once_for(optimizer) == "any"
+    optimizer.register_step_pre_hook(lambda *_: nn.utils.clip_grad_norm_(model.parameters(), 1.0))
+    assert at_once_for(optimizer) == ""
+    with pytest.raises(InputError, match="take the hook away, or gradients=kept"):
+        step(batch(0))
+    assert not optimizer.state
+
+
+@pytest.mark.parametrize("gradients", ["kept", "at_once"])
+def test_a_second_step_on_the_same_parameters_is_refused(gradients: str) -> None:
+    model = net()
+    Step(model, optim.SGD(model.parameters(), lr=0.1, **DECAYED), loss, {"gradients": "at_once"})
+    with pytest.raises(InputError, match="an earlier Step uses the gradients of these parameters at once"):
+        Step(model, optim.SGD(model.parameters(), lr=0.1, **DECAYED), loss, {"gradients": gradients})
+
+
 def test_an_optimizer_that_needs_all_parameters_together_has_no_such_form() -> None:
     assert at_once_for(optim.LBFGS(net().parameters())) == ""

@@ -76,6 +76,13 @@ def test_gradients_that_nothing_waits_for(optimizer: str) -> None:
     assert kept - at_once > 0.6 * weights
 
 
+def test_one_model_for_several_traces_is_left_as_it_was() -> None:
+    model = deep(BLOCKS)
+    job = pieces(lambda: model, rows=4)
+    peaks = [traced(job, "cpu", gradients=way).peak().bytes for way in ("kept", "at_once", "kept")]
+    assert peaks[0] == peaks[2] > peaks[1]
+
+
 @pytest.mark.parametrize("zero_grad", ["before_forward", "before_backward", "keep"])
 def test_gradients_larger_than_activations(zero_grad: str) -> None:
     exact(pieces(lambda: deep(BLOCKS), rows=4), {"zero_grad": zero_grad, "accumulate": 2})

@@ -21,17 +21,18 @@ from oomproof.run.torch.training import Training
 ANY, ONE = "any", "one"
 """how many micro-batches an optimizer's gradients may be used at once for"""
 _LEAVE = "gradients=kept"
+_HOOKED = "the optimizer has a hook before its step, which would find no gradients"
 
 
 def at_once_for(optimizer: torch.optim.Optimizer) -> str:
     """``any`` number of micro-batches, ``one``, or an empty text: not with this optimizer."""
-    if _adds_to_momentum(optimizer):
-        return ANY
     try:
         plain_step(optimizer, "", "")
     except InputError:
         return ""
-    return "" if _has_hooks_before(optimizer) else ONE
+    if _has_hooks_before(optimizer):
+        return ""
+    return ANY if _adds_to_momentum(optimizer) else ONE
 
 
 class AtOnce:
@@ -45,13 +46,19 @@ class AtOnce:
         }
         self._sums = _adds_to_momentum(optimizer)
         self._plain = plain_step(optimizer, "gradients=at_once", _LEAVE)
-        for parameter in self._groups:
-            parameter.register_post_accumulate_grad_hook(self.take)
+        self._hooks = [parameter.register_post_accumulate_grad_hook(self.take) for parameter in self._groups]
         replace_step(optimizer, self._finish)
 
-    def expect_more(self) -> None:
-        """Another micro-batch follows in this step."""
-        if not self._sums:
+    def release(self) -> None:
+        """Gradients stay with the parameters again."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def expect(self, last: bool) -> None:
+        """A micro-batch comes, the ``last`` of its step or not."""
+        if _has_hooks_before(self.optimizer):
+            raise InputError(f"gradients=at_once: {_HOOKED}; take the hook away, or {_LEAVE}")
+        if not self._sums and not last:
             raise InputError(
                 f"gradients=at_once with {type(self.optimizer).__name__} updates parameters in backward, so a step has "
                 f"one micro-batch, and this one has more: take batches of one micro-batch, or {_LEAVE}"
@@ -107,6 +114,11 @@ class AtOnce:
 
 def at_once(model: torch.nn.Module, optimizer: torch.optim.Optimizer, training: Training) -> AtOnce | None:
     """Applies the setting; refuses what would make another training of it."""
+    if any(_is_used_already(parameter) for group in optimizer.param_groups for parameter in group["params"]):
+        raise InputError(
+            "an earlier Step uses the gradients of these parameters at once, so another would find none: go on with "
+            "that one, or make the model anew"
+        )
     if training.gradients == "kept":
         return None
     if reason := _reason_not_to(model, optimizer, training):
@@ -123,7 +135,7 @@ def _reason_not_to(model: torch.nn.Module, optimizer: torch.optim.Optimizer, tra
             training.optimizer_state != "device"
         ),
         f"{type(model).__name__} exchanges gradients between GPUs after backward": hasattr(model, "no_sync"),
-        "the optimizer has a hook before its step, which would find no gradients": _has_hooks_before(optimizer),
+        _HOOKED: _has_hooks_before(optimizer),
         f"{type(optimizer).__name__} needs the sum of all micro-batches' gradients (SGD with momentum, without "
         "nesterov and dampening, can add each to its momentum)": training.accumulate > 1
         and not _adds_to_momentum(optimizer),
@@ -132,6 +144,11 @@ def _reason_not_to(model: torch.nn.Module, optimizer: torch.optim.Optimizer, tra
         ),
     }
     return next((reason for reason, holds in at_odds.items() if holds), "")
+
+
+def _is_used_already(parameter: torch.Tensor) -> bool:
+    hooks = getattr(parameter, "_post_accumulate_grad_hooks", None) or {}
+    return any(isinstance(getattr(hook, "__self__", None), AtOnce) for hook in hooks.values())
 
 
 def _adds_to_momentum(optimizer: torch.optim.Optimizer) -> bool:

@@ -72,11 +72,16 @@ class Passes:
         """As after earlier micro-batches, whose gradients are there."""
         self._first = False
 
+    def release(self) -> None:
+        """The model's parameters are as they were: nobody waits for their gradients."""
+        if self._at_once is not None:
+            self._at_once.release()
+
     def backward(self, batch: Any, share: float = 1.0, last: bool = True) -> torch.Tensor:
         """Adds the gradients of ``share`` of a micro-batch's loss; returns that part of the loss. GPUs exchange their
         gradients with the ``last`` one only."""
-        if self._at_once is not None and not last:
-            self._at_once.expect_more()
+        if self._at_once is not None:
+            self._at_once.expect(last)
         silent = getattr(self.model, "no_sync", nullcontext)
         with nullcontext() if last else silent():
             loss = self._forward(batch)

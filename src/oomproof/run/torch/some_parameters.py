@@ -36,7 +36,7 @@ def replace_step(optimizer: torch.optim.Optimizer, step: Callable[..., Any]) -> 
         self._opt_called = True  # what schedulers look for, to warn of a forgotten step
         return hooked(self, *given, **named)
 
-    seen._wrapped_by_lr_sched = True  # type: ignore[attr-defined]  # a function's own attribute
+    vars(seen)["_wrapped_by_lr_sched"] = True  # schedulers look for that too
     optimizer.step = MethodType(seen, optimizer)  # a bound method, since schedulers look at its __func__
 
 

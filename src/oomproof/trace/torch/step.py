@@ -13,7 +13,7 @@ from __future__ import annotations
 import gc
 import random
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -50,6 +50,7 @@ def trace_step(
         speaking(dialect),
         Tracer() as tracer,
         blaming_user_code(),
+        ExitStack() as tracing,
     ):
         ledger = tracer.ledger
         progress("building the model")
@@ -58,10 +59,10 @@ def trace_step(
         tracer.know_weights(loop.model)
         ledger.name_modules(loop.model)
         ledger.mark_model(loop.model)
-        if training.gradients == "at_once":
-            _mark_passing_gradients(ledger, loop.model)
+        tracing.enter_context(_marking_gradients(ledger, loop.model, training.gradients == "at_once"))
         progress("making a batch")
         loop.load()
+        tracing.callback(loop.passes.release)  # the user may hand out one model for every trace
         loop.batch = _adopted(tracer, loop.batch)
         if loop.average is not None:
             ledger.name_modules(loop.average, "(ema)")
@@ -125,13 +126,22 @@ def _mark_results(ledger: Ledger, loop: Loop) -> None:
     ledger.mark_state(loop.optimizer, {id(parameter): owner for parameter, owner in _owners(loop.model).items()})
 
 
-def _mark_passing_gradients(ledger: Ledger, model: torch.nn.Module) -> None:
-    """For gradients that are gone when a step ends; before the loop has hooks that use them."""
-    for parameter, owner in _owners(model).items():
-        if parameter.requires_grad:
-            parameter.register_post_accumulate_grad_hook(
-                lambda parameter, owner=owner: ledger.mark(parameter.grad, "gradient", owner)
-            )
+@contextmanager
+def _marking_gradients(ledger: Ledger, model: torch.nn.Module, passing: bool) -> Iterator[None]:
+    """For gradients that are gone when a step ends (``passing``); before the loop has hooks that use them."""
+    owners = _owners(model) if passing else {}
+    hooks = [
+        parameter.register_post_accumulate_grad_hook(
+            lambda parameter, owner=owner: ledger.mark(parameter.grad, "gradient", owner)
+        )
+        for parameter, owner in owners.items()
+        if parameter.requires_grad
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _owners(model: torch.nn.Module) -> dict[torch.nn.Parameter, str]:
