@@ -17,11 +17,11 @@ from oomproof.memory.devices import Device, find
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.host import ram_of
 from oomproof.plan import host, outlook, selection
+from oomproof.plan.first_trace import first_trace
 from oomproof.plan.needs import needs
 from oomproof.plan.plan import Plan
-from oomproof.plan.search import Confirmed, Search, small_settings
+from oomproof.plan.search import Confirmed, Search
 from oomproof.plan.tracing import Say, Tracing
-from oomproof.plan.ways import Structure
 from oomproof.sources import as_job
 from oomproof.sources.job import Job, Knob
 from oomproof.sources.keras.xla import for_plans
@@ -55,11 +55,11 @@ def fit(
     turnable = planner.turnable(keep, allow, leave, granted)
     on_device = tuple(knob for knob in turnable if not knob.host)
     search = Search(planner.tracing, planner.settings, on_device, tuple(allow))
-    before, base = search.before()
+    before = search.before()
     if before.fits:
         plan = Plan(before.job, before.device, dict(search.settings), (), before, before, 1.0)
     else:
-        plan = _found(planner, search, base, before, keep)
+        plan = _found(planner, search, before, keep)
     if granted is not None:
         at_hand = tuple(knob for knob in turnable if knob.host)
         plan = host.within(plan, granted, planner.tracing, at_hand, planner.others(of_host=True))
@@ -74,7 +74,7 @@ def knobs(job: Any, on: str | Device, **settings: Any) -> tuple[Knob, ...]:
 
 
 class _Planner:
-    """A job on a device, with every knob it has. A small trace says which promises they keep."""
+    """A job on a device, with every knob it has. A first trace says which promises they keep."""
 
     def __init__(self, job: Job, device: Device, settings: Mapping[str, Any], say: Say) -> None:
         self.settings = settings
@@ -89,8 +89,7 @@ class _Planner:
         return tuple(knob for knob in self.every if knob.name not in self.left and knob.host is of_host)
 
     def _facts(self) -> Mapping[str, Any]:
-        step, _ = self.tracing.trace(small_settings(self.settings), "tracing a small step")
-        return step.about
+        return first_trace(self.tracing, self.settings).about
 
     def turnable(self, keep: str, allow: Sequence[str], leave: Sequence[str], ram: int | None) -> tuple[Knob, ...]:
         selection.known(self.tracing.job.name, self.every, (*allow, *leave))
@@ -110,33 +109,33 @@ def _opened(job: Any, on: str | Device, settings: Mapping[str, Any], progress: S
     return _Planner(opened, device, for_plans(resolve(opened, settings)), progress or (lambda text, done: None))
 
 
-def _found(planner: _Planner, search: Search, base: Sequence[Structure], before: Forecast, keep: str) -> Plan:
+def _found(planner: _Planner, search: Search, before: Forecast, keep: str) -> Plan:
     """The plan; after Ctrl-C the best so far, without what would have been told beside it."""
     plan: Plan | None = None
     try:
-        search.run(base)
-        chosen = search.best or search.missed or search.nearest(base)
-        plan = _plan(search, base, before, chosen)
+        search.run()
+        chosen = search.best or search.missed or search.nearest()
+        plan = _plan(search, before, chosen)
         planner.tracing.say("comparing with other ways", 0.92)
         return replace(
             plan,
-            alternatives=outlook.alternatives(search, base, chosen.way),
-            frontier=outlook.frontier(search, base, before, chosen),
-            needs=() if chosen.forecast.fits else needs(search, base, planner.others(), keep),
+            alternatives=outlook.alternatives(search, search.base, chosen.way),
+            frontier=outlook.frontier(search, search.base, before, chosen),
+            needs=() if chosen.forecast.fits else needs(search, search.base, planner.others(), keep),
         )
     except KeyboardInterrupt:
         so_far = search.best or search.missed
         if so_far is None:
             raise
-        return replace(plan or _plan(search, base, before, so_far), interrupted=True)
+        return replace(plan or _plan(search, before, so_far), interrupted=True)
 
 
-def _plan(search: Search, base: Sequence[Structure], before: Forecast, chosen: Confirmed) -> Plan:
+def _plan(search: Search, before: Forecast, chosen: Confirmed) -> Plan:
     return Plan(
         job=before.job,
         device=before.device,
         settings=dict(chosen.settings),
-        changes=outlook.changes(search, base, before, chosen),
+        changes=outlook.changes(search, search.base, before, chosen),
         before=before,
         after=chosen.forecast,
         time=chosen.seconds / search.seconds_before,

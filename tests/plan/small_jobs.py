@@ -136,6 +136,17 @@ def asking(batch: int = 8, side: int = 128) -> TorchJob:
     return TorchJob(model=plain.model, batch=plain.batch, optimizer=plain.optimizer, loss=loss)
 
 
+def choosing(batch: int = 12, side: int = 32) -> TorchJob:
+    """Chooses pixels of every image, as detectors choose boxes: one value asked for an image."""
+
+    def loss(net: nn.Module, both: Any) -> torch.Tensor:
+        chosen = sum(image[image > 0.5].mean() for image in both[0])
+        return cross_entropy(net(both[0]), both[1]) + 0 * chosen
+
+    plain = images(batch, side)
+    return TorchJob(model=plain.model, batch=plain.batch, optimizer=plain.optimizer, loss=loss)
+
+
 def own_step(batch: int = 16, side: int = 64) -> TorchJob:
     """Two updates in one step, the second small: whoever writes this decides about memory."""
 

@@ -9,13 +9,17 @@ import pytest
 from small_jobs import opened
 from tight_cards import card, fit
 
+from oomproof.errors import InputError
 from oomproof.memory.devices import Device, find
+from oomproof.plan import first_trace as first
 from oomproof.plan import outlook, search, selection
+from oomproof.plan.first_trace import first_trace, small_settings
 from oomproof.plan.plan import Point
-from oomproof.plan.search import Confirmed, Search, small_settings
+from oomproof.plan.search import Confirmed, Search
 from oomproof.plan.tracing import Tracing
 from oomproof.plan.ways import Structure, Turned
 from oomproof.plan.wording import described
+from oomproof.sources import open_job
 from oomproof.sources.job import Knob, Option
 from oomproof.sources.settings import resolve
 
@@ -24,15 +28,19 @@ LEFT = ("checkpoint", "channels_last", "optimizer", "width", "side", "blocks", "
 
 
 def searching(name: str, device: Device, **given: Any) -> tuple[Search, tuple[Structure, ...]]:
-    """A search as ``fit`` starts it, with the knobs that are not left."""
+    """A search as ``fit`` starts it, with the knobs that are not left, and what it estimates from."""
+    found = starting(name, device, **given)
+    found.before()
+    return found, found.base
+
+
+def starting(name: str, device: Device, left: tuple[str, ...] = LEFT, **given: Any) -> Search:
     job = opened(name)
     settings = resolve(job, given)
     tracing = Tracing(job, device, lambda text, done: None)
-    facts = tracing.trace(small_settings(settings), "")[0].about
+    facts = first_trace(tracing, settings).about
     every = selection.suited((*job.knobs(settings, facts), *selection.run_knobs(settings, facts, device)), device)
-    found = Search(tracing, settings, selection.allowed(every, "equivalent", (), LEFT))
-    _, base = found.before()
-    return found, base
+    return Search(tracing, settings, selection.allowed(every, "equivalent", (), left))
 
 
 def tried(found: Search, base: tuple[Structure, ...], *names: str) -> list[Confirmed]:
@@ -53,15 +61,15 @@ def test_the_answer_is_as_good_as_the_best_of_all(part: float) -> None:
     assert len(every) == 4 * 2 * 3
     fitting = [way.price for way in every if search.at_ease(way.forecast)]
     again, base = searching("images", card("images", part, **SMALL), **SMALL)
-    again.run(base)
+    again.run()
     assert again.best is not None and fitting
     assert again.best.price <= 1.05 * min(fitting)
 
 
 @pytest.mark.slow
 def test_where_weights_weigh_the_state_goes() -> None:
-    found, base = searching("wide", card("wide", 0.62))
-    found.run(base)
+    found, _ = searching("wide", card("wide", 0.62))
+    found.run()
     assert found.best is not None
     every = tried(*searching("wide", card("wide", 0.62)), "optimizer_state", "update")
     fitting = [way.price for way in every if search.at_ease(way.forecast)]
@@ -93,16 +101,49 @@ def test_loss_modules_and_modules_with_counters_are_not_chosen() -> None:
 
 
 def test_a_step_that_is_slow_to_trace_is_never_answered_by_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first, "SOME", 0)
+    monkeypatch.setattr(first, "FEW_ASKED", -1)
     monkeypatch.setattr(search, "MOST_ASKED", -1)
     for part in (1.1, 0.9):
-        found, base = searching("asking", card("asking", part))
-        forecast, base = found.before()
+        found = starting("asking", card("asking", part))
+        forecast = found.before()
         traced = found.tracing.forecast(found.tracing.trace(found.settings, "")[0], found.settings)
         if forecast.fits:
             assert forecast.on_device == traced.on_device
         else:
             assert forecast.on_device.expected == pytest.approx(traced.on_device.expected, rel=0.05)
-            assert {each.images for each in base} == {2}
+            assert {each.images for each in found.base} == {2}
+
+
+@pytest.mark.parametrize("part, images", [(0.75, {8}), (0.3, {2, 8})])
+def test_few_images_are_traced_only_where_the_best_way_has_few(part: float, images: set[int]) -> None:
+    leave = (*LEFT, "precision", "optimizer_state", "gradients", "update", "zero_grad")
+    found = starting("images", card("images", part, **SMALL), leave, **SMALL)
+    found.before()
+    assert {each.images for each in found.base} == {8}
+    found.run()
+    assert found.best is not None and found.best.forecast.fits
+    assert {each.images for each in found.base} == images
+
+
+def test_a_step_with_many_images_that_asks_for_values_begins_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = opened("choosing")
+    settings = resolve(job, {})
+    for few_asked, images in ((30, 12), (11, 2)):
+        monkeypatch.setattr(first, "FEW_ASKED", few_asked)
+        step = first_trace(Tracing(job, find("8GiB"), lambda text, done: None), settings)
+        assert step.about["settings"]["batch"] == images
+
+
+def test_detectors_with_many_images_begin_small() -> None:
+    class Seen(Tracing):
+        def trace(self, settings: Any, doing: str, *, most_asked: int | None = None) -> Any:
+            raise InputError(f"{settings['batch']} {most_asked}")
+
+    for batch, small in ((8, "8 None"), (9, "2 None")):
+        job = open_job("torchvision:fasterrcnn_resnet50_fpn")
+        with pytest.raises(InputError, match=small):
+            first_trace(Seen(job, find("8GiB"), lambda text, done: None), resolve(job, {"batch": batch}))
 
 
 def test_small_settings() -> None:

@@ -19,7 +19,7 @@ def needs(search: Search, base: Sequence[Structure], every: Sequence[Knob], keep
     words = "--allow" if keep != PROMISES[0] else "--keep equivalent --allow"
     if keep == PROMISES[0]:
         wider = search.allowing(selection.allowed(every, PROMISES[1], ()))
-        way = wider.promising(base)
+        way = wider.promising()
         if way is not None:
             return (f"--keep equivalent: {described(way.turned, way)} would fit",)
     else:

@@ -19,16 +19,18 @@ from oomproof.memory.timeline import KINDS, Timeline
 from oomproof.plan import another_training, what_if
 from oomproof.plan.another_training import combinations
 from oomproof.plan.cost import Speed, speed_of
+from oomproof.plan.first_trace import SMALL, at_images
 from oomproof.plan.scale import PACKED, Scale, at_ease, scale_of
 from oomproof.plan.tracing import Tracing
 from oomproof.plan.ways import FREE, Estimator, Structure, Turned, Way, corrected, seconds_of
 from oomproof.plan.wording import described
 from oomproof.sources.job import PROMISES, Knob, batch_name, sharing
+from oomproof.trace.patience import several_asked
 
-SMALL = 2
-"""images on a GPU in the trace from which larger batches are estimated"""
 MOST_ASKED = 250
 """values that a step may ask for (boxes, matches) to be traced as it is; beyond, it is estimated from a small one"""
+FAR = 3
+"""how many times fewer images a way may have than the step that it is estimated from"""
 MOST_TRIES = 6
 TIGHT = 0.1
 """time that emptying the cache again and again is taken to cost, as a part of the step"""
@@ -80,12 +82,15 @@ class Search:
     best: Confirmed | None = None
     missed: Confirmed | None = None
     """of what was traced and does not fit, the one that needs least"""
+    base: tuple[Structure, ...] = ()
+    """the job as it is, traced for one number of images or two: what everything is estimated from"""
 
     def __post_init__(self) -> None:
         self.speed: Speed = speed_of(self.device)
         self.estimator = Estimator(self.speed, self.knobs)
         self.by_name = {knob.name: knob for knob in self.knobs}
         self.batch = next((knob for knob in self.knobs if "accumulate" in knob.options[0].settings), None)
+        self._few_were_tried = self.few == self.images
         self._impossible: set[tuple[str, int]] = set()
         """knobs turned and micro-batches with which the job cannot run, such as one image before a batch normalisation
         of single values"""
@@ -107,23 +112,9 @@ class Search:
 
     # -- the job as it is --------------------------------------------------------------------------------------
 
-    def before(self) -> tuple[Forecast, tuple[Structure, ...]]:
-        """Its forecast, and the structures that everything is estimated from."""
-        few = self.few
-        step, _ = self.tracing.trace(self._at(few), f"tracing the step with {few} image{'s' * (few > 1)}")
-        found = [self.tracing.structure((), self.settings, step, few)]
-        whole = step
-        # Only a step that looks at values takes longer to trace with more images; single numbers (an optimizer's count
-        # of steps, a loss) are looked at once, however many images there are.
-        asked = step.about.get("values_asked", {})
-        several = sum(count for name, count in asked.items() if name != "_local_scalar_dense")
-        if several * self.images / few > MOST_ASKED:
-            whole = self._from_few(step, few)
-        self.before_estimated = whole is not step and not self.tracing.forecast(whole, self.settings).fits
-        if not self.before_estimated:  # an estimate that fits is no answer
-            whole, _ = self.tracing.trace(self.settings, f"tracing the step as it is, with {self.images} images")
-            traced = self.tracing.structure((), self.settings, whole, self.images)
-            found = [*found, traced] if self.images > few else [traced]
+    def before(self) -> Forecast:
+        """Its forecast; what everything is estimated from is in ``base`` then."""
+        whole = self._whole_or_estimated()
         self._afford(whole)
         forecast = self.tracing.forecast(whole, self.settings)
         lean, besides = self.tracing.lean(whole, self.settings)
@@ -137,10 +128,34 @@ class Search:
             self._raise_limit(whole)
         self.state = what_if.state_bytes(whole)
         self.seconds_before = self.seconds(whole, self.settings)
-        return forecast, tuple(found)
+        return forecast
 
-    def _from_few(self, step: Timeline, few: int) -> Timeline:
-        whole = what_if.with_images(step, self.images / few)
+    def _whole_or_estimated(self) -> Timeline:
+        """The step as it is. Where that would take long to trace, because it asks for many values, and would not fit,
+        it is worked out from a step with few images."""
+        if not self.tracing.is_kept(self.settings):
+            few = self._traced_with_few()
+            asked = several_asked(few.about.get("values_asked", {}))
+            if asked * self.images / self.few > MOST_ASKED:
+                whole = self._from_few(few)
+                self.before_estimated = not self.tracing.forecast(whole, self.settings).fits
+                if self.before_estimated:  # an estimate that fits is no answer
+                    return whole
+        whole, _ = self.tracing.trace(self.settings, f"tracing the step as it is, with {self.images} images")
+        self.base = (*self.base, self.tracing.structure((), self.settings, whole, self.images))
+        return whole
+
+    def _traced_with_few(self) -> Timeline:
+        """Becomes a part of ``base``."""
+        self._few_were_tried = True
+        step, _ = self.tracing.trace(
+            self._at(self.few), f"tracing the step with {self.few} image{'s' * (self.few > 1)}"
+        )
+        self.base = (self.tracing.structure((), self.settings, step, self.few), *self.base)
+        return step
+
+    def _from_few(self, step: Timeline) -> Timeline:
+        whole = what_if.with_images(step, self.images / self.few)
         return what_if.accumulated(whole) if self.settings.get("accumulate", 1) > 1 else whole
 
     def _afford(self, step: Timeline) -> None:
@@ -154,19 +169,19 @@ class Search:
 
     # -- ways --------------------------------------------------------------------------------------------------
 
-    def run(self, base: Sequence[Structure]) -> None:
+    def run(self) -> None:
         """Looks for the best way; ``best`` is it, or stays None."""
-        self.settle(self._structures(base, UNASKED))
+        self.settle(self._structures(UNASKED))
         if self.best is None and self.scale.packed < PACKED:
             self.scale = replace(self.scale, packed=PACKED)
-            self.settle(self._structures(base, UNASKED))
+            self.settle(self._structures(UNASKED))
         if self.best is None and LIMIT in self.by_name and LIMIT not in self.named:
-            self._raise_limit(base[0].step)
-            self.settle(self._structures(base, UNASKED))
+            self._raise_limit(self.base[0].step)
+            self.settle(self._structures(UNASKED))
         if self.best is None:
-            self.settle(self._structures(base, tuple(self.by_name)))
+            self.settle(self._structures(tuple(self.by_name)))
         if self.best is None:
-            another_training.settle(self, base)
+            another_training.settle(self, self.base)
 
     def _raise_limit(self, step: Timeline) -> None:
         """From now on, ways may need what the framework takes of the device only when it is told to."""
@@ -175,7 +190,7 @@ class Search:
     def _raised(self) -> dict[str, Any]:
         return {**self.settings, **self.by_name[LIMIT].options[-1].settings}
 
-    def _structures(self, base: Sequence[Structure], names: Sequence[str]) -> list[Structure]:
+    def _structures(self, names: Sequence[str]) -> list[Structure]:
         """The job as it is, and with every combination of the knobs that want a trace and make no other training."""
         wanted = [
             knob
@@ -183,7 +198,7 @@ class Search:
             if knob.name not in ESTIMATED and knob is not self.batch and knob.promise != PROMISES[2]
             if knob.name in names or knob.name in self.named
         ]
-        return [*base, *filter(None, map(self.retraced_if_it_runs, combinations(wanted)))]
+        return [*self.base, *filter(None, map(self.retraced_if_it_runs, combinations(wanted)))]
 
     def retraced_if_it_runs(self, turned: tuple[Turned, ...]) -> Structure | None:
         """None where the job cannot turn these knobs: a network that cannot be cut, a library that is not there."""
@@ -202,6 +217,9 @@ class Search:
         """Confirms the best of what the structures allow; false where nothing of it looks as if it would fit."""
         for turn in range(tries):
             found = [way for structure in structures for way in self.ways(structure, structures)]
+            if self._base_grew(found):
+                structures.insert(0, self.base[0])
+                found = [way for structure in structures for way in self.ways(structure, structures)]
             self.looked_at += found
             if not found:
                 return turn > 0
@@ -217,6 +235,20 @@ class Search:
                 return True
             place = structures.index(way.structure)
             structures[place] = self._corrected(way, confirmed)
+        return True
+
+    def _base_grew(self, found: Sequence[Way]) -> bool:
+        """Traces the step with few images too, where the best way has few, or where none fits by a step with many:
+        estimates from far away are rough."""
+        whole = self.base[-1]
+        best = min(found, key=lambda way: way.price, default=None)
+        far = best is None or (best.structure.images == whole.images and best.images * FAR < whole.images)
+        if self._few_were_tried or not far:
+            return False
+        try:
+            self._traced_with_few()
+        except (InputError, JobError):
+            return False
         return True
 
     def _pass_over(self, way: Way) -> None:
@@ -277,15 +309,15 @@ class Search:
             start = min(base, key=lambda each: abs(math.log(each.images / size)))
         return self.estimator.bare(start, tuple(given))
 
-    def nearest(self, base: Sequence[Structure]) -> Confirmed:
+    def nearest(self) -> Confirmed:
         """The way that comes nearest to fitting, traced in full."""
-        every = self._structures(base, tuple(self.by_name))
-        ways = [self.estimate(base, ()), *(self.thriftiest(each) for each in every)]
+        every = self._structures(tuple(self.by_name))
+        ways = [self.estimate(self.base, ()), *(self.thriftiest(each) for each in every)]
         return self.confirm(min(ways, key=lambda way: way.peak))
 
-    def promising(self, base: Sequence[Structure]) -> Way | None:
+    def promising(self) -> Way | None:
         """The best way by estimate."""
-        structures = self._structures(base, UNASKED)
+        structures = self._structures(UNASKED)
         found = [way for structure in structures for way in self.ways(structure, structures)]
         return min(found, key=lambda way: way.price, default=None)
 
@@ -293,6 +325,7 @@ class Search:
         """The same search with other knobs."""
         other = Search(self.tracing, self.settings, knobs, self.named)
         other.state, other.seconds_before, other.scale = self.state, self.seconds_before, self.scale
+        other.base = self.base
         return other
 
     def thriftiest(self, structure: Structure) -> Way:
@@ -347,15 +380,3 @@ class Search:
         for _, option in turned:
             settings |= option.settings
         return settings
-
-
-def at_images(settings: Mapping[str, Any], name: str, images: int) -> dict[str, Any]:
-    return {**settings, name: images, "accumulate": 1}
-
-
-def small_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """For the first trace, from which the job's knobs are known."""
-    name = batch_name(settings)
-    if not name or "accumulate" not in settings:
-        return dict(settings)
-    return at_images(settings, name, min(SMALL * sharing(settings), settings[name]))

@@ -20,6 +20,7 @@ from oomproof.memory.timeline import Timeline
 from oomproof.plan.ways import Structure, Turned
 from oomproof.plan.what_if import step_start
 from oomproof.sources.job import Job
+from oomproof.trace.patience import asking_at_most
 
 Say = Callable[[str, float], None]
 """what is being done, and how much of the work is done, from 0 to 1"""
@@ -37,17 +38,24 @@ class Tracing:
     """how much of the search is done, as far as can be told"""
     _kept: dict[str, tuple[Timeline, float]] = field(default_factory=dict)
 
-    def trace(self, settings: Mapping[str, Any], doing: str) -> tuple[Timeline, float]:
-        """The Timeline, and the seconds it took to trace."""
-        key = repr(sorted((name, repr(value)) for name, value in settings.items()))
+    def trace(
+        self, settings: Mapping[str, Any], doing: str, *, most_asked: int | None = None
+    ) -> tuple[Timeline, float]:
+        """The Timeline, and the seconds it took to trace. A step that asks for more values than ``most_asked`` is
+        given up (AsksForMore)."""
+        key = _key(settings)
         if key not in self._kept:
             began = time.perf_counter()
             self.say(doing, self.done)
-            with tracing_for(self.device):
+            with tracing_for(self.device), asking_at_most(most_asked):
                 step = self.job.trace(settings, lambda text: None)
             self.count += 1
             self._kept[key] = self._with_work(step, settings, doing), time.perf_counter() - began
         return self._kept[key]
+
+    def is_kept(self, settings: Mapping[str, Any]) -> bool:
+        """Whether these settings were traced."""
+        return _key(settings) in self._kept
 
     def _with_work(self, step: Timeline, settings: Mapping[str, Any], doing: str) -> Timeline:
         """A compiler's plan shows no work. Its time is taken to be that of the same operations, one by one: what XLA
@@ -79,3 +87,7 @@ class Tracing:
     ) -> Structure:
         lean, besides = self.lean(step, settings)
         return Structure(turned, settings, lean, images, besides)
+
+
+def _key(settings: Mapping[str, Any]) -> str:
+    return repr(sorted((name, repr(value)) for name, value in settings.items()))

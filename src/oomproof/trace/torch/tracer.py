@@ -26,6 +26,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from oomproof.errors import Unanswerable
+from oomproof.trace.patience import check_patience
 from oomproof.trace.torch.activity import work_of
 from oomproof.trace.torch.fakes import Fakes
 from oomproof.trace.torch.interrupt import Interrupt
@@ -286,6 +287,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
     def _answer(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """A data-dependent operation: run for real on the CPU, on values that are computed now."""
         self.demands[name] += 1
+        check_patience(self.demands)
         self.ledger.asked()
         if name == "_local_scalar_dense" and args[0].dtype.is_floating_point and self.value_of(args[0]).from_network:
             return NETWORK_NUMBER
