@@ -29,7 +29,7 @@ from oomproof.trace.patience import several_asked
 
 MOST_ASKED = 250
 """values that a step may ask for (boxes, matches) to be traced as it is; beyond, it is estimated from a small one"""
-FAR = 3
+FAR = 4
 """how many times fewer images a way may have than the step that it is estimated from"""
 MOST_TRIES = 6
 TIGHT = 0.1
