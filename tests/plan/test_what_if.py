@@ -32,6 +32,12 @@ def in_forward(step: Timeline) -> int:
     return int(step.curve()[what_if.step_start(step) : backward].max())
 
 
+def in_backward(step: Timeline) -> int:
+    """The most that is live from backward to the update."""
+    backward, update = (int(step.mark_tick[step.mark_phase == PHASES.index(n)][-1]) for n in ("backward", "optimizer"))
+    return int(step.curve()[backward:update].max())
+
+
 @pytest.mark.parametrize("name", ["images", "normed", "tokens"])
 def test_more_images_and_fewer(name: str) -> None:
     few, many = traced(name, batch=2), traced(name, batch=8)
@@ -59,6 +65,12 @@ def test_accumulated(name: str, zero_grad: str) -> None:
     real = traced(name, batch=4, zero_grad=zero_grad, accumulate=3)
     close(what_if.accumulated(plain), real)
     assert what_if.accumulated(real) is real
+
+
+def test_a_new_gradient_is_there_beside_the_sum_that_it_is_added_to() -> None:
+    plain, real = (traced("wide", batch=1, optimizer="sgd", accumulate=count) for count in (1, 3))
+    estimate = what_if.accumulated(plain)
+    assert in_backward(estimate) == pytest.approx(in_backward(real), rel=0.001)
 
 
 @pytest.mark.parametrize("name", ["images", "wide", "tokens"])

@@ -104,14 +104,17 @@ def accumulated(timeline: Timeline) -> Timeline:
     dropped = (timeline.kind == _GRADIENT) & (timeline.died < timeline.ticks) & (timeline.died >= start)
     if not kept.any():
         weights = timeline.kind == _PARAMETER
-        sums = _with_block(timeline, int(timeline.bytes[weights].sum()), 0, KINDS.index("buffer"))
+        sums = _with_blocks(timeline, int(timeline.bytes[weights].sum()), (0, timeline.ticks), KINDS.index("buffer"))
         return replace(sums, work=_with_additions(timeline, np.flatnonzero(weights)))
-    return replace(
+    new = np.flatnonzero(kept & (timeline.born >= start))
+    added = replace(
         timeline,
         born=np.where(kept, np.minimum(timeline.born, start), timeline.born),
         died=np.where(dropped, np.minimum(timeline.died, start), timeline.died),
-        work=_with_additions(timeline, np.flatnonzero(kept & (timeline.born >= start))),
+        work=_with_additions(timeline, new),
     )
+    made = timeline.born[new]
+    return _with_blocks(added, timeline.bytes[new], (made, made + 1), phase=_BACKWARD)
 
 
 def gradients_used_at_once(timeline: Timeline) -> Timeline:
@@ -178,7 +181,8 @@ def state_elsewhere(timeline: Timeline, bits: int) -> Timeline:
     held = int(state_bytes(timeline) * share)
     ticks = timeline.mark_tick[timeline.mark_phase == _UPDATE]
     updated_from = int(ticks[-1]) if len(ticks) else timeline.ticks
-    return _with_block(replace(timeline, bytes=sizes, work=work.joined(more)), held, updated_from, _TEMPORARY)
+    elsewhere = replace(timeline, bytes=sizes, work=work.joined(more))
+    return _with_blocks(elsewhere, held, (updated_from, timeline.ticks))
 
 
 def state_bytes(timeline: Timeline) -> int:
@@ -237,11 +241,20 @@ def _work(timeline: Timeline, rows: Ints, nbytes: Ints, phase: int = _UPDATE) ->
     return Work(tick, timeline.owner[rows], nothing + phase, nothing, nbytes, nothing + PLAIN)
 
 
-def _with_block(timeline: Timeline, size: int, born: int, kind: int) -> Timeline:
-    """``size`` bytes more, from a tick to the end."""
-    more = {"born": born, "died": timeline.ticks, "bytes": size, "kind": kind, "phase": _UPDATE}
-    names = ("born", "died", "bytes", "kind", "phase", "owner", "op")
-    columns: dict[str, Any] = {name: np.append(getattr(timeline, name), more.get(name, 0)) for name in names}
+def _with_blocks(
+    timeline: Timeline,
+    sizes: Ints | int,
+    lives: tuple[Ints | int, Ints | int],
+    kind: int = _TEMPORARY,
+    phase: int = _UPDATE,
+) -> Timeline:
+    """More blocks, or one more, each from a tick to another."""
+    born, died = lives
+    more = {"born": born, "died": died, "bytes": sizes, "kind": kind, "phase": phase, "owner": 0, "op": 0}
+    count = np.size(sizes)
+    columns: dict[str, Any] = {
+        name: np.append(getattr(timeline, name), np.broadcast_to(values, count)) for name, values in more.items()
+    }
     return replace(timeline, **columns)
 
 
