@@ -7,14 +7,15 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
 from oomproof.trace.torch.fakes import CPU, Fakes
+from oomproof.trace.torch.forms import Form
 from oomproof.trace.torch.tracer import Tracer
 
 
 def test_made_as_the_constructor_makes_them() -> None:
     with FakeTensorMode() as mode:
         fakes = Fakes(mode)
+        first, second = (fakes.made(Form((3, 4), (1, 3), torch.float16)) for _ in range(2))
         with in_kernel_invocation_manager(mode):
-            first, second = (fakes.empty((3, 4), (1, 3), torch.float16) for _ in range(2))
             plain = FakeTensor(mode, torch.empty(3, 4, device="meta"), CPU)
         assert vars(first) == vars(second) == vars(plain)
         assert type(second) is FakeTensor and second.device == CPU and second.stride() == (1, 3)
@@ -26,8 +27,8 @@ def test_their_content_is_guarded_as_pytorch_does(allowed: bool) -> None:
     mode = FakeTensorMode()
     mode._allow_unsafe_data_ptr_access = allowed
     fakes = Fakes(mode)
-    with mode, in_kernel_invocation_manager(mode):
-        made = [fakes.empty((3,), (1,), torch.float32) for _ in range(2)]
+    with mode:
+        made = [fakes.made(Form((3,), (1,), torch.float32)) for _ in range(2)]
     always = torch.is_warn_always_enabled()
     torch.set_warn_always(True)
     try:
@@ -55,3 +56,12 @@ def test_a_view_shares_memory() -> None:
         assert [tuple(view.shape) for view in views[:5]] == [(6, 4), (2, 6), (6,), (1, 4, 6), (2, 4, 6)]
         with pytest.raises(IndexError):
             x.unbind(2)
+
+
+def test_pytorch_is_left_as_it_was_by_a_view_that_fails() -> None:
+    with Tracer() as tracer:
+        x = torch.empty(4, 6)
+        with pytest.raises(RuntimeError, match="invalid for input of size 24"):
+            x.view(5, 5)
+        assert not tracer.in_kernel_invocation and not torch._C._meta_in_tls_dispatch_include()
+        assert x.t().device == CPU and (x + 1).shape == x.shape

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from oomproof.trace.torch import rules
+from oomproof.trace.torch.forms import SAME
 from oomproof.trace.torch.values import leaves
 
 aten = torch.ops.aten
@@ -34,7 +35,7 @@ def agrees(func: Any, *args: Any, **kwargs: Any) -> bool:
     if forms is None:
         return False
     out = func(*args, **kwargs)
-    if forms is rules.SAME:
+    if forms is SAME:
         assert out is args[0]
         return True
     expected = [None if each is None else (each.shape, each.stride(), each.dtype) for each in leaves(out)]
@@ -62,6 +63,8 @@ def arguments_of(func: Any, x: torch.Tensor, y: torch.Tensor) -> tuple[Any, ...]
         return x, y, y
     if func is aten.lerp_.Scalar:
         return x, y, 0.5
+    if func._overloadname == "Scalar":
+        return x, 0.5
     if func is aten.hardtanh_.default:
         return (x,)
     if func is aten.clamp_min.default:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,20 +17,32 @@ from oomproof.sources import open_job
 from oomproof.sources.settings import resolve
 from oomproof.trace.torch import shapes, tracer
 from oomproof.trace.torch.loop import Pieces
-from oomproof.trace.torch.shapes import Shapes
+from oomproof.trace.torch.operations import OpFacts, look_up
 from oomproof.trace.torch.step import trace_step
 from oomproof.trace.torch.tracer import Tracer
 
 
 def same(one: Timeline, other: Timeline) -> bool:
-    columns = ("born", "died", "bytes", "kind", "phase", "owner", "op")
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in columns)
+    parts = [(one, other), (one.calls, other.calls), (one.work, other.work)]
+    columns = [(getattr(a, f.name), getattr(b, f.name)) for a, b in parts for f in fields(a)]
+    arrays = [pair for pair in columns if isinstance(pair[0], np.ndarray)]
+    told = (one.owners, one.ops, one.calls.specs, one.modules) == (
+        other.owners,
+        other.ops,
+        other.calls.specs,
+        other.modules,
+    )
+    return told and len(arrays) == 19 and all(np.array_equal(a, b) for a, b in arrays)
 
 
 def without_memory(make: Callable[[], Timeline], monkeypatch: pytest.MonkeyPatch) -> Timeline:
+    def by_pytorch(func: Any) -> OpFacts:
+        facts = look_up(func)
+        return facts if func is torch.ops.aten.view.default else replace(facts, view=None)
+
     with monkeypatch.context() as patch:
-        patch.setattr(Shapes, "key", lambda *_: None)
-        patch.setattr(tracer, "VIEWS", {torch.ops.aten.view.default: torch.ops.aten.view.default})
+        patch.setattr(tracer, "key_of", lambda *_: None)
+        patch.setattr(tracer, "look_up", by_pytorch)
         return make()
 
 
@@ -43,12 +58,23 @@ def test_traces_are_the_same_without_it(name: str, monkeypatch: pytest.MonkeyPat
     assert same(make(), without_memory(make, monkeypatch))
 
 
+class Still(torch.nn.BatchNorm2d):
+    """Is never trained."""
+
+    def train(self, mode: bool = True) -> Still:
+        super().train(False)
+        return self
+
+
 class Repeats(torch.nn.Module):
     """Types, strides, scalars and the default type: the same operation on arguments that differ in one of them."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.layer = torch.nn.Linear(8, 8)
+        self.layer, self.conv = torch.nn.Linear(8, 8), torch.nn.Conv2d(1, 1, 3, padding=1)
+        self.wide = torch.nn.Conv2d(1, 1, 3, padding=2, dilation=2)
+        self.first = torch.nn.BatchNorm2d(1)
+        self.still = Still(1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         kept = []
@@ -68,6 +94,8 @@ class Repeats(torch.nn.Module):
             torch.set_default_dtype(torch.float64)
             kept.append(torch.ones(3))
             torch.set_default_dtype(torch.float32)
+        image = x.reshape(1, 1, 8, 8)
+        kept += [self.first(self.conv(image)), self.still(self.wide(image)), self.wide(self.conv(image))]
         return self.layer(x).sum() + sum(each.float().sum() for each in kept)
 
 
@@ -76,7 +104,14 @@ def test_what_looks_alike_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None
         pieces = Pieces(Repeats, lambda: torch.rand(8, 8), lambda net, x: net(x), OPTIMIZERS["sgd"])
         return trace_step(pieces, Training(), dialect="cpu")
 
-    assert same(make(), without_memory(make, monkeypatch))
+    traced = make()
+    assert same(traced, without_memory(make, monkeypatch))
+    dilations = [json.loads(spec)["dilation"] for spec in traced.calls.specs if "dilation" in spec]
+    assert sorted(dilations) == [[1, 1]] * 2 + [[2, 2]] * 3  # the last: backward with and without the image's gradient
+    assert {call.path: call.separable for call in traced.modules if call.path in ("first", "still")} == {
+        "first": False,
+        "still": True,
+    }
 
 
 def test_a_view_is_never_remembered_as_new_memory() -> None:
@@ -85,6 +120,6 @@ def test_a_view_is_never_remembered_as_new_memory() -> None:
             x = torch.empty(4, 4)
             assert torch.ops.aten._unsafe_view(x, (16,)).untyped_storage()._cdata == x.untyped_storage()._cdata
             assert x.view(2, 8).untyped_storage()._cdata == x.untyped_storage()._cdata
-        assert not any(key[0] is torch.ops.aten._unsafe_view.default for key in shapes._SEEN)
+        assert not any(key[0].name == "_unsafe_view" for key in shapes._MEMORY)
         with pytest.raises(RuntimeError, match=r"shape '\[3, 5\]' is invalid"):
             x.view(3, 5)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from oomproof.trace.torch.forms import Form, form_of
 
 CPU = torch.device("cpu")
 
@@ -33,24 +35,35 @@ class Fakes:
         vars(fake).update(self._attributes)
         return fake
 
-    def empty(self, shape: Any, strides: Any, dtype: torch.dtype) -> FakeTensor:
-        """One with memory of its own. To be called where operations are those on meta tensors."""
-        return self.of(torch.empty_strided(shape, strides, dtype=dtype, device="meta"))
+    def made(self, forms: Any) -> Any:
+        """New tensors, each with memory of its own: of a Form, or of lists and tuples of them."""
+        with torch._C._DisableTorchDispatch():
+            return self._made(forms)
+
+    def _made(self, forms: Any) -> Any:
+        if type(forms) is Form:
+            return self.of(torch.empty_strided(forms.shape, forms.strides, dtype=forms.dtype, device="meta"))
+        return type(forms)(map(self._made, forms)) if isinstance(forms, (list, tuple)) else forms
 
     def view(self, func: Any, args: Any, kwargs: Any) -> Any:
         """What an operation that only looks at its argument otherwise gives, by PyTorch's own kernel for it."""
-        with in_kernel_invocation_manager(self._mode):
-            seen = func(*args, **kwargs)
-            return self.of(seen) if isinstance(seen, torch.Tensor) else type(seen)(map(self.of, seen))
+        # PyTorch's in_kernel_invocation_manager, without what a generator costs
+        with torch._C._DisableTorchDispatch(), torch._C._PreserveDispatchKeyGuard():
+            self._mode.in_kernel_invocation = True
+            torch._C._set_meta_in_tls_dispatch_include(True)
+            try:
+                seen = func(*args, **kwargs)
+                return self.of(seen) if isinstance(seen, torch.Tensor) else type(seen)(map(self.of, seen))
+            finally:
+                self._mode.in_kernel_invocation = False
 
     def can_be_like(self, real: torch.Tensor) -> bool:
         return (
             real.device == CPU and real.layout is torch.strided and not real.requires_grad and fills_its_storage(real)
         )
 
-    def like(self, real: torch.Tensor) -> FakeTensor:
-        with in_kernel_invocation_manager(self._mode):
-            return self.empty(real.shape, real.stride(), real.dtype)
+    def like(self, real: torch.Tensor) -> Any:
+        return self.made(form_of(real))
 
 
 def fills_its_storage(tensor: torch.Tensor) -> bool:

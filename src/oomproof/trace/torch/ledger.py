@@ -111,13 +111,13 @@ class Ledger:
 
     # -- blocks ------------------------------------------------------------------------------------------------
 
-    def track(self, tensor: torch.Tensor, op: str) -> int:
-        """The block of a tensor's storage, made now if it is new."""
+    def track(self, tensor: torch.Tensor, op: str, owner: str | None = None) -> int:
+        """The block of a tensor's storage, made now if it is new (for ``owner``, by default who runs now)."""
         storage = tensor.untyped_storage()
         key: int = storage._cdata
         block = self._live.get(key)
         if block is None:
-            block = self.builder.allocate(storage.nbytes(), kind="temporary", owner=self.owner(), op=op)
+            block = self.builder.allocate(storage.nbytes(), kind="temporary", owner=owner or self.owner(), op=op)
             self._live[key] = block
             self._ends[block] = weakref.ref(storage, partial(self._died, key, block))
         return block
@@ -190,12 +190,18 @@ class Ledger:
             self.modules.pop()
             self._activity.leave(self.builder.ticks, tensors_of(output), self._live)
 
-    def did(self, flops: int, nbytes: int, form: int) -> None:
-        """An operation ran that launches a kernel."""
+    def ran(
+        self, op: str, work: tuple[int, int, int], made: Iterable[torch.Tensor], written: Iterable[torch.Tensor]
+    ) -> None:
+        """An operation ran that launches a kernel; ``work`` are its flops, bytes and form."""
+        owner = self.owner()
+        for tensor in made:
+            self.track(tensor, op, owner)
         if self._in_step:
-            self._activity.work.append((self.builder.ticks, self.owner(), self.builder.phase, flops, nbytes, form))
+            self._activity.work.append((self.builder.ticks, owner, self.builder.phase, *work))
+        self._wrote(written)
 
-    def wrote(self, tensors: Iterable[torch.Tensor]) -> None:
+    def _wrote(self, tensors: Iterable[torch.Tensor]) -> None:
         """Running modules that were given a tensor and write into it cannot be computed again from it."""
         for tensor in tensors:
             block = self._live.get(tensor.untyped_storage()._cdata)

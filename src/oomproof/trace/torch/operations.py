@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -34,11 +35,21 @@ VIEWS = {**dict(zip(_VIEWS, _VIEWS, strict=True)), aten._unsafe_view.default: at
 milliseconds, and for ``view`` it has a rule in Python, for sizes that are symbols, that loads torch.distributed"""
 
 
-@dataclass(frozen=True)
+_ANSWERED_APART = frozenset({
+    "index", "index_put", "lift", "lift_fresh", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
+})  # fmt: skip
+RANDOM_FILL = frozenset({"uniform_", "normal_", "trunc_normal_", "bernoulli_", "random_", "erfinv_"})
+
+
+@dataclass(frozen=True, eq=False)  # one of a kind, so that the thing itself is a quick key
 class OpFacts:
     """What the tracer must know of an operation, looked up once."""
 
     name: str
+    apart: bool
+    """the tracer has a way of its own for it; any other is simply run on shapes"""
+    view: Any
+    """PyTorch's own kernel, where it only looks at its argument otherwise"""
     asks: bool
     """needs the values of its arguments: data-dependent output or shape"""
     costly: bool
@@ -53,9 +64,10 @@ class OpFacts:
     """its results are new tensors, which share nothing with its arguments, or the tensor that it writes to"""
 
 
+@cache
 def look_up(func: Any) -> OpFacts:
     schema = func._schema
-    name = schema.name.split("::")[1]
+    namespace, name = schema.name.split("::")
     asks = name in _ASKS or (
         name not in _NEVER_ASKS
         and (torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags)
@@ -69,8 +81,19 @@ def look_up(func: Any) -> OpFacts:
     random = torch.Tag.nondeterministic_seeded in func.tags
     makes_new = all(each.alias_info is None for each in (*schema.arguments, *schema.returns))
     in_place = name.endswith("_") and written == (0,) and torch.Tag.inplace_view not in func.tags
-    costly = any(part in name for part in _COSTLY)
-    return OpFacts(name, asks, costly, written, at_once, random, name in TAKE_SCRATCH, makes_new or in_place)
+    apart = asks or at_once or namespace in ("prim", "profiler") or name in _ANSWERED_APART or name in RANDOM_FILL
+    return OpFacts(
+        name=name,
+        apart=apart,
+        view=VIEWS.get(func),
+        asks=asks,
+        costly=any(part in name for part in _COSTLY),
+        written=written,
+        at_once=at_once,
+        random=random,
+        scratch=name in TAKE_SCRATCH,
+        recurs=makes_new or in_place,
+    )
 
 
 def empty_image(facts: OpFacts, args: Any) -> bool:
@@ -99,6 +122,8 @@ def mixes(facts: OpFacts, args: Any, outs: Any) -> bool:
 def written_by(facts: OpFacts, args: Any, kwargs: Any) -> list[torch.Tensor]:
     if not facts.written:
         return []
+    if facts.written == (0,) and isinstance(args[0], torch.Tensor):
+        return [args[0]]
     chosen = [
         kwargs.get(place) if isinstance(place, str) else (args[place] if place < len(args) else None)
         for place in facts.written

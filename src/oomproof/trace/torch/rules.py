@@ -12,24 +12,9 @@ from typing import Any
 
 import torch
 
+from oomproof.trace.torch.forms import NUMBERS, SAME, Form, alike, form_of, in_order, natural, rows
+
 aten = torch.ops.aten
-
-SAME = object()
-"""the result is the first argument, written to"""
-_NUMBERS = (bool, int, float)
-
-
-class Form:
-    """A tensor that fills its memory: shape, strides and type."""
-
-    __slots__ = ("dtype", "shape", "strides")
-
-    def __init__(self, shape: Any, strides: Any, dtype: torch.dtype) -> None:
-        self.shape, self.strides, self.dtype = shape, strides, dtype
-
-
-def form_of(tensor: torch.Tensor) -> Form:
-    return Form(tensor.shape, tensor.stride(), tensor.dtype)
 
 
 def told(func: Any, args: Any, kwargs: Any) -> Any:
@@ -38,47 +23,12 @@ def told(func: Any, args: Any, kwargs: Any) -> Any:
     return None if rule is None else rule(args, kwargs)
 
 
-def in_order(shape: Any) -> tuple[int, ...]:
-    """Strides of a tensor that lies in memory row by row."""
-    strides, step = [], 1
-    for side in reversed(shape):
-        strides.append(step)
-        step *= max(1, side)
-    return tuple(reversed(strides))
-
-
-def _channels_last(shape: Any) -> tuple[int, ...]:
-    images, channels, *sides = shape
-    *inner, last = in_order((images, *sides, channels))
-    return inner[0], last, *inner[1:]
-
-
-def _natural(tensor: torch.Tensor) -> bool:
-    strides, shape = tensor.stride(), tensor.shape
-    return strides == in_order(shape) or (len(shape) == 4 and 1 not in shape and strides == _channels_last(shape))
-
-
-def _alike(tensors: list[torch.Tensor]) -> bool:
-    """All of one shape, one order in memory and one floating type."""
-    first = tensors[0]
-    if not first.dtype.is_floating_point or not _natural(first):
-        return False
-    form = first.shape, first.stride(), first.dtype
-    return all((other.shape, other.stride(), other.dtype) == form for other in tensors[1:])
-
-
-def _rows(*tensors: torch.Tensor) -> bool:
-    """All of one type, none empty, each lying in memory row by row."""
-    kind = tensors[0].dtype
-    return all(each.dtype is kind and each.numel() and each.stride() == in_order(each.shape) for each in tensors)
-
-
 def _leading(tensors: list[torch.Tensor]) -> torch.Tensor | None:
     """The tensor that has the shape of the result, where the others are alike or repeated along some of its sides."""
-    if _alike(tensors):
+    if alike(tensors):
         return tensors[0]
     first = max(tensors, key=lambda each: (each.dim(), each.numel()))
-    if 1 in first.shape or not first.dtype.is_floating_point or not _rows(*tensors):
+    if 1 in first.shape or not first.dtype.is_floating_point or not rows(*tensors):
         return None
     for each in tensors:
         sides = zip(reversed(each.shape), reversed(first.shape), strict=False)
@@ -91,7 +41,7 @@ def _elementwise(args: Any, kwargs: Any) -> Form | None:
     """As the largest of its arguments: tensors, and numbers."""
     tensors = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)]
     others = [each for each in (*args, *kwargs.values()) if not isinstance(each, torch.Tensor)]
-    plain = all(each is None or type(each) in _NUMBERS or type(each) is str for each in others)
+    plain = all(each is None or type(each) in NUMBERS or type(each) is str for each in others)
     first = _leading(tensors) if plain else None
     return None if first is None else form_of(first)
 
@@ -107,7 +57,7 @@ def _in_place(args: Any, kwargs: Any) -> Any:
 
 def _filled(args: Any, kwargs: Any) -> Any:
     """A tensor of numbers that takes a number of its own kind."""
-    return SAME if all(type(each) in _NUMBERS for each in args[1:]) and not kwargs else None
+    return SAME if all(type(each) in NUMBERS for each in args[1:]) and not kwargs else None
 
 
 _LAYING_OUT = frozenset({"dtype", "layout", "device", "pin_memory"})
@@ -129,7 +79,7 @@ def _made(args: Any, kwargs: Any) -> Form | None:
 def _made_like(args: Any, kwargs: Any) -> Form | None:
     rest = {name: value for name, value in kwargs.items() if name != "memory_format"}
     kept = kwargs.get("memory_format") in (None, torch.preserve_format)
-    if len(args) != 1 or not kept or not _laid_out(rest) or not _natural(args[0]):
+    if len(args) != 1 or not kept or not _laid_out(rest) or not natural(args[0]):
         return None
     return Form(args[0].shape, args[0].stride(), kwargs.get("dtype") or args[0].dtype)
 
@@ -138,7 +88,7 @@ def _normalised(args: Any, kwargs: Any) -> tuple[Form, Form, Form] | None:
     """native_batch_norm in training."""
     x, weight, *_ = args
     plain = x.dtype is torch.float32 and weight is not None and weight.dtype is torch.float32
-    if kwargs or not args[5] or x.dim() != 4 or not plain or not _natural(x) or x.numel() <= x.shape[1]:
+    if kwargs or not args[5] or x.dim() != 4 or not plain or not natural(x) or x.numel() <= x.shape[1]:
         return None  # of a single value a channel there is no deviation: PyTorch's word for it is an error
     return form_of(x), form_of(weight), form_of(weight)
 
@@ -148,7 +98,7 @@ def _normalised_back(args: Any, kwargs: Any) -> tuple[Form, Form, Form] | None:
     gradient, x, weight, *_ = args
     if kwargs or not args[7] or not all(args[9]) or x.dim() != 4 or weight is None or x.dtype is not torch.float32:
         return None
-    if weight.dtype is not torch.float32 or not _alike([x, gradient]) or x.numel() <= x.shape[1]:
+    if weight.dtype is not torch.float32 or not alike([x, gradient]) or x.numel() <= x.shape[1]:
         return None
     return form_of(x), form_of(weight), form_of(weight)
 
@@ -168,19 +118,19 @@ def _picked(args: Any, kwargs: Any) -> Form | None:
 def _compared(args: Any, kwargs: Any) -> Form | None:
     """Tensors that are all alike, or one and a number: a flag for every element."""
     x, other = args
-    if kwargs or not _natural(x) or not x.dim():
+    if kwargs or not natural(x) or not x.dim():
         return None
     same = isinstance(other, torch.Tensor) and (other.shape, other.stride(), other.dtype) == (
         x.shape,
         x.stride(),
         x.dtype,
     )
-    return Form(x.shape, x.stride(), torch.bool) if same or type(other) in _NUMBERS else None
+    return Form(x.shape, x.stride(), torch.bool) if same or type(other) in NUMBERS else None
 
 
 def _convolved(args: Any, kwargs: Any) -> Form | None:
     x, weight, bias, stride, padding, dilation, transposed, _, groups = args
-    if kwargs or transposed or x.dim() != 4 or weight.dim() != 4 or not _rows(x, weight):
+    if kwargs or transposed or x.dim() != 4 or weight.dim() != 4 or not rows(x, weight):
         return None
     if bias is not None and (bias.shape != weight.shape[:1] or bias.dtype is not x.dtype):
         return None
@@ -201,7 +151,7 @@ def _convolved(args: Any, kwargs: Any) -> Form | None:
 def _convolved_back(args: Any, kwargs: Any) -> tuple[Form | None, ...] | None:
     gradient, x, weight, bias, *_ = args
     transposed, wanted = args[7], args[10]
-    if kwargs or transposed or x.dim() != 4 or not _rows(gradient, x, weight) or (wanted[2] and bias is None):
+    if kwargs or transposed or x.dim() != 4 or not rows(gradient, x, weight) or (wanted[2] and bias is None):
         return None
     biases = Form(torch.Size(bias), in_order(bias), x.dtype) if wanted[2] else None
     return form_of(x) if wanted[0] else None, form_of(weight) if wanted[1] else None, biases
@@ -212,7 +162,7 @@ def _joined(args: Any, kwargs: Any) -> Form | None:
     tensors, place = args[0], args[1] if len(args) > 1 else 0
     dims = {each.dim() for each in tensors}
     last = tensors[0].dim()
-    if kwargs or len(dims) != 1 or not -last <= place < last or not _rows(*tensors):
+    if kwargs or len(dims) != 1 or not -last <= place < last or not rows(*tensors):
         return None
     place %= last
     if len({each.shape[:place] + each.shape[place + 1 :] for each in tensors}) != 1:

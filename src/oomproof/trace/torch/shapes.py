@@ -1,4 +1,4 @@
-"""Remembers what operations make of shapes.
+"""Remembers what operations make of shapes, and what else follows from shapes alone.
 
 A step repeats itself: image by image, block by block; and so do the traces of one job. FakeTensorMode has a memory for
 that too, but one that must be right for symbolic sizes and for aliases; finding a result in it takes many times as long
@@ -11,65 +11,85 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
+from torch._subclasses.fake_tensor import FakeTensor
 
-from oomproof.trace.torch.fakes import Fakes, fills_its_storage
-from oomproof.trace.torch.rules import SAME, Form, form_of, told
-from oomproof.trace.torch.values import leaves, mapped
+from oomproof.trace.torch.activity import work_of
+from oomproof.trace.torch.fakes import fills_its_storage
+from oomproof.trace.torch.forms import SAME, form_of
+from oomproof.trace.torch.operations import OpFacts, mixes
+from oomproof.trace.torch.rules import told
+from oomproof.trace.torch.scratch import call_spec
+from oomproof.trace.torch.values import leaves, tensors_in
 
 MOST = 50_000
 """operations that are remembered; then everything is forgotten"""
-_SEEN: dict[Any, Any] = {}
+_MEMORY: dict[Any, Seen] = {}
 """shared by all traces of the process: what an operation makes of shapes does not depend on the job"""
 _PLAIN = frozenset({bool, int, float, str, torch.dtype, torch.device, type(None)})
 _LAYOUT = torch.Tensor.layout.__get__
 """the tensor's own, around a property of fake tensors that takes three times as long"""
 
 
-class Shapes:
-    def __init__(self, fakes: Fakes) -> None:
-        self._fakes = fakes
+class Seen:
+    """An operation on arguments of certain shapes."""
 
-    def key(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """What the results' shapes depend on; None if the operation is not for this memory."""
-        try:
-            return (func, torch.get_default_dtype(), *map(_described, args), *map(_described, kwargs.items()))
-        except _NotPlain:
-            return None
+    __slots__ = ("forms", "mixes", "spec", "work")
 
-    def recalled(self, mode: Any, key: Any, args: Any, kwargs: Any) -> Any:
-        """New results of an operation that was seen before, or that a rule covers; else NotImplemented."""
-        forms = _SEEN.get(key)
-        if forms is None:
-            forms = told(key[0], args, kwargs)
-            if forms is None:
-                return NotImplemented
-            self._keep(key, forms)
-        if forms is SAME:
-            return args[0]
-        with in_kernel_invocation_manager(mode):
-            if type(forms) is Form:
-                return self._made(forms)
-            return mapped(lambda form: self._made(form) if isinstance(form, Form) else form, forms)
+    def __init__(self, forms: Any) -> None:
+        self.forms = forms
+        """of its results"""
+        self.work: tuple[int, int, int] | None = None
+        """flops, bytes and form, once they were worked out"""
+        self.mixes = False
+        """what comes out for one image depends on the others"""
+        self.spec: dict[str, Any] | None = None
+        """what prices its scratch memory"""
 
-    def learn(self, key: Any, args: Any, kwargs: Any, out: Any) -> None:
-        """Keeps the results' shapes; not where some share memory with each other or, as _unsafe_view's do against its
-        own word, with an argument."""
+    def work_out(self, facts: OpFacts, args: Any, kwargs: Any, outs: Any) -> tuple[int, int, int]:
+        self.work = work_of(facts.name, args, tensors_in(args, kwargs), outs)
+        self.mixes = mixes(facts, args, outs)
+        self.spec = call_spec(facts.name, args, outs) if facts.scratch else None
+        return self.work
+
+
+def key_of(facts: OpFacts, args: Any, kwargs: Any) -> Any:
+    """What the results' shapes depend on; None if the operation is not for this memory."""
+    try:
+        if kwargs:
+            return (facts, torch.get_default_dtype(), *map(_described, args), *map(_described, kwargs.items()))
+        return (facts, torch.get_default_dtype(), *map(_described, args))
+    except _NotPlain:
+        return None
+
+
+def recalled(key: Any, func: Any, args: Any, kwargs: Any) -> Seen | None:
+    """An operation that was seen before, or that a rule covers."""
+    seen = _MEMORY.get(key)
+    if seen is None:
+        forms = told(func, args, kwargs)
+        if forms is not None:
+            seen = _keep(key, forms)
+    return seen
+
+
+def learnt(key: Any, args: Any, kwargs: Any, out: Any) -> Seen:
+    """Keeps the results' shapes; not where some share memory with each other or, as _unsafe_view's do against its own
+    word, with an argument."""
+    if key is not None:
         if args and out is args[0]:
-            self._keep(key, SAME)
-            return
+            return _keep(key, SAME)
         given, made = _storages((args, kwargs)), _storages(out)
         apart = len(set(made)) == len(made) and not set(made) & set(given)
         if apart and all(_fills_its_storage(leaf) for leaf in leaves(out) if isinstance(leaf, torch.Tensor)):
-            self._keep(key, _plain(out))
+            return _keep(key, _plain(out))
+    return Seen(None)
 
-    def _keep(self, key: Any, forms: Any) -> None:
-        if len(_SEEN) >= MOST:
-            _SEEN.clear()
-        _SEEN[key] = forms
 
-    def _made(self, form: Form) -> FakeTensor:
-        return self._fakes.empty(form.shape, form.strides, form.dtype)
+def _keep(key: Any, forms: Any) -> Seen:
+    if len(_MEMORY) >= MOST:
+        _MEMORY.clear()
+    seen = _MEMORY[key] = Seen(forms)
+    return seen
 
 
 class _NotPlain(Exception):

@@ -29,11 +29,12 @@ from oomproof.errors import Unanswerable
 from oomproof.trace.patience import check_patience
 from oomproof.trace.torch.activity import work_of
 from oomproof.trace.torch.fakes import Fakes
+from oomproof.trace.torch.forms import SAME
 from oomproof.trace.torch.interrupt import Interrupt
 from oomproof.trace.torch.ledger import Ledger
-from oomproof.trace.torch.operations import VIEWS, OpFacts, as_for_real, empty_image, look_up, mixes, written_by
+from oomproof.trace.torch.operations import RANDOM_FILL, OpFacts, as_for_real, empty_image, look_up, written_by
 from oomproof.trace.torch.scratch import call_spec
-from oomproof.trace.torch.shapes import Shapes
+from oomproof.trace.torch.shapes import key_of, learnt, recalled
 from oomproof.trace.torch.stand_ins import stand_ins
 from oomproof.trace.torch.values import (
     CPU,
@@ -45,6 +46,7 @@ from oomproof.trace.torch.values import (
     known,
     mapped,
     tensors_in,
+    viewed,
 )
 
 aten = torch.ops.aten
@@ -55,7 +57,6 @@ NETWORK_OP_BYTES = 4 << 20
 """From this size on a costly operation counts as the network's even if no weight takes part (attention)."""
 
 _KEEPS_WEIGHT = frozenset({"_to_copy", "clone", "copy_", "t", "detach"})
-_RANDOM_FILL = frozenset({"uniform_", "normal_", "trunc_normal_", "bernoulli_", "random_", "erfinv_"})
 _DEVICE, _META = torch.ops.prim.device.default, torch.device("meta")
 
 
@@ -68,9 +69,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         self.ledger = Ledger()
         self.demands: Counter[str] = Counter()
         self._values = self.ledger.values
-        self._facts: dict[Any, OpFacts] = {}
         self._fakes = Fakes(self)
-        self._shapes = Shapes(self._fakes)
         self._inside = False
         self._building = True
         self._open = ExitStack()
@@ -91,89 +90,88 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
     # -- dispatch ----------------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        # While FakeTensorMode decomposes an operation, its parts are no blocks of the real one; prim's questions about
-        # a fake tensor (its device) are no operations, and must not fail.
         if func is _DEVICE and type(args[0]) is FakeTensor:  # asked more often than operations are run
             return _META if args[0].fake_mode.in_kernel_invocation else args[0].fake_device
-        if self._inside or func.namespace == "prim":
+        if self._inside:  # while FakeTensorMode decomposes an operation, its parts are no blocks of the real one
             return super().__torch_dispatch__(func, types, args, kwargs)
-        if func.namespace == "profiler":  # what optimizers tell a profiler about themselves is no part of the step
-            return self._fake(func, types, args, kwargs or {})
-        return self._run(as_for_real(func), types, args, kwargs or {})
+        facts = look_up(func)
+        return (self._run_apart if facts.apart else self._run)(func, facts, types, args, kwargs or {})
 
-    def _fake(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        self._inside = True
-        try:
-            view = VIEWS.get(func)
-            if view is not None and type(args[0]) is FakeTensor and args[0].constant is None:
-                return self._fakes.view(view, args, kwargs)
-            key = self._shapes.key(func, args, kwargs) if self._known(func).recurs else None
-            if key is None:
-                return super().__torch_dispatch__(func, types, args, kwargs)
-            out = self._shapes.recalled(self, key, args, kwargs)
-            if out is NotImplemented:
-                out = super().__torch_dispatch__(func, types, args, kwargs)
-                self._shapes.learn(key, args, kwargs, out)
-            return out
-        finally:
-            self._inside = False
-
-    def _run(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        facts = self._known(func)
+    def _run_apart(self, func: Any, facts: OpFacts, types: Any, args: Any, kwargs: Any) -> Any:
+        """Operations that are not simply run on shapes."""
+        if func.namespace in ("prim", "profiler"):
+            # Questions about a fake tensor (its device) are no operations, and must not fail; what optimizers tell a
+            # profiler about themselves is no part of the step.
+            return self._fake(func, types, args, kwargs)
+        if func is aten.index_put.default:
+            func = as_for_real(func)
+            facts = look_up(func)
         self._between_operations()
         remember = self.ledger.advance()
-        device = kwargs.get("device")
-        if device is not None and device.type != "cpu":
-            kwargs = {**kwargs, "device": CPU}
         if func is aten.index.Tensor:
             args = (args[0], self._without_masks(args[1]))
         elif func is aten.lift_fresh.default or func is aten.lift.default:
             return self._lift(func, types, args, kwargs)
-        elif facts.name in _RANDOM_FILL and self._building and self.ledger.builder.phase == "setup":
+        elif facts.name in RANDOM_FILL and self._building and self.ledger.builder.phase == "setup":
             return args[0]  # weights are never looked at
         if facts.asks or empty_image(facts, args):
-            return self._answer(func, facts.name, args, kwargs)
+            return self._answer(func, facts.name, args, _on_cpu(kwargs))
         if facts.at_once:
             return self._at_once(facts, args)
-        return self._watched(func, types, args, kwargs, facts=facts, remember=remember)
+        return self._watched(func, facts, types, args, _on_cpu(kwargs), remember=remember)
 
-    def _known(self, func: Any) -> OpFacts:
-        return self._facts.get(func) or self._facts.setdefault(func, look_up(func))
+    def _run(self, func: Any, facts: OpFacts, types: Any, args: Any, kwargs: Any) -> Any:
+        self._between_operations()
+        remember = self.ledger.advance()
+        if facts.view is not None and type(args[0]) is FakeTensor and args[0].constant is None:
+            out = self._fakes.view(facts.view, args, kwargs)
+            self.ledger.note_nodes()
+            return out  # a view costs nothing
+        return self._watched(func, facts, types, args, _on_cpu(kwargs) if kwargs else kwargs, remember=remember)
 
-    def _watched(self, func: Any, types: Any, args: Any, kwargs: Any, *, facts: OpFacts, remember: bool) -> Any:
-        """Runs an operation on shapes; new storages become blocks, and its work is noted down."""
-        tensors = tensors_in(args, kwargs)
-        before = {tensor.untyped_storage()._cdata for tensor in tensors}
+    def _fake(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """What FakeTensorMode says."""
+        self._inside = True
         try:
-            out = self._fake(func, types, args, kwargs)
-        except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException):
-            return self._answer(func, facts.name, args, kwargs)
-        outs = tensors_in(out if isinstance(out, (list, tuple)) else (out,))
-        fresh = [(place, tensor) for place, tensor in enumerate(outs) if tensor.untyped_storage()._cdata not in before]
-        self.ledger.note_nodes()
-        for _, tensor in fresh:
-            self.ledger.track(tensor, facts.name)
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        finally:
+            self._inside = False
+
+    def _watched(self, func: Any, facts: OpFacts, types: Any, args: Any, kwargs: Any, *, remember: bool) -> Any:
+        """Runs an operation on shapes; new storages become blocks, and its work is noted down."""
+        key = key_of(facts, args, kwargs) if facts.recurs else None
+        seen = None if key is None else recalled(key, func, args, kwargs)
+        if seen is not None:
+            out = args[0] if seen.forms is SAME else self._fakes.made(seen.forms)
+            outs = tensors_in(out if isinstance(out, (list, tuple)) else (out,))
+            fresh = [] if seen.forms is SAME else list(enumerate(outs))
+        else:
+            before = {tensor.untyped_storage()._cdata for tensor in tensors_in(args, kwargs)}
+            try:
+                out = self._fake(func, types, args, kwargs)
+            except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException):
+                return self._answer(func, facts.name, args, kwargs)
+            seen = learnt(key, args, kwargs, out)
+            outs = tensors_in(out if isinstance(out, (list, tuple)) else (out,))
+            fresh = [(at, each) for at, each in enumerate(outs) if each.untyped_storage()._cdata not in before]
+        work = seen.work or seen.work_out(facts, args, kwargs, outs)
         written = written_by(facts, args, kwargs) if facts.written else []
+        self.ledger.note_nodes()
         if fresh or written:  # a view costs nothing
-            self._note_work(facts, args, tensors, outs, written)
-        if facts.scratch:
-            spec = call_spec(facts.name, args, outs)
-            if spec is not None:
-                self.ledger.call(spec)
+            self.ledger.ran(facts.name, work, [tensor for _, tensor in fresh], written)
+            if seen.mixes:
+                self.ledger.mixed()
+        if seen.spec is not None:
+            self.ledger.call(seen.spec)
         if not remember:
             self._forget(written)
         elif fresh or written:
-            self._remember(func, facts, args, kwargs, tensors=tensors, fresh=fresh, written=written)
+            self._remember(func, facts, args, kwargs, fresh=fresh, written=written)
         return out
 
-    def _note_work(self, facts: OpFacts, args: Any, tensors: Any, outs: Any, written: Any) -> None:
-        self.ledger.did(*work_of(facts.name, args, tensors, outs))
-        self.ledger.wrote(written)
-        if mixes(facts, args, outs):
-            self.ledger.mixed()
-
     def _between_operations(self) -> None:
-        self._interrupt.check()
+        if self._interrupt.asked:
+            self._interrupt.check()
         while self.ledger.outlived:
             self.ledger.outlived.pop().settle()
 
@@ -181,22 +179,27 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         """List-at-once arithmetic of optimizers: shapes are those of the first list, values do not matter. (Through
         FakeTensorMode such an operation takes a millisecond a tensor.)"""
         self._forget(written_by(facts, args, {}))
-        lists = tensors_in(args)
-        self.ledger.did(*work_of(facts.name, args, lists, args[0]))
+        self.ledger.ran(facts.name, work_of(facts.name, args, tensors_in(args), args[0]), [], [])
         if facts.written:
             return None
-        results = [self._fake(aten.empty_like.default, (), (tensor,), {}) for tensor in args[0]]
+        results = [self._empty_like(tensor) for tensor in args[0]]
         for tensor in results:
             self.ledger.track(tensor, facts.name)
         return results
+
+    def _empty_like(self, tensor: torch.Tensor) -> Any:
+        func, args = aten.empty_like.default, (tensor,)
+        key = key_of(look_up(func), args, {})
+        seen = None if key is None else recalled(key, func, args, {})
+        return self._fake(func, (), args, {}) if seen is None else self._fakes.made(seen.forms)
 
     def _without_masks(self, indices: Any) -> list[Any]:
         """Indexing by a mask is nonzero and then indexing, as the eager kernel does it."""
         flat: list[Any] = []
         for index in indices:
             if index is not None and index.dtype in (torch.bool, torch.uint8):
-                places = self._run(aten.nonzero.default, (), (index,), {})
-                flat += [self._run(aten.select.int, (), (places, 1, dim), {}) for dim in range(index.dim())]
+                places = self.__torch_dispatch__(aten.nonzero.default, (), (index,))
+                flat += [self.__torch_dispatch__(aten.select.int, (), (places, 1, at)) for at in range(index.dim())]
             else:
                 flat.append(index)
         return flat
@@ -249,39 +252,35 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         self._values[fake.untyped_storage()._cdata] = known(real)
         return fake.requires_grad_(real.requires_grad)
 
-    def _remember(
-        self, func: Any, facts: OpFacts, args: Any, kwargs: Any, *, tensors: Any, fresh: Any, written: Any
-    ) -> None:
+    def _remember(self, func: Any, facts: OpFacts, args: Any, kwargs: Any, *, fresh: Any, written: Any) -> None:
         """Gives every storage the operation made or wrote its Value."""
         if facts.name == "_amp_foreach_non_finite_check_and_unscale_":
             return  # gradients are finite: a skipped step would have no optimizer state
-        values = [self.value_of(tensor) for tensor in tensors]
-        weight = any(value.weight for value in values)
-        made = [(tensor, tensor.untyped_storage()) for _, tensor in fresh]
-        sizes = [storage.nbytes() for _, storage in made]
-        old = {tensor.untyped_storage()._cdata: self.value_of(tensor) for tensor in written}
-        size = sum(sizes) + sum(self.value_of(tensor).bytes for tensor in written)
+        values = [self.value_of(tensor) for tensor in tensors_in(args, kwargs)]
+        weight = network = False
+        for value in values:
+            weight, network = weight or value.weight, network or value.from_network
+        made = [(tensor.untyped_storage()._cdata, Layout(place, tensor)) for place, tensor in fresh]
+        size = sum([layout.bytes for _, layout in made]) + sum([self.value_of(tensor).bytes for tensor in written])
         keeps = weight and facts.name in _KEEPS_WEIGHT
         if size > LARGEST_VALUE or (facts.costly and (weight or size > NETWORK_OP_BYTES)):
-            made += [(tensor, tensor.untyped_storage()) for tensor in written]
-            for tensor, storage in made:
-                self._values[storage._cdata] = Value(storage.nbytes(), tensor.dtype, weight=keeps, from_network=True)
+            made += [(tensor.untyped_storage()._cdata, Layout(0, tensor)) for tensor in written]
+            for key, layout in made:
+                self._values[key] = Value(layout.bytes, layout.dtype, weight=keeps, from_network=True)
             return
-
-        def seen(leaf: Any) -> Any:
-            return View(self.value_of(leaf), leaf) if isinstance(leaf, torch.Tensor) else leaf
-
-        network = any(value.from_network for value in values)
-        layouts = [Layout(place, tensor) for place, tensor in fresh]
-        kwargs = mapped(seen, kwargs) if kwargs else kwargs
-        operation = Operation(func, mapped(seen, args), kwargs, seen=values, written=list(old.values()), fresh=layouts)
+        old = {tensor.untyped_storage()._cdata: self.value_of(tensor) for tensor in written}
+        each = iter(values)
+        args = viewed(args, each)
+        kwargs = dict(zip(kwargs, viewed(kwargs.values(), each), strict=True))
+        layouts = [layout for _, layout in made]
+        operation = Operation(func, args, kwargs, seen=values, written=list(old.values()), fresh=layouts)
         for place, (key, value) in enumerate(old.items()):
             self._values[key] = Value(
                 value.bytes, value.dtype, operation=operation, result=place, weight=value.weight, from_network=network
             )
-        for place, ((tensor, storage), nbytes) in enumerate(zip(made, sizes, strict=True), start=len(old)):
-            self._values[storage._cdata] = Value(
-                nbytes, tensor.dtype, operation=operation, result=place, weight=keeps, from_network=network
+        for place, (key, layout) in enumerate(made, start=len(old)):
+            self._values[key] = Value(
+                layout.bytes, layout.dtype, operation=operation, result=place, weight=keeps, from_network=network
             )
 
     def _answer(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
@@ -323,6 +322,12 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
 
 NETWORK_NUMBER = 0.5
 """What ``loss.item()`` says: some plausible number that costs nothing to find."""
+
+
+def _on_cpu(kwargs: Any) -> Any:
+    """A device named in an operation becomes the one that is traced on."""
+    device = kwargs.get("device")
+    return kwargs if device is None or device.type == "cpu" else {**kwargs, "device": CPU}
 
 
 def _unanswerable(name: str, error: Exception) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -245,6 +245,16 @@ def tensors_in(args: Any, kwargs: Any = None) -> list[torch.Tensor]:
         elif isinstance(each, (list, tuple)):
             found += tensors_in(each)
     return found
+
+
+def viewed(args: Iterable[Any], values: Iterator[Value]) -> list[Any]:
+    """The same arguments, each tensor among them as a View of the next of ``values``."""
+    return [
+        View(next(values), each)
+        if isinstance(each, torch.Tensor)
+        else (type(each)(viewed(each, values)) if isinstance(each, (list, tuple)) else each)
+        for each in args
+    ]
 
 
 def mapped(change: Any, tree: Any) -> Any:
