@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from oomproof.trace.torch.forms import NUMBERS, SAME, Form, alike, form_of, in_order, natural, rows
+from oomproof.trace.torch.head_rules import HEAD_RULES
 
 aten = torch.ops.aten
 
@@ -183,6 +184,7 @@ _RULES: dict[Any, Callable[[Any, Any], Any]] = {
             aten.hardsigmoid.default, aten.threshold_backward.default, aten.sigmoid_backward.default,
             aten.tanh_backward.default, aten.gelu_backward.default, aten.silu_backward.default,
             aten.hardswish_backward.default, aten.hardsigmoid_backward.default, aten.hardtanh_backward.default,
+            aten.add.Scalar, aten.sub.Scalar, aten.mul.Scalar, aten.div.Scalar,
         ),
         _elementwise,
     ),
@@ -214,4 +216,5 @@ _RULES: dict[Any, Callable[[Any, Any], Any]] = {
     aten.convolution.default: _convolved,
     aten.convolution_backward.default: _convolved_back,
     aten.cat.default: _joined,
+    **HEAD_RULES,
 }  # fmt: skip

@@ -119,6 +119,8 @@ def _described(argument: Any) -> Any:
         return tuple(map(_described, argument))
     if isinstance(argument, (torch.memory_format, torch.layout)):
         return argument
+    if kind is torch.Generator:  # says which numbers are drawn, not how many
+        return kind
     raise _NotPlain
 
 
