@@ -197,3 +197,18 @@ def test_every_trace_draws_the_same_and_leaves_chance_as_it_was() -> None:
     assert again.bytes.tolist() == first.bytes.tolist(), draws
     assert torch.equal(torch.get_rng_state(), states[0])
     assert (random.getstate(), float(np.random.get_state()[1][0])) == states[1:]
+
+
+def test_an_optimizer_can_count_its_steps_while_its_state_is_made() -> None:
+    counts: list[float] = []
+
+    class Counting(optim.SGD):
+        def step(self, closure: Any = None) -> None:
+            (parameter, *_) = self.param_groups[0]["params"]
+            count = self.state[parameter].setdefault("count", torch.zeros(()))
+            count += 1
+            counts.append(count.item())
+            super().step(closure)
+
+    traced(pieces(optimizer=lambda parameters: Counting(parameters, lr=0.1, momentum=0.9)))
+    assert counts[0] == 1

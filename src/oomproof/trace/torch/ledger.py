@@ -86,6 +86,12 @@ class Ledger:
     def optimizer_runs(self, running: bool) -> None:
         self._in_optimizer = running
 
+    @property
+    def priming(self) -> bool:
+        """An optimizer makes its state, from gradients that have no content: of what it makes, only single numbers
+        (a count of steps) are worth remembering."""
+        return self._in_optimizer and not self._in_step
+
     def advance(self) -> bool:
         """Moves to the phase that the running code is in; true where values are worth remembering."""
         if not self._in_step:

@@ -163,7 +163,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
                 self.ledger.mixed()
         if seen.spec is not None:
             self.ledger.call(seen.spec)
-        if not remember:
+        if not remember or (self.ledger.priming and any(each.numel() > 1 for each in (*outs, *written))):
             self._forget(written)
         elif fresh or written:
             self._remember(func, facts, args, kwargs, fresh=fresh, written=written)
