@@ -55,9 +55,8 @@ class Seen:
 def key_of(facts: OpFacts, args: Any, kwargs: Any) -> Any:
     """What the results' shapes depend on; None if the operation is not for this memory."""
     try:
-        if kwargs:
-            return (facts, torch.get_default_dtype(), *map(_described, args), *map(_described, kwargs.items()))
-        return (facts, torch.get_default_dtype(), *map(_described, args))
+        named = [(name, _described(argument)) for name, argument in kwargs.items()] if kwargs else ()
+        return (facts, torch.get_default_dtype(), *map(_described, args), *named)
     except _NotPlain:
         return None
 

@@ -143,8 +143,8 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         seen = None if key is None else recalled(key, func, args, kwargs)
         if seen is not None:
             out = args[0] if seen.forms is SAME else self._fakes.made(seen.forms)
-            outs = tensors_in(out if isinstance(out, (list, tuple)) else (out,))
-            fresh = [] if seen.forms is SAME else list(enumerate(outs))
+            outs = [out] if type(out) is FakeTensor else tensors_in(out)
+            fresh = {} if seen.forms is SAME else dict(enumerate(outs))
         else:
             before = {tensor.untyped_storage()._cdata for tensor in tensors_in(args, kwargs)}
             try:
@@ -153,12 +153,12 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
                 return self._answer(func, facts.name, args, kwargs)
             seen = learnt(key, args, kwargs, out)
             outs = tensors_in(out if isinstance(out, (list, tuple)) else (out,))
-            fresh = [(at, each) for at, each in enumerate(outs) if each.untyped_storage()._cdata not in before]
+            fresh = {at: each for at, each in enumerate(outs) if each.untyped_storage()._cdata not in before}
         work = seen.work or seen.work_out(facts, args, kwargs, outs)
         written = written_by(facts, args, kwargs) if facts.written else []
         self.ledger.note_nodes()
         if fresh or written:  # a view costs nothing
-            self.ledger.ran(facts.name, work, [tensor for _, tensor in fresh], written)
+            self.ledger.ran(facts.name, work, fresh.values(), written)
             if seen.mixes:
                 self.ledger.mixed()
         if seen.spec is not None:
@@ -260,7 +260,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         weight = network = False
         for value in values:
             weight, network = weight or value.weight, network or value.from_network
-        made = [(tensor.untyped_storage()._cdata, Layout(place, tensor)) for place, tensor in fresh]
+        made = [(tensor.untyped_storage()._cdata, Layout(place, tensor)) for place, tensor in fresh.items()]
         size = sum([layout.bytes for _, layout in made]) + sum([self.value_of(tensor).bytes for tensor in written])
         keeps = weight and facts.name in _KEEPS_WEIGHT
         if size > LARGEST_VALUE or (facts.costly and (weight or size > NETWORK_OP_BYTES)):
