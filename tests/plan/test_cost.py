@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oomproof.memory.activity import CONVOLUTION, HALF, PLAIN, Work
+from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, PLAIN, Work
 from oomproof.memory.devices import find
 from oomproof.plan.cost import LAUNCH, Speed, speed_of
 
@@ -15,7 +15,7 @@ def work(flops: int = 0, nbytes: int = 0, form: int = PLAIN) -> Work:
     return Work(one, one, one, one * flops, one * nbytes, one * form)
 
 
-SPEED = Speed(plain=10.0, half=40.0, convolution=20.0, bandwidth=5.0, launch=1.0)
+SPEED = Speed(plain=10.0, half=40.0, convolution=20.0, bandwidth=5.0, depthwise=2.0, launch=1.0)
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,7 @@ SPEED = Speed(plain=10.0, half=40.0, convolution=20.0, bandwidth=5.0, launch=1.0
         (work(flops=1000, form=CONVOLUTION), 50.0),
         (work(flops=1000, nbytes=1000), 200.0),
         (work(flops=1000, nbytes=400), 100.0),
+        (work(flops=1000, nbytes=1000, form=DEPTHWISE), 500.0),
     ],
 )
 def test_an_operation_takes_the_longest_of_three(given: Work, seconds: float) -> None:

@@ -12,7 +12,7 @@ from small_nets import Block, deep, mlp, pieces, traced
 from torch import nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
-from oomproof.memory.activity import CONVOLUTION, HALF, PLAIN, ModuleCall
+from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, PLAIN, ModuleCall
 from oomproof.memory.timeline import KINDS, PHASES, Timeline
 from oomproof.run.torch.training import OPTIMIZERS
 from oomproof.trace.torch.loop import Pieces
@@ -117,13 +117,15 @@ def test_bytes_are_those_read_and_written() -> None:
 
 
 def test_how_operations_compute() -> None:
-    def forms(**training: Any) -> set[int]:
-        net = lambda: nn.Sequential(nn.Conv2d(3, 6, 3), nn.Flatten(), nn.Linear(96, 4))  # noqa: E731
+    def forms(groups: int = 1, **training: Any) -> set[int]:
+        net = lambda: nn.Sequential(nn.Conv2d(3, 6, 3, groups=groups), nn.Flatten(), nn.Linear(96, 4))  # noqa: E731
         work = step_of(net, 4, 3, 6, 6, **training).work
         return set(work.form[work.flops > 0].tolist())
 
     assert forms() == {PLAIN, CONVOLUTION}
     assert forms(precision="bf16") == forms(precision="fp16") == {HALF}
+    assert forms(groups=3) == {PLAIN, DEPTHWISE}
+    assert forms(groups=3, precision="bf16") == {HALF, DEPTHWISE}
 
 
 # -- calls of modules ------------------------------------------------------------------------------------------

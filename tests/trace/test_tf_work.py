@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from keras_nets import three_layers, unet
 
-from oomproof.memory.activity import CONVOLUTION, HALF, PLAIN
+from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, PLAIN
 from oomproof.memory.timeline import PHASES, Timeline
 from oomproof.trace.tensorflow import trace_step
 from oomproof.trace.tensorflow.graph import Graph, Node, Output
@@ -69,6 +69,14 @@ def test_half_precision_computes_in_half() -> None:
         keras.config.set_dtype_policy("float32")
     work = trace_keras(model, batch).work
     assert work.flops[work.form == HALF].sum() > 0.99 * work.flops.sum()
+
+
+def test_depthwise_convolutions_are_told_apart() -> None:
+    layers = keras.layers
+    model = keras.Sequential([layers.Input((8, 8, 3)), layers.DepthwiseConv2D(3), layers.Flatten(), layers.Dense(2)])
+    model.compile("sgd", "mse")
+    work = trace_keras(model, (np.zeros((2, 8, 8, 3), "float32"), np.zeros((2, 2), "float32"))).work
+    assert set(work.form[work.flops > 0].tolist()) == {DEPTHWISE, CONVOLUTION}  # TensorFlow's products use TF32 too
 
 
 def test_larger_batches_do_more_in_proportion() -> None:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 
-PLAIN, HALF, CONVOLUTION = range(3)
-"""how an operation computes: as it is, in half precision, or as an fp32 convolution, for which newer GPUs use TF32"""
+PLAIN, HALF, CONVOLUTION, DEPTHWISE = range(4)
+"""how an operation computes: as it is; in half precision; as an fp32 convolution, for which newer GPUs use TF32; or
+channel by channel, a convolution that is no matrix product"""
 
 
 _COLUMNS = ("tick", "owner", "phase", "flops", "bytes", "form")
@@ -37,7 +38,7 @@ class Work:
     bytes: Ints = field(default_factory=_none)
     """read and written"""
     form: Ints = field(default_factory=_none)
-    """PLAIN, HALF or CONVOLUTION"""
+    """PLAIN, HALF, CONVOLUTION or DEPTHWISE"""
 
     def __len__(self) -> int:
         return len(self.tick)

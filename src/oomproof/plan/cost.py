@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from oomproof.memory.activity import CONVOLUTION, HALF, Work
+from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, Work
 from oomproof.memory.devices import Device
 
 TENSOR_CORES, TF32 = (7, 0), (8, 0)
 """compute capabilities from which on half precision has units of its own, and fp32 convolutions use them"""
-REACHED = {"arithmetic": 0.6, "tensor cores": 0.4, "bandwidth": 0.75}
-"""shares of the peak figures"""
+REACHED = {"arithmetic": 0.6, "tensor cores": 0.4, "bandwidth": 0.75, "depthwise": 0.25}
+"""shares of the peak figures; the last is the bandwidth of depthwise convolutions, which on a CPU (measured there) is a
+third to a quarter of a copy's"""
 LAUNCH = 8e-6
 """seconds for which one operation keeps the GPU at least: Python, dispatcher and launch are seldom quicker"""
 HOST_LINK = 12e9
@@ -37,6 +38,8 @@ class Speed:
     """operations"""
     bandwidth: float
     """bytes"""
+    depthwise: float
+    """bytes, of depthwise convolutions"""
     launch: float = LAUNCH
     """seconds an operation"""
 
@@ -45,7 +48,8 @@ class Speed:
         rate = np.full(len(work), self.plain)
         rate[work.form == HALF] = self.half
         rate[work.form == CONVOLUTION] = self.convolution
-        longest: NDArray[np.float64] = np.maximum(work.flops / rate, work.bytes / self.bandwidth)
+        moved = np.where(work.form == DEPTHWISE, self.depthwise, self.bandwidth)
+        longest: NDArray[np.float64] = np.maximum(work.flops / rate, work.bytes / moved)
         return np.maximum(longest, self.launch)
 
     def total(self, work: Work) -> float:
@@ -58,4 +62,5 @@ def speed_of(device: Device) -> Speed:
     cores = card.half_tflops * 1e12 * REACHED["tensor cores"]
     half = cores if card.capability >= TENSOR_CORES else card.half_tflops * 1e12 * REACHED["arithmetic"]
     convolution = max(plain, cores / 2) if card.capability >= TF32 else plain
-    return Speed(plain, max(half, plain), convolution, card.bandwidth * 1e9 * REACHED["bandwidth"])
+    moved, depthwise = (card.bandwidth * 1e9 * REACHED[name] for name in ("bandwidth", "depthwise"))
+    return Speed(plain, max(half, plain), convolution, moved, depthwise)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from oomproof.memory.activity import CONVOLUTION, HALF, PLAIN, Work
+from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, PLAIN, Work
 from oomproof.memory.timeline import PHASES, Timeline
 from oomproof.trace.tensorflow import kernels
 from oomproof.trace.tensorflow.graph import Graph, Node
@@ -76,6 +76,8 @@ def work_of(graph: Graph, node: Node) -> tuple[int, int, int] | None:
     flops = _flops(graph, node)
     if not flops:
         return 0, read + written, PLAIN
+    if node.op.startswith(("Depthwise", "_FusedDepthwise")):
+        return flops, read + written, DEPTHWISE
     # TensorFlow lets matrix products use TF32 as well as convolutions, unless it is told otherwise.
     return flops, read + written, HALF if node.outputs[0].dtype in _HALF else CONVOLUTION
 

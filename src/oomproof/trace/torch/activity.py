@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from oomproof.memory.activity import CONVOLUTION, HALF, PLAIN, ModuleCall, Work
+from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, PLAIN, ModuleCall, Work
 from oomproof.memory.timeline import PHASES
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -96,8 +96,15 @@ def work_of(
     flops = _flops(name, args, outs)
     if not flops:
         return 0, read + written, PLAIN
-    half = outs[0].dtype in _HALF
-    return flops, read + written, HALF if half else CONVOLUTION if "convolution" in name else PLAIN
+    return flops, read + written, _form(name, args, outs[0].dtype)
+
+
+def _form(name: str, args: Any, dtype: torch.dtype) -> int:
+    if "convolution" in name:
+        x, groups = (args[0], args[8]) if name == "convolution" else (args[1], args[9])
+        if groups == x.shape[1] > 1:
+            return DEPTHWISE
+    return HALF if dtype in _HALF else CONVOLUTION if "convolution" in name else PLAIN
 
 
 def _flops(name: str, args: Any, outs: Sequence[torch.Tensor]) -> int:
