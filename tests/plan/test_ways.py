@@ -160,7 +160,7 @@ def test_without_recomputing() -> None:
     estimates = estimator("images", "batch")
     found = estimates.fitting(start, estimates.bare(start, ()).peak // 2 + (4 << 20), batches("images"))
     assert found and all(not way.choice.modules for way in found)
-    assert estimates.smallest(found[0]) is found[0]
+    assert estimates.smallest(found[0]) == found[0]
 
 
 def test_a_correction_makes_everything_larger() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -84,6 +85,39 @@ def test_the_smallest_set_is_found(question: Question) -> None:
 @given(questions())
 def test_no_set_stays_below_the_floor(question: Question) -> None:
     assert question.floor <= min(highest for _, highest, _ in sets(question))
+
+
+@settings(max_examples=200, deadline=None)
+@given(questions(), st.floats(0.55, 1.02))
+def test_no_set_takes_less_than_the_bound(question: Question, part: float) -> None:
+    budget = int(question.peak * part)
+    costs = [seconds for _, highest, seconds in sets(question) if highest <= budget]
+    assert recompute.at_least(question, budget) <= min(costs, default=math.inf)
+
+
+def test_the_bound_knows_that_a_module_and_its_parts_do_not_go_together() -> None:
+    inner = [Candidate(f"a.{name}", 0, 2.0, np.array([-2, 0])) for name in "xy"]
+    question = Question(np.array([10, 3]), (Candidate("a", 0, 3.0, np.array([-3, 0])), *inner))
+    assert recompute.at_least(question, 10) == 0
+    assert recompute.at_least(question, 7) == pytest.approx(3)
+    assert recompute.at_least(question, 6) == pytest.approx(4)
+    assert recompute.at_least(Question(question.live, ()), 9) == math.inf
+    assert recompute.at_least(Question(question.live, (Candidate("b", 0, 1.0, np.array([0, -3])),)), 9) == math.inf
+
+
+@settings(max_examples=60, deadline=None)
+@given(questions(), st.lists(st.floats(0.55, 1.0), min_size=2, max_size=4))
+def test_answers_do_not_depend_on_those_before(question: Question, parts: list[float]) -> None:
+    """Ticks that one budget taught are watched for the next: that must not change what is found."""
+    every = sum(each.seconds for each in question.candidates)
+    for part in parts:
+        budget = int(question.peak * part)
+        one, other = (
+            recompute.cheapest(each, budget) for each in (question, Question(question.live, question.candidates))
+        )
+        assert (one is None) == (other is None)
+        if one is not None and other is not None:
+            assert one.seconds == pytest.approx(other.seconds, rel=0.011, abs=3e-4 * every)
 
 
 def test_what_the_floor_rules_out_is_not_solved(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def alternatives(search: Search, base: Sequence[Structure], chosen: Way) -> tupl
 
 
 def _habits(search: Search, base: Sequence[Structure]) -> list[Way]:
-    """What people try first: a smaller batch, half precision, recomputing; each by itsearch."""
+    """What people try first: a smaller batch, half precision, recomputing; each by itself."""
     found = []
     if search.batch is not None and len(search.batch.options) > 1:
         smaller = [search.estimate(base, ((search.batch, option),)) for option in search.batch.options[1:]]
@@ -132,7 +132,8 @@ def frontier(search: Search, base: Sequence[Structure], before: Forecast, chosen
     most = max(search.estimate(structures, ()).peak, chosen.peak)
     least = min(search.thriftiest(structure).peak for structure in structures)
     rooms = [int(least * (most / least) ** (step / (STEPS - 1))) for step in range(STEPS)] if least < most else []
-    found = [way for room in rooms if (way := _best_within(search, structures, int(room * 1.001))) is not None]
+    starts = [(structure, batch) for structure in structures for batch in search.batches(structure, structures)]
+    found = filter(None, (search.estimator.roughly(starts, int(room * 1.001)) for room in rooms))
     points = [
         Point(search.on_device(way.peak), way.seconds / search.seconds_before, way.promise, described(way.turned, way))
         for way in found
@@ -152,15 +153,6 @@ def _structures(search: Search, base: Sequence[Structure], chosen: Confirmed) ->
     """Where the frontier is drawn: the job as it is, and with the knobs that the chosen way has traced for."""
     others = {id(way.structure): way.structure for way in search.looked_at if way.structure.turned}
     return [*base, *(each for each in others.values() if each.turned == chosen.way.structure.turned)][:3]
-
-
-def _best_within(search: Search, structures: Sequence[Structure], room: int) -> Way | None:
-    best: Way | None = None
-    for structure in structures:
-        limit = best.price if best else math.inf
-        ways = search.estimator.roughly(structure, room, search.batches(structure, structures), limit)
-        best = min((*ways, *([best] if best else [])), key=lambda way: way.price, default=None)
-    return best
 
 
 def _undominated(points: list[Point]) -> tuple[Point, ...]:

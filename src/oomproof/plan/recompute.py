@@ -9,6 +9,7 @@ every tick below the budget.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import sys
 from collections import defaultdict
@@ -24,7 +25,6 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csc_matrix
 
-from oomproof.memory.activity import ModuleCall
 from oomproof.memory.timeline import Ints, Timeline
 from oomproof.plan.candidates import Candidate, View
 from oomproof.plan.cost import Speed
@@ -72,9 +72,39 @@ class Question:
         return np.stack([each.effect for each in self.candidates])
 
     @cached_property
+    def seconds(self) -> NDArray[np.float64]:
+        """Of each candidate."""
+        return np.array([each.seconds for each in self.candidates])
+
+    @cached_property
+    def by_path(self) -> dict[str, list[int]]:
+        """Places of the candidates: a module as a whole, and in parts."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for place, each in enumerate(self.candidates):
+            found[each.path].append(place)
+        return dict(found)
+
+    @cached_property
     def floor(self) -> int:
         """Bytes that no set stays below: at every tick what the best set for that tick alone would leave."""
-        return int((self.live + _best_at_every_tick(self)).max(initial=0))
+        return int((self.live + _least_sums(self, self.effects)).max(initial=0)) if self.candidates else self.peak
+
+    @cached_property
+    def exclusive(self) -> NDArray[np.float64]:
+        """A module is not computed again both by itself and inside another: one row for every innermost module."""
+        around = {
+            path: frozenset().union(*(self.by_path.get(each, []) for each in _around(path))) for path in self.by_path
+        }
+        rows = [sorted(places) for places in dict.fromkeys(around.values()) if len(places) > 1]
+        exclusive = np.zeros((len(rows), len(self.candidates)))
+        for row, places in enumerate(rows):
+            exclusive[row, places] = 1
+        return exclusive
+
+    @cached_property
+    def watched(self) -> list[int]:
+        """Ticks that are constraints, whatever the budget: what one answer breaks is watched for the next too."""
+        return _hills(self.live)
 
     @cached_property
     def answers(self) -> dict[int, Choice | None]:
@@ -101,20 +131,21 @@ def ask(
     start = step_start(timeline)
     live = timeline.curve()[start:]
     view = View(timeline, speed, start, live)
-    found: dict[str, list[ModuleCall]] = defaultdict(list)
-    for call in timeline.modules:
-        found[call.path].append(call)
+    found: dict[str, list[int]] = defaultdict(list)
+    for place, call in enumerate(timeline.modules):
+        found[call.path].append(place)
     whole_model = str(timeline.about.get("model", ""))  # all of it again would save nothing
     for path in (whole_model, *without):
         found.pop(path, None)
-    whole = {path: view.candidate(path, calls, 0) for path, calls in found.items() if _may(calls)}
-    ranked = sorted((each for each in whole.values() if each is not None), key=lambda each: int(each.effect.min()))
+    whole = (view.candidate(path, places) for path, places in found.items() if _may(timeline, places))
+    ranked = sorted((each for each in whole if each is not None), key=lambda each: int(each.effect.min()))
     candidates = ranked[:MOST_CANDIDATES]
     for each in candidates[:MOST_CHUNKED]:
-        calls = found[each.path]
+        places = found[each.path]
+        calls = [timeline.modules[place] for place in places]
         if all(call.separable and (call.images == images or _PER_BOX in call.path) for call in calls):
             rows = round(min(call.images for call in calls) * scale)
-            candidates += [part for size in _sizes(rows) if (part := view.candidate(each.path, calls, size, scale))]
+            candidates += [part for size in _sizes(rows) if (part := view.candidate(each.path, places, size, scale))]
     return Question(live, tuple(candidates))
 
 
@@ -134,19 +165,55 @@ def smallest(question: Question) -> Choice:
     return _solved(question, None) or Choice((), 0.0, question.peak)
 
 
-def _best_at_every_tick(question: Question) -> Ints:
-    """The most that can be saved at each tick: by computing a module again as a whole or in parts, or what is inside it
-    module by module. From the end of the alphabet, so that inner modules come before those they are in."""
-    best: dict[str, Ints] = {}
-    for path in sorted({each.path for each in question.candidates}, reverse=True):
-        inner = [each for each in best if each.startswith(f"{path}.")]
-        ways = [sum((best.pop(each) for each in inner), np.zeros_like(question.live))]
-        ways += [each.effect for each in question.candidates if each.path == path]
-        best[path] = np.minimum.reduce(ways)
-    return sum(best.values(), np.zeros_like(question.live))
+def at_least(question: Question, budget: int) -> float:
+    """Seconds that no set within the budget stays below, at a fraction of the time that the programme takes.
+
+    Looks at the highest tick alone. There every byte too much is given a price: a set pays for those that it leaves,
+    and is paid for those that it saves beyond. What the best set then comes to is a bound, whatever the price
+    (Lagrangian relaxation); the highest bound is taken.
+    """
+    highest = int(question.live.argmax())
+    missing = int(question.live[highest]) - budget
+    if missing <= 0:
+        return 0.0
+    if not question.candidates:
+        return math.inf
+    saves, seconds = -question.effects[:, highest], question.seconds
+    prices = np.unique(seconds[saves > 0] / saves[saves > 0])
+    if not len(prices):
+        return math.inf
+    left = _least_sums(question, seconds[:, None] - saves[:, None] * prices)
+    return max(0.0, float((missing * prices + left).max()) * (1 - 1e-9))
 
 
-def _may(calls: list[ModuleCall]) -> bool:
+def _least_sums(question: Question, values: NDArray[Any]) -> NDArray[Any]:
+    """The least that the ``values`` of a set add up to, in each column by itself; there is one row for a candidate. A
+    module is computed again as a whole or in parts, or what is inside it module by module, or not at all."""
+    nothing = np.zeros_like(values[0])
+    inside: dict[str, NDArray[Any]] = {}
+    """by module, what its inner modules come to"""
+    total: NDArray[Any] = nothing
+    # From the end of the alphabet, so that inner modules come before those they are in.
+    for path in sorted(question.by_path, reverse=True):
+        best = np.minimum.reduce([inside.get(path, nothing), *values[question.by_path[path]]])
+        outer = next((each for each in _around(path) if each != path and each in question.by_path), None)
+        if outer is None:
+            total = total + best
+        else:
+            inside[outer] = inside.get(outer, nothing) + best
+    return total
+
+
+def _around(path: str) -> Iterator[str]:
+    """A module and those it is in, from the innermost."""
+    yield path
+    while "." in path:
+        path = path.rpartition(".")[0]
+        yield path
+
+
+def _may(timeline: Timeline, places: list[int]) -> bool:
+    calls = [timeline.modules[place] for place in places]
     return all(call.repeatable and call.leave > call.enter for call in calls) and "(" not in calls[0].path
 
 
@@ -160,9 +227,8 @@ def _solved(question: Question, budget: int | None) -> Choice | None:
     count = len(question.candidates)
     if not count:
         return None
-    effects = question.effects
-    seconds = np.array([each.seconds for each in question.candidates])
-    watched = list(_hills(question.live))
+    effects, seconds = question.effects, question.seconds
+    watched = _hills(question.live) if budget is None else question.watched
     chosen = np.zeros(count, dtype=bool)
     for _ in range(MOST_ROUNDS):
         answer = _programme(question, effects[:, watched], question.live[watched], seconds, budget)
@@ -193,7 +259,7 @@ def _programme(
     """Least seconds within a budget; or, without one, the least peak (and of equal peaks the least seconds)."""
     count = len(question.candidates)
     scale = float(max(1, question.peak))
-    exclusive = _exclusive(question)
+    exclusive = question.exclusive
     bound: NDArray[np.floating[Any]]
     if budget is None:
         costs = np.append(seconds / max(seconds.sum(), 1e-9) * 1e-3, 1.0)
@@ -234,10 +300,3 @@ def _unheard() -> Iterator[None]:
         os.dup2(kept, 1)
         os.close(kept)
         os.close(nowhere)
-
-
-def _exclusive(question: Question) -> NDArray[np.float64]:
-    """A module is not computed again both by itself and inside another: one row for every innermost module."""
-    paths = [each.path for each in question.candidates]
-    rows = {tuple(path == other or path.startswith(f"{other}.") for other in paths) for path in dict.fromkeys(paths)}
-    return np.array([row for row in rows if sum(row) > 1], dtype=np.float64).reshape(-1, len(paths))
