@@ -92,14 +92,12 @@ class Question:
     @cached_property
     def exclusive(self) -> NDArray[np.float64]:
         """A module is not computed again both by itself and inside another: one row for every innermost module."""
-        around = {
-            path: frozenset().union(*(self.by_path.get(each, []) for each in _around(path))) for path in self.by_path
-        }
-        rows = [sorted(places) for places in dict.fromkeys(around.values()) if len(places) > 1]
-        exclusive = np.zeros((len(rows), len(self.candidates)))
-        for row, places in enumerate(rows):
-            exclusive[row, places] = 1
-        return exclusive
+        rows = set()
+        for path in self.by_path:
+            row = np.zeros(len(self.candidates), dtype=bool)
+            row[[place for each in _around(path) for place in self.by_path.get(each, ())]] = True
+            rows.add(tuple(row.tolist()))
+        return np.array([row for row in rows if sum(row) > 1], dtype=np.float64).reshape(-1, len(self.candidates))
 
     @cached_property
     def watched(self) -> list[int]:
