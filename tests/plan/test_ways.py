@@ -126,6 +126,23 @@ def test_what_cannot_be_better_is_not_looked_at() -> None:
     assert estimates.fitting(start, 1 << 40, batches("images"), best=cheapest * 0.9) == []
 
 
+def test_free_changes_that_save_time_are_looked_at() -> None:
+    """Gradients of micro-batches that are used at once are not added up first: that may be what makes a way the best."""
+    given = {"optimizer": "sgd"}
+    start, every = structure("wide", **given), knobs("wide", **given)
+    estimates = estimator("wide", "batch", "gradients", **given)
+    some = [(every["batch"], option) for option in every["batch"].options[1:]]
+    at_once = turned(every["gradients"], "at_once")
+    ways = [estimates.bare(start, (batch, at_once)) for batch in some]
+    plain = [estimates.bare(start, (batch,)) for batch in some]
+    assert all(way.seconds < other.seconds for way, other in zip(ways, plain, strict=True))
+    room = min(way.peak for way in plain) - 1  # so that gradients have to go
+    cheapest = min((way for way in ways if way.peak <= room), key=lambda way: way.price)
+    just_above = cheapest.price * 1.006
+    assert just_above < min(way.price for way in plain)
+    assert [way.price for way in estimates.fitting(start, room, some, just_above)] == [cheapest.price]
+
+
 def test_free_changes_are_made_only_where_they_help() -> None:
     start = structure("wide")
     estimates = estimator("wide", "update", "checkpoint")

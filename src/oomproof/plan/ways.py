@@ -135,8 +135,11 @@ class Estimator:
         return self._situation(structure, given).fits(room)
 
     def _least(self, structure: Structure, given: tuple[Turned, ...]) -> float:
-        """The price if nothing has to be computed again: none can be lower."""
-        return self._situation(structure, given).bare().price
+        """The price if nothing has to be computed again: none can be lower. Gradients that are used at once need not be
+        added up first, so that this free change may save time too."""
+        quicker = [each for each in self._free(structure, given) if each[0].name == "gradients"]
+        every = (given, *((*given, each) for each in quicker))
+        return min(self._situation(structure, each).bare().price for each in every)
 
     def _thrifty(self, structure: Structure, given: tuple[Turned, ...]) -> list[list[Turned]]:
         """Everything turned that costs little time, in the ways in which it goes together."""
