@@ -127,7 +127,7 @@ def test_what_cannot_be_better_is_not_looked_at() -> None:
 
 
 def test_free_changes_that_save_time_are_looked_at() -> None:
-    """Gradients of micro-batches that are used at once are not added up first: that may be what makes a way the best."""
+    """Gradients of micro-batches that are used at once are not added up first, which may make a way the best."""
     given = {"optimizer": "sgd"}
     start, every = structure("wide", **given), knobs("wide", **given)
     estimates = estimator("wide", "batch", "gradients", **given)
