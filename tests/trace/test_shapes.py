@@ -123,3 +123,12 @@ def test_a_view_is_never_remembered_as_new_memory() -> None:
         assert not any(key[0].name == "_unsafe_view" for key in shapes._MEMORY)
         with pytest.raises(RuntimeError, match=r"shape '\[3, 5\]' is invalid"):
             x.view(3, 5)
+
+
+def test_operations_that_give_no_tensor_are_recalled_too() -> None:
+    with Tracer():
+        one, other = torch.empty(3), torch.empty(4)
+        for _ in range(2):
+            assert torch.ops.aten.is_same_size(one, one) is True
+            assert torch.ops.aten.is_same_size(one, other) is False
+            assert torch.ops.aten._foreach_zero_([one, other]) is None

@@ -143,7 +143,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         seen = None if key is None else recalled(key, func, args, kwargs)
         if seen is not None:
             out = args[0] if seen.forms is SAME else self._fakes.made(seen.forms)
-            outs = [out] if type(out) is FakeTensor else tensors_in(out or ())  # None: what only writes
+            outs = [out] if type(out) is FakeTensor else tensors_in(out) if isinstance(out, (list, tuple)) else []
             fresh = {} if seen.forms is SAME else dict(enumerate(outs))
         else:
             before = {tensor.untyped_storage()._cdata for tensor in tensors_in(args, kwargs)}
