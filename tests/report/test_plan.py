@@ -236,3 +236,5 @@ def test_an_estimate_of_the_job_as_it_is_is_called_one() -> None:
     assert "as it is it needs about 24.30 GiB" in text
     assert "before, about" in text
     assert "what it needs as it is and other rows are estimated from traces of few images" in text
+    traced = drawn(plan.report(brought_to_fit(), SETTINGS), 200)
+    assert "other rows are estimated from traces under other settings" in traced and "few images" not in traced

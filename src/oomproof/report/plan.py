@@ -98,8 +98,10 @@ def _notes(plan: Plan) -> Iterator[str]:
             yield f"{promise}: {changes.MEANS[promise]}"
         yield "time is an estimate from the operations that were traced; where the data loader is slower, it decides"
     if plan.frontier or plan.alternatives:
-        before = "what it needs as it is and other rows are" if plan.before_estimated else "other rows are"
-        yield f"memory after the changes is that of a full trace; {before} estimated from traces of few images"
+        estimated = "other rows are estimated from traces under other settings"
+        if plan.before_estimated:
+            estimated = "what it needs as it is and other rows are estimated from traces of few images"
+        yield f"memory after the changes is that of a full trace; {estimated}"
     if plan.traces:
         yield f"found with {plan.traces} trace{'s' if plan.traces > 1 else ''} in {plan.seconds:.0f} s"
 
