@@ -8,7 +8,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 # Two processes for the tests: each loads two frameworks, and gives back what these keep.
-FIRST := tests/trace tests/run tests/memory
+FIRST := tests/trace tests/changes tests/memory
 
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input -c constraints.txt
 

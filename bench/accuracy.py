@@ -26,11 +26,11 @@ from pathlib import Path
 
 import numpy as np
 
+from oomproof.api.check import forecast, resolve, trace
 from oomproof.errors import OomproofError
-from oomproof.forecasting import forecast, resolve, trace
-from oomproof.memory.devices import find
+from oomproof.memory.cards.devices import find
+from oomproof.memory.files.timeline_file import load, save
 from oomproof.memory.timeline import Timeline
-from oomproof.memory.timeline_file import load, save
 from tables import Row, read
 
 MIB = 1 << 20

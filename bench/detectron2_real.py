@@ -21,16 +21,16 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from oomproof.memory.devices import find
-from oomproof.memory.forecaster import forecast
+from oomproof.changes.torch.training import Training
+from oomproof.memory.cards.devices import find
+from oomproof.memory.make_forecast import forecast
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.timeline import KINDS, PHASES, Timeline
-from oomproof.run.torch.training import Training
-from oomproof.sources.detectron2.config import read
+from oomproof.sources.detectron2.config.config import read
 from oomproof.sources.detectron2.pieces import pieces
+from oomproof.trace.torch.gpu.samplers import filled_samplers
 from oomproof.trace.torch.loop import Loop, Pieces
-from oomproof.trace.torch.samplers import filled_samplers
-from oomproof.trace.torch.step import trace_step
+from oomproof.trace.torch.trace_step import trace_step
 
 MIB = 1 << 20
 TRAINING = Training(zero_grad="before_backward")

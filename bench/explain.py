@@ -3,7 +3,7 @@
     python bench/explain.py [--size 1024] [--fuzz 100000]
 
 Speed is given in MB/s and against a search for one word in the same run; aims are 50 MB/s, less than 200 MiB of
-memory, and no exception. ``--size`` is in MiB. Damaged logs are those of tests/explain/fuzz.py.
+memory, and no exception. ``--size`` is in MiB. Damaged logs are those of tests/diagnosis/fuzz.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT / "tests" / "explain"))
 from fuzz import logs  # noqa: E402
 
 import oomproof  # noqa: E402
-from oomproof.explain.diagnosis import CAUSES  # noqa: E402
+from oomproof.diagnosis.diagnosis import CAUSES  # noqa: E402
 
 MIB = 1 << 20
 STEP = b"2024-05-01 12:00:00,123 - INFO - Epoch [1][%d/7330] lr: 1.978e-03, time: 0.412, memory: 3770, loss: 2.31\n"

@@ -14,15 +14,15 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
+from oomproof.changes.torch.training import OPTIMIZERS, training_from
 from oomproof.errors import InputError
 from oomproof.memory.timeline import Timeline
-from oomproof.run.torch.training import OPTIMIZERS, training_from
 from oomproof.sources import open_job
 from oomproof.sources.job import Knob, Progress, Setting, Settings
 from oomproof.sources.settings import resolve
-from oomproof.sources.torch_job import TorchJob, training_settings
+from oomproof.sources.torch.job import TorchJob, training_settings
 from oomproof.trace.torch.loop import Pieces
-from oomproof.trace.torch.step import trace_step
+from oomproof.trace.torch.trace_step import trace_step
 
 USELESS = ("precision", "optimizer_state", "channels_last", "optimizer", "freeze_batchnorm")
 """knobs that a CPU does not profit from (its state is in host RAM as it is), or that need pretrained weights"""

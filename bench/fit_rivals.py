@@ -68,7 +68,7 @@ def lightning(job: CpuJob, room: int) -> dict[str, Any]:
             self.model, self.batch_size = pieces.model(), 2
 
         def training_step(self, batch: Any, _: int) -> torch.Tensor:
-            from oomproof.run.torch.losses import total
+            from oomproof.changes.torch.losses import total
 
             assert pieces.loss is not None
             return total(pieces.loss(self.model, batch))

@@ -15,11 +15,11 @@ from torch.profiler import ProfilerActivity, profile
 import fit_rivals
 from fit_jobs import CpuJob, open_bench_job
 from fit_worker import data_bytes, limited
-from oomproof.memory.devices import Device
+from oomproof.api.fit import fit
+from oomproof.changes.torch.step import Step
+from oomproof.memory.cards.devices import Device
 from oomproof.plan.cost import REACHED
-from oomproof.planning import fit
-from oomproof.run.torch.step import Step
-from oomproof.trace.torch.samplers import filled_samplers
+from oomproof.trace.torch.gpu.samplers import filled_samplers
 
 FINEST = 4 << 20
 """bytes to which the smallest limit is found out"""

@@ -22,10 +22,10 @@ from unittest.mock import patch
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from oomproof.forecasting import resolve, trace
+from oomproof.api.check import resolve, trace
 from oomproof.sources import open_job
+from oomproof.trace.torch.gpu.samplers import filled_samplers
 from oomproof.trace.torch.loop import Loop, Pieces, training_from
-from oomproof.trace.torch.samplers import filled_samplers
 
 MASK = ("torchvision:maskrcnn_resnet50_fpn", {"batch": 2, "image_size": (800, 1333), "weights": "none"})
 TRACKED = (
@@ -97,7 +97,7 @@ def _mem_tracker(pieces: Pieces, settings: dict[str, Any]) -> None:
 
 _LIGHT = """
 import json, resource, sys
-from oomproof.forecasting import resolve, trace
+from oomproof.api.check import resolve, trace
 from oomproof.sources import open_job
 name, given = json.loads(sys.argv[1])
 job = open_job(name)

@@ -13,7 +13,7 @@ from typing import Any
 
 from old_pytorch import OldPyTorch
 from oomproof.errors import InputError
-from oomproof.sources.torch_job import TorchJob
+from oomproof.sources.torch.job import TorchJob
 
 MIB = 1 << 20
 COCO_MOST_BOXES = 93

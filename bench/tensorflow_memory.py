@@ -37,11 +37,11 @@ def measured(name: str) -> dict[str, float]:
     from keras_nets import application, retinanet, three_layers, unet
     from real_tf import measure
 
-    from oomproof.memory import forecaster
-    from oomproof.memory.devices import find
+    from oomproof.memory import make_forecast as forecaster
+    from oomproof.memory.cards.devices import find
     from oomproof.memory.runtime import Runtime
-    from oomproof.trace.tensorflow.keras import prepare_keras, trace_keras
-    from oomproof.trace.tensorflow.step import laid_out, measured_order, timeline_of
+    from oomproof.trace.keras.on_tensorflow import prepare_keras, trace_keras
+    from oomproof.trace.tensorflow.trace_step import laid_out, measured_order, timeline_of
 
     makers = dict(
         zip(

@@ -156,12 +156,12 @@ def _read(data: Any) -> tuple[Any, Any]:
     import tensorflow as tf
 
     if isinstance(data, tf.data.Dataset):
-        from oomproof.trace.tensorflow.pipeline import pipeline_of
+        from oomproof.data.pipeline import pipeline_of
 
         return pipeline_of(data), data
     from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 
-    from oomproof.trace.tensorflow.pipeline.generators import pipeline_of_generator
+    from oomproof.data.pipeline.generators import pipeline_of_generator
 
     return pipeline_of_generator(data), PyDatasetAdapter(data).get_tf_dataset()
 
@@ -180,7 +180,7 @@ def _answer(name: str, connection: Any) -> None:
 def measured(names: list[str]) -> list[Row]:
     """One process each, forked from one that has TensorFlow loaded and has not used it."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tensorflow", "psutil", "oomproof.trace.tensorflow.pipeline"])
+    context.set_forkserver_preload(["tensorflow", "psutil", "oomproof.data.pipeline"])
     rows = []
     for name in names:
         here, there = context.Pipe(duplex=False)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from oomproof.run.side_by_side import before_tensorflow
+from oomproof.frameworks.side_by_side import before_tensorflow
 from oomproof.sources.keras import xla
 
 before_tensorflow()  # tests import TensorFlow themselves, in any order

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import pytest
 
 import oomproof
+from oomproof.changes.settings_file import write_settings
 from oomproof.cli import main
-from oomproof.run.settings_file import write_settings
 
 pytestmark = pytest.mark.slow
 

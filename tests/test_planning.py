@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import oomproof
+from oomproof.api.fit import knobs
 from oomproof.errors import InputError
-from oomproof.memory import timeline_file
-from oomproof.memory.devices import find
+from oomproof.memory.cards.devices import find
+from oomproof.memory.files import timeline_file
 from oomproof.plan.plan import Plan
-from oomproof.planning import knobs
 from oomproof.sources import open_job
 from oomproof.sources.job import PROMISES
 from oomproof.sources.settings import resolve

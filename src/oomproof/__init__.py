@@ -17,20 +17,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from oomproof.api.check import check
+    from oomproof.api.explain import explain
+    from oomproof.api.fit import fit
+    from oomproof.api.slim import slim
+    from oomproof.changes.settings_file import read_settings
+    from oomproof.changes.torch.step import Step
+    from oomproof.diagnosis.diagnosis import Diagnosis
     from oomproof.errors import DamagedFile, InputError, JobError, OomproofError, Unanswerable
-    from oomproof.explain.diagnosis import Diagnosis
-    from oomproof.explaining import explain
-    from oomproof.forecasting import check
     from oomproof.memory.forecast import Forecast
     from oomproof.memory.timeline import Timeline
     from oomproof.plan.plan import Plan
-    from oomproof.planning import fit
-    from oomproof.run.settings_file import read_settings
-    from oomproof.run.torch.step import Step
-    from oomproof.slimming import slim
     from oomproof.sources.job import Knob, Option
     from oomproof.sources.keras.job import KerasJob
-    from oomproof.sources.torch_job import TorchJob
+    from oomproof.sources.torch.job import TorchJob
 
 __version__ = "0.1.0"
 
@@ -59,7 +59,7 @@ __all__ = [
 
 _HOME = {
     "DamagedFile": "oomproof.errors",
-    "Diagnosis": "oomproof.explain.diagnosis",
+    "Diagnosis": "oomproof.diagnosis.diagnosis",
     "Forecast": "oomproof.memory.forecast",
     "InputError": "oomproof.errors",
     "JobError": "oomproof.errors",
@@ -68,15 +68,15 @@ _HOME = {
     "OomproofError": "oomproof.errors",
     "Option": "oomproof.sources.job",
     "Plan": "oomproof.plan.plan",
-    "Step": "oomproof.run.torch.step",
+    "Step": "oomproof.changes.torch.step",
     "Timeline": "oomproof.memory.timeline",
-    "TorchJob": "oomproof.sources.torch_job",
+    "TorchJob": "oomproof.sources.torch.job",
     "Unanswerable": "oomproof.errors",
-    "check": "oomproof.forecasting",
-    "explain": "oomproof.explaining",
-    "fit": "oomproof.planning",
-    "read_settings": "oomproof.run.settings_file",
-    "slim": "oomproof.slimming",
+    "check": "oomproof.api.check",
+    "explain": "oomproof.api.explain",
+    "fit": "oomproof.api.fit",
+    "read_settings": "oomproof.changes.settings_file",
+    "slim": "oomproof.api.slim",
 }
 
 

@@ -39,7 +39,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def step(tmp_path: Path) -> str:
     """A saved step with 2 GiB of activations."""
-    from oomproof.memory import timeline_file
+    from oomproof.memory.files import timeline_file
 
     builder = Builder()
     builder.allocate(100 * MIB, kind="parameter", owner="body.conv", op="parameter")
@@ -57,7 +57,7 @@ def step(tmp_path: Path) -> str:
 @pytest.fixture
 def asked(step: str, monkeypatch: pytest.MonkeyPatch) -> Asked:
     asked = Asked(step)
-    monkeypatch.setattr("oomproof.planning.fit", asked.fit)
+    monkeypatch.setattr("oomproof.api.fit.fit", asked.fit)
     return asked
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from oomproof import forecasting
-from oomproof.memory.devices import Device
+from oomproof.api import check as forecasting
+from oomproof.memory.cards.devices import Device
 from oomproof.plan.plan import Change, Plan, Point
 from oomproof.sources.job import Job
 

@@ -46,7 +46,7 @@ def test_no_gpu_here_asks_for_on(refused: Refused, step: str, monkeypatch: pytes
     def gpus() -> None:
         raise InputError("no NVIDIA driver answers")
 
-    monkeypatch.setattr("oomproof.memory.this_machine.gpus", gpus)
+    monkeypatch.setattr("oomproof.memory.cards.this_machine.gpus", gpus)
     assert refused("check", step) == "oomproof: --on was not given, and no NVIDIA driver answers\n"
 
 

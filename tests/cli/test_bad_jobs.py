@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from oomproof import cli
-from oomproof.memory import timeline_file
+from oomproof.memory.files import timeline_file
 from oomproof.memory.timeline import Builder
 
 SOURCES = str(Path(cli.__file__).parents[2])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from oomproof.sources.detectron2.config import read
+from oomproof.sources.detectron2.config.config import read
 
 Run = Callable[..., Any]
 CONFIG = "faster_rcnn_R_50_FPN_1x.yaml"

@@ -126,7 +126,7 @@ def test_a_miss_is_not_written_and_says_so(run: Run, jotter: Jotter, form: list[
 
 
 def test_from_starts_at_a_written_file(run: Run, asked: Asked, step: str, tmp_path: Path) -> None:
-    from oomproof.run.settings_file import write_settings
+    from oomproof.changes.settings_file import write_settings
 
     file = tmp_path / "settings.json"
     write_settings(file, "job", "8GiB", {"workers": 3, "prefetch_factor": 5}, ())
@@ -147,7 +147,7 @@ def test_knobs_are_listed(run: Run, step: str, monkeypatch: pytest.MonkeyPatch) 
     knob = Knob(
         "batch", (Option(16, {"batch": 16}), Option("8 x 2", {"batch": 8, "accumulate": 2})), "identical", "mean"
     )
-    monkeypatch.setattr("oomproof.planning.knobs", lambda job, on, **settings: (knob,))
+    monkeypatch.setattr("oomproof.api.fit.knobs", lambda job, on, **settings: (knob,))
     code, out, _ = run("fit", step, "--on", "8GiB", "--knobs", "-q")
     assert code == 0
     assert "16 -> 8 x 2" in out

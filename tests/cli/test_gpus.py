@@ -33,7 +33,7 @@ def test_json_schema(run: Run) -> None:
 
 
 def test_every_name_listed_is_found(run: Run) -> None:
-    from oomproof.memory.devices import find
+    from oomproof.memory.cards.devices import find
 
     for row in json.loads(run("gpus", "--json")[1]):
         assert find(row["name"]).name == row["name"]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from oomproof import forecasting
+from oomproof.api import check as forecasting
 from oomproof.errors import JobError
-from oomproof.memory.devices import Device
+from oomproof.memory.cards.devices import Device
 from oomproof.memory.forecast import Forecast
 from oomproof.plan.plan import Change, Plan
 from oomproof.sources.job import Job
@@ -30,7 +30,7 @@ def asked(step: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[st
         calls.append((job.name, given))
         return replace(real(step, on), job=job.name, settings={"batch": 2, "image_size": (8, 8)})
 
-    monkeypatch.setattr("oomproof.forecasting.check", check)
+    monkeypatch.setattr("oomproof.api.check.check", check)
     return calls
 
 
@@ -46,7 +46,7 @@ def planned(step: str, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         change = Change("batch", 2, "1 x 2", "equivalent", "", 1 << 30, 1.1, {"batch": 1, "accumulate": 2})
         return Plan(job.name, on, {"batch": 1, "accumulate": 2}, (change,), before, after, 1.1)
 
-    monkeypatch.setattr("oomproof.planning.fit", fit)
+    monkeypatch.setattr("oomproof.api.fit.fit", fit)
     return calls
 
 
@@ -87,7 +87,7 @@ def test_what_does_not_fit_is_made_to(run: Run, planned: list[dict[str, Any]]) -
 
 @pytest.mark.usefixtures("asked")
 def test_none_fits(run: Run, monkeypatch: pytest.MonkeyPatch, planned: list[dict[str, Any]]) -> None:
-    from oomproof import planning
+    from oomproof.api import fit as planning
 
     found = planning.fit
 
@@ -95,7 +95,7 @@ def test_none_fits(run: Run, monkeypatch: pytest.MonkeyPatch, planned: list[dict
         plan = found(*args, **kwargs)
         return replace(plan, after=plan.before)
 
-    monkeypatch.setattr("oomproof.planning.fit", fit)
+    monkeypatch.setattr("oomproof.api.fit.fit", fit)
     code, out, _ = run("zoo", "lraspp", "--on", "2GiB", "-q")
     assert code == 2
     assert out.startswith("2.00 GiB trains none of these 1 models.")
@@ -111,7 +111,7 @@ def test_ctrl_c_shows_what_was_found(run: Run, step: str, monkeypatch: pytest.Mo
             raise KeyboardInterrupt
         return replace(real(step, on), settings={"batch": 2, "image_size": (8, 8)})
 
-    monkeypatch.setattr("oomproof.forecasting.check", check)
+    monkeypatch.setattr("oomproof.api.check.check", check)
     code, out, err = run("zoo", "--task", "segmentation", "--on", "8GiB", "-q")
     assert code == 130
     assert "deeplabv3_resnet101" in out and "deeplabv3_resnet50" in out and "fcn_resnet101" not in out
@@ -120,10 +120,10 @@ def test_ctrl_c_shows_what_was_found(run: Run, step: str, monkeypatch: pytest.Mo
 
 @pytest.mark.usefixtures("asked")
 def test_a_search_that_was_stopped_ends_the_survey(run: Run, planned: list[dict[str, Any]], monkeypatch: Any) -> None:
-    from oomproof import planning
+    from oomproof.api import fit as planning
 
     found = planning.fit
-    monkeypatch.setattr("oomproof.planning.fit", lambda *a, **k: replace(found(*a, **k), interrupted=True))
+    monkeypatch.setattr("oomproof.api.fit.fit", lambda *a, **k: replace(found(*a, **k), interrupted=True))
     code, out, _ = run("zoo", "--task", "segmentation", "--on", "2GiB", "--json")
     assert code == 130
     assert len(planned) == len(json.loads(out)) == 1
@@ -137,7 +137,7 @@ def test_a_model_that_fails_does_not_stop_the_others(run: Run, step: str, monkey
             raise JobError("the job raised ValueError: no")
         return replace(real(step, on), settings={"batch": 2, "image_size": (8, 8)})
 
-    monkeypatch.setattr("oomproof.forecasting.check", check)
+    monkeypatch.setattr("oomproof.api.check.check", check)
     code, out, _ = run("zoo", "--task", "segmentation", "--on", "8GiB", "--json")
     rows = {row["model"].partition(":")[2]: row for row in json.loads(out)}
     assert code == 0

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from oomproof.memory import jax_limits
 from oomproof.memory.allocators import bfc
 from oomproof.memory.arena import as_allocated
-from oomproof.memory.devices import find
-from oomproof.memory.forecaster import forecast
+from oomproof.memory.cards import jax_limits
+from oomproof.memory.cards.devices import find
+from oomproof.memory.make_forecast import forecast
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.timeline import Builder, Timeline
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomproof.errors import InputError
-from oomproof.memory import devices
-from oomproof.memory.device_table import ROWS
-from oomproof.memory.devices import Device, estimated, find, known
+from oomproof.memory.cards import devices
+from oomproof.memory.cards.device_table import ROWS
+from oomproof.memory.cards.devices import Device, estimated, find, known
 
 GIB = 1 << 30
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from oomproof.memory import forecaster
-from oomproof.memory.devices import Device, find
+from oomproof.memory import make_forecast as forecaster
+from oomproof.memory.cards.devices import Device, find
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.lasting import context
 from oomproof.memory.runtime import Runtime

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomproof.errors import InputError
-from oomproof.memory.host import TRAINER, WORKER, host_memory, ram_of
+from oomproof.memory.host_memory import TRAINER, WORKER, host_memory, ram_of
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.timeline import Builder, Timeline
 

@@ -7,8 +7,8 @@ import pytest
 from histories import timelines
 from hypothesis import given, settings
 
-from oomproof.memory.device_table import ARCHITECTURES
-from oomproof.memory.devices import Device, find, known
+from oomproof.memory.cards.device_table import ARCHITECTURES
+from oomproof.memory.cards.devices import Device, find, known
 from oomproof.memory.lasting import BUCKETS, CUBLAS, CUBLAS_HOPPER, LIBRARIES, context, trained_bytes, with_lasting
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.timeline import KINDS, Builder, Timeline

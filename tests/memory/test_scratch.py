@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from oomproof.memory.devices import find
+from oomproof.memory.cards.devices import find
 from oomproof.memory.scratch import Price, cpu, cuda, priced
 from oomproof.memory.timeline import Builder
 
@@ -64,7 +64,7 @@ def run_for_real(case: Mapping[str, Any]) -> list[tuple[dict[str, Any], int]]:
     """(spec, bytes beyond the results) of a convolution and of its backward, as PyTorch's allocator has them."""
     import torch
 
-    from oomproof.trace.torch.scratch import call_spec
+    from oomproof.trace.torch.gpu.scratch import call_spec
 
     layout = torch.channels_last if case["channels_last"] else torch.contiguous_format
     x, w = (torch.rand(case[name]).contiguous(memory_format=layout) for name in ("x", "w"))

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from oomproof.errors import DamagedFile, InputError
 from oomproof.memory.allocators.cuda import replay
-from oomproof.memory.plain_pickle import NotPlain, read_plain
-from oomproof.memory.snapshot import load_snapshot
+from oomproof.memory.files.plain_pickle import NotPlain, read_plain
+from oomproof.memory.files.snapshot import load_snapshot
 from oomproof.memory.timeline import Timeline
 
 MIB = 1 << 20

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from oomproof.api.check import check
 from oomproof.errors import InputError
-from oomproof.forecasting import check
-from oomproof.memory import forecaster, timeline_file
-from oomproof.memory.devices import Device
+from oomproof.memory import make_forecast as forecaster
+from oomproof.memory.cards.devices import Device
+from oomproof.memory.cards.tf_limits import MIB, largest_limit, limit
+from oomproof.memory.files import timeline_file
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.runtime import Runtime
-from oomproof.memory.tf_limits import MIB, largest_limit, limit
 from oomproof.memory.timeline import Builder, Timeline
 from oomproof.report.verdict import tight, verdict, why
-from oomproof.sources.saved import open_saved
+from oomproof.sources.saved.job import open_saved
 from oomproof.sources.settings import settings_of
 
 GIB = 1 << 30

@@ -25,9 +25,9 @@ from histories import timelines
 from hypothesis import HealthCheck, given, settings
 
 from oomproof.errors import DamagedFile, InputError
+from oomproof.memory.files.timeline_check import BLOCKS, CALLS, MARKS
+from oomproof.memory.files.timeline_file import HEADER, load, save
 from oomproof.memory.timeline import Builder, Timeline
-from oomproof.memory.timeline_check import BLOCKS, CALLS, MARKS
-from oomproof.memory.timeline_file import HEADER, load, save
 
 
 def example() -> Timeline:
@@ -108,7 +108,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     code = (
         "import sys, numpy as np\n"
-        "from oomproof.memory.timeline import *; from oomproof.memory.timeline_file import save\n"
+        "from oomproof.memory.timeline import *; from oomproof.memory.files.timeline_file import save\n"
         "n = 1_900_000; r = np.random.default_rng(0).integers(0, 2**40, n); z = np.zeros(n, np.int64)\n"
         "t = Timeline(r, r, r, r, r, r, r, (), (), Calls(z, z, z, z, ()), z, z, n)\n"
         "print('ready', flush=True)\n"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, PLAIN, Work
-from oomproof.memory.devices import find
+from oomproof.memory.cards.devices import find
 from oomproof.plan.cost import LAUNCH, Speed, speed_of
 
 

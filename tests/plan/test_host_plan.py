@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 import oomproof
+from oomproof.api.fit import fit, knobs
 from oomproof.errors import InputError
-from oomproof.memory.host import TRAINER, WORKER
+from oomproof.memory.host_memory import TRAINER, WORKER
 from oomproof.memory.timeline import Builder
-from oomproof.plan.host import Host, choose
+from oomproof.plan.host_ram import Host, choose
 from oomproof.plan.plan import Plan
-from oomproof.planning import fit, knobs
 from oomproof.sources.job import Knob, Option
-from oomproof.sources.saved import SavedJob
+from oomproof.sources.saved.job import SavedJob
 
 MIB = 1 << 20
 BATCH = 100

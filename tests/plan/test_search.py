@@ -10,7 +10,7 @@ from small_jobs import opened
 from tight_cards import card, fit
 
 from oomproof.errors import InputError
-from oomproof.memory.devices import Device, find
+from oomproof.memory.cards.devices import Device, find
 from oomproof.plan import first_trace as first
 from oomproof.plan import outlook, search, selection
 from oomproof.plan.first_trace import first_trace, small_settings

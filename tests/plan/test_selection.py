@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oomproof.errors import InputError
-from oomproof.memory.devices import find
+from oomproof.memory.cards.devices import find
 from oomproof.plan import selection
 from oomproof.sources.job import Knob, Option
 

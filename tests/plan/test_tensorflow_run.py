@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from oomproof.forecasting import check
-from oomproof.memory.devices import Device
+from oomproof.api.check import check
+from oomproof.api.fit import fit, knobs
+from oomproof.memory.cards.devices import Device
+from oomproof.memory.cards.tf_limits import MIB
 from oomproof.memory.lasting import context
-from oomproof.memory.tf_limits import MIB
 from oomproof.memory.timeline import Builder, Timeline
 from oomproof.plan.tensorflow_run import tensorflow_knobs
-from oomproof.planning import fit, knobs
-from oomproof.sources.saved import SavedJob
+from oomproof.sources.saved.job import SavedJob
 
 PLAIN = {"memory_growth": False, "memory_limit_mb": 0}
 

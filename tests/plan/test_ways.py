@@ -11,7 +11,7 @@ import pytest
 from small_jobs import opened, peak
 
 from oomproof.memory.activity import Work
-from oomproof.memory.devices import find
+from oomproof.memory.cards.devices import find
 from oomproof.plan import recompute
 from oomproof.plan.cost import HOST_LINK, speed_of
 from oomproof.plan.recompute import Choice

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from small_jobs import peak, traced
 
-from oomproof.memory.devices import find
+from oomproof.memory.cards.devices import find
 from oomproof.memory.timeline import PHASES, Builder, Timeline
 from oomproof.plan import what_if
 from oomproof.plan.cost import speed_of

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_jobs import opened, peak
 
-from oomproof.memory.devices import find
+from oomproof.memory.cards.devices import find
 from oomproof.memory.timeline import Timeline
 from oomproof.plan import recompute
 from oomproof.plan.cost import speed_of

@@ -9,7 +9,7 @@ from typing import Any
 from small_jobs import opened
 
 import oomproof
-from oomproof.memory.devices import Device, find
+from oomproof.memory.cards.devices import Device, find
 from oomproof.memory.forecast import Forecast
 
 

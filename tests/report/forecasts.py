@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oomproof.memory.devices import Device
+from oomproof.memory.cards.devices import Device
 from oomproof.memory.forecast import Forecast, Range, Shortage
 from oomproof.sources.job import Setting
 

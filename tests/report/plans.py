@@ -7,7 +7,7 @@ from typing import Any
 
 from forecasts import MIB, mask_rcnn
 
-from oomproof.memory.devices import Device
+from oomproof.memory.cards.devices import Device
 from oomproof.memory.forecast import Forecast, Range, Shortage
 from oomproof.plan.plan import Alternative, Change, Plan, Point
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oomproof.memory.devices import Device
+from oomproof.memory.cards.devices import Device
 from oomproof.memory.forecast import Forecast
 from oomproof.report.advice import next_steps
 from oomproof.sources.job import Setting

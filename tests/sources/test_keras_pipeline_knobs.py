@@ -11,9 +11,9 @@ from oomproof.errors import InputError
 
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed: its datasets cannot be made")
 
-from oomproof.run.keras.pipeline import MAX_ARRAYS, rebuilt, said  # noqa: E402  imports Keras
+from oomproof.changes.keras.pipeline import MAX_ARRAYS, rebuilt, said  # noqa: E402  imports Keras
+from oomproof.data.pipeline import pipeline_of  # noqa: E402
 from oomproof.sources.keras.pipeline_knobs import pipeline_knobs  # noqa: E402
-from oomproof.trace.tensorflow.pipeline import pipeline_of  # noqa: E402
 
 
 def numbers() -> Any:
@@ -73,7 +73,7 @@ def test_large_arrays_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = tf.data.Dataset.from_tensor_slices(np.zeros((64, 256), np.float32)).shuffle(64)
     assert MAX_ARRAYS > 64 << 10
     assert len(list(rebuilt(arrays, {"shuffle": 16}))) == 64
-    monkeypatch.setattr("oomproof.run.keras.pipeline.MAX_ARRAYS", 1 << 10)
+    monkeypatch.setattr("oomproof.changes.keras.pipeline.MAX_ARRAYS", 1 << 10)
     with pytest.raises(InputError, match=r"change shuffle\(16\) where the pipeline is written"):
         rebuilt(arrays, {"shuffle": 16})
 

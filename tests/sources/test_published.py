@@ -6,9 +6,9 @@ import pytest
 from torchvision.models import get_model_weights
 
 from oomproof.sources import open_job
-from oomproof.sources.detectron2.config import read as config
-from oomproof.sources.detectron2.zoo import full_name, names
-from oomproof.sources.torchvision import model_names
+from oomproof.sources.detectron2.config.config import read as config
+from oomproof.sources.detectron2.zoo.configs import full_name, names
+from oomproof.sources.torchvision.job import model_names
 from oomproof.sources.zoo import published, zoo
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from oomproof.api.check import resolve
 from oomproof.errors import InputError, JobError, OomproofError, Unanswerable
-from oomproof.forecasting import resolve
 from oomproof.memory.timeline import Timeline
 from oomproof.sources import open_job
 

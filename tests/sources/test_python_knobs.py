@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from oomproof.api.check import resolve
 from oomproof.errors import InputError
-from oomproof.forecasting import resolve
 from oomproof.sources import open_job
 from oomproof.sources.job import Knob
-from oomproof.sources.python_file import PythonJob
-from oomproof.sources.python_knobs import parameter_knobs
+from oomproof.sources.python.job import PythonJob
+from oomproof.sources.python.knobs import parameter_knobs
 
 JOB = """
 from typing import Literal

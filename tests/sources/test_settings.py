@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from oomproof.api.check import resolve
 from oomproof.errors import InputError
-from oomproof.forecasting import resolve
 from oomproof.memory.timeline import Builder, Timeline
 from oomproof.sources.job import Progress, Setting, Settings
 

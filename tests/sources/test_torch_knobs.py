@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from oomproof.run.torch.training import CHOICES, Training
+from oomproof.changes.torch.training import CHOICES, Training
 from oomproof.sources.job import PROMISES, Knob
-from oomproof.sources.torch_knobs import training_knobs
+from oomproof.sources.torch.knobs import training_knobs
 
 PLAIN = {"batchnorms": 0, "separable": True, "optimizer": "SGD", "matching": False}
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from torchvision.models import get_model_weights
 
-from oomproof.forecasting import resolve
+from oomproof.api.check import resolve
 from oomproof.sources.job import Knob
-from oomproof.sources.torchvision import model_names, open_torchvision
-from oomproof.sources.torchvision_knobs import knobs
+from oomproof.sources.torchvision.job import model_names, open_torchvision
+from oomproof.sources.torchvision.knobs import knobs
 from oomproof.trace.torch.tracer import Tracer
 
 NAMES = model_names()

@@ -12,12 +12,12 @@ from torchvision.models import get_model
 from torchvision.models.detection.image_list import ImageList
 from torchvision.ops import FrozenBatchNorm2d
 
+from oomproof.api.check import resolve
+from oomproof.changes.settings_file import read_settings
 from oomproof.errors import InputError
-from oomproof.forecasting import resolve
-from oomproof.run.settings_file import read_settings
-from oomproof.sources.torchvision import model_names, open_torchvision
-from oomproof.sources.torchvision_code import model_code
-from oomproof.sources.torchvision_models import _without_loading
+from oomproof.sources.torchvision.code import model_code
+from oomproof.sources.torchvision.job import model_names, open_torchvision
+from oomproof.sources.torchvision.models import _without_loading
 from oomproof.trace.torch.tracer import Tracer
 
 RESNETS = ("fasterrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn", "keypointrcnn_resnet50_fpn")

@@ -12,10 +12,10 @@ os.environ["KERAS_BACKEND"] = "torch"
 import keras
 from real_cpu import second_step
 
-from oomproof.forecasting import forecast
-from oomproof.memory.devices import find
-from oomproof.run.torch.training import Training
-from oomproof.trace.torch.keras import pieces_of, trace_keras
+from oomproof.api.check import forecast
+from oomproof.changes.torch.training import Training
+from oomproof.memory.cards.devices import find
+from oomproof.trace.keras.on_torch import pieces_of, trace_keras
 
 layers = keras.layers
 SIDE, IMAGES = 48, 4

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from oomproof.run.torch.training import Training
+from oomproof.changes.torch.training import Training
+from oomproof.trace.torch.gpu.samplers import filled_samplers
 from oomproof.trace.torch.loop import Loop, Pieces
-from oomproof.trace.torch.samplers import filled_samplers
 
 _SECOND = "oomproof second step"
 

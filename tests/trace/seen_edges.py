@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oomproof.trace.tensorflow.edges import LISTED, Edges, edges_of
-from oomproof.trace.tensorflow.graph import Graph
-from oomproof.trace.tensorflow.kernels import CHEAP
+from oomproof.trace.tensorflow.buffers.kernels import CHEAP
+from oomproof.trace.tensorflow.graph.graph import Graph
+from oomproof.trace.tensorflow.order.edges import LISTED, Edges, edges_of
 
 
 def edges_as_seen(graph: Graph, ran: Sequence[str]) -> Edges:

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from oomproof.changes.torch.training import OPTIMIZERS, Training
 from oomproof.memory.timeline import KINDS, Timeline
-from oomproof.run.torch.training import OPTIMIZERS, Training
 from oomproof.trace.torch.loop import Pieces
-from oomproof.trace.torch.step import trace_step
+from oomproof.trace.torch.trace_step import trace_step
 
 WIDTHS = (64, 128, 32)
 WEIGHTS = 4 * (64 * 128 + 128 + 128 * 32 + 32)

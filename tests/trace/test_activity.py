@@ -12,9 +12,9 @@ from small_nets import Block, deep, mlp, pieces, traced
 from torch import nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
+from oomproof.changes.torch.training import OPTIMIZERS
 from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, PLAIN, ModuleCall
 from oomproof.memory.timeline import KINDS, PHASES, Timeline
-from oomproof.run.torch.training import OPTIMIZERS
 from oomproof.trace.torch.loop import Pieces
 
 

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from real_cpu import second_step
 
-from oomproof.memory.devices import find
-from oomproof.memory.forecaster import forecast
+from oomproof.changes.torch.training import Training
+from oomproof.memory.cards.devices import find
+from oomproof.memory.make_forecast import forecast
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.timeline import KINDS, Timeline
-from oomproof.run.torch.training import Training
-from oomproof.sources.detectron2.config import read
+from oomproof.sources.detectron2.config.config import read
 from oomproof.sources.detectron2.pieces import pieces
 from oomproof.trace.torch.loop import Pieces
-from oomproof.trace.torch.step import trace_step
+from oomproof.trace.torch.trace_step import trace_step
 
 TRAINING = Training(zero_grad="before_backward")
 SMALL = {

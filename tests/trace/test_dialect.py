@@ -14,8 +14,8 @@ from torch import nn, optim
 from torch.nn import functional as F
 
 from oomproof.memory.timeline import Timeline
-from oomproof.trace.torch import autocast_policy as policy
-from oomproof.trace.torch.dialect import Dialect, speaking
+from oomproof.trace.torch.gpu import autocast_policy as policy
+from oomproof.trace.torch.gpu.dialect import Dialect, speaking
 from oomproof.trace.torch.tracer import Tracer
 
 HEADER = Path(torch.__file__).parent / "include" / "ATen" / "autocast_mode.h"

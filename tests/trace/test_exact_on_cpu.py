@@ -8,13 +8,13 @@ from __future__ import annotations
 import pytest
 from real_cpu import second_step
 
-from oomproof.forecasting import forecast, resolve
-from oomproof.memory.devices import find
-from oomproof.run.torch.training import OPTIMIZERS, training_from
-from oomproof.sources.torch_job import TorchJob
-from oomproof.sources.torchvision import open_torchvision
+from oomproof.api.check import forecast, resolve
+from oomproof.changes.torch.training import OPTIMIZERS, training_from
+from oomproof.memory.cards.devices import find
+from oomproof.sources.torch.job import TorchJob
+from oomproof.sources.torchvision.job import open_torchvision
 from oomproof.trace.torch.loop import Pieces
-from oomproof.trace.torch.step import trace_step
+from oomproof.trace.torch.trace_step import trace_step
 
 MODELS = {
     "resnet50": {"batch": 8, "image_size": (160, 160)},

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
-from oomproof.trace.torch.fakes import CPU, Fakes
-from oomproof.trace.torch.forms import Form
+from oomproof.trace.torch.shapes.fakes import CPU, Fakes
+from oomproof.trace.torch.shapes.forms import Form
 from oomproof.trace.torch.tracer import Tracer
 
 

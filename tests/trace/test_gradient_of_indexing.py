@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from real_cpu import second_step
 
-from oomproof.run.torch.training import Training
+from oomproof.changes.torch.training import Training
 from oomproof.trace.torch.loop import Pieces
-from oomproof.trace.torch.step import trace_step
+from oomproof.trace.torch.trace_step import trace_step
 
 
 class Chosen(torch.nn.Module):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_rules import FLOAT, HALF, LONG, SHAPES, agrees, tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from oomproof.trace.torch import rules
+from oomproof.trace.torch.shapes import rules
 
 aten = torch.ops.aten
 SIDE = st.integers(0, 4)

@@ -11,11 +11,11 @@ import torch
 from small_nets import at_the_end, deep, mlp, most, pieces, traced
 from torch import nn, optim
 
+from oomproof.changes.torch.losses import total
+from oomproof.changes.torch.recompute import repeated_blocks
 from oomproof.errors import InputError, JobError, OomproofError
-from oomproof.memory.host import host_memory
+from oomproof.memory.host_memory import host_memory
 from oomproof.memory.runtime import Runtime
-from oomproof.run.torch.losses import total
-from oomproof.run.torch.recompute import repeated_blocks
 from oomproof.trace.torch.loop import Pieces
 
 TWO, THREE = torch.tensor(2.0), torch.tensor([1.0, 2.0])

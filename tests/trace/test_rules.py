@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from oomproof.trace.torch import rules
-from oomproof.trace.torch.forms import SAME
+from oomproof.trace.torch.shapes import rules
+from oomproof.trace.torch.shapes.forms import SAME
 from oomproof.trace.torch.values import leaves
 
 aten = torch.ops.aten

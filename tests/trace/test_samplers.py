@@ -11,7 +11,7 @@ from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.roi_heads import RoIHeads
 from torchvision.ops import MultiScaleRoIAlign
 
-from oomproof.trace.torch.samplers import _jittered, filled_samplers
+from oomproof.trace.torch.gpu.samplers import _jittered, filled_samplers
 from oomproof.trace.torch.tracer import Tracer
 
 SIDE = 64

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 import torch
 
+from oomproof.changes.torch.training import OPTIMIZERS, Training
 from oomproof.memory.timeline import Timeline
-from oomproof.run.torch.training import OPTIMIZERS, Training
 from oomproof.sources import open_job
 from oomproof.sources.settings import resolve
-from oomproof.trace.torch import shapes, tracer
+from oomproof.trace.torch import tracer
 from oomproof.trace.torch.loop import Pieces
-from oomproof.trace.torch.operations import OpFacts, look_up
-from oomproof.trace.torch.step import trace_step
+from oomproof.trace.torch.shapes.operations import OpFacts, look_up
+from oomproof.trace.torch.shapes import shapes
+from oomproof.trace.torch.trace_step import trace_step
 from oomproof.trace.torch.tracer import Tracer
 
 

@@ -15,10 +15,10 @@ from torch.optim import optimizer as optimizers
 from torch.optim import swa_utils
 from torch.utils import _foreach_utils as foreach
 
+from oomproof.changes.torch.training import Training
 from oomproof.errors import JobError
-from oomproof.run.torch.training import Training
 from oomproof.trace.torch.loop import Pieces
-from oomproof.trace.torch.step import trace_step
+from oomproof.trace.torch.trace_step import trace_step
 
 
 def net() -> nn.Module:

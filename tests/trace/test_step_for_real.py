@@ -10,7 +10,7 @@ from real_cpu import second_step
 from small_nets import deep, pieces, traced
 from torch import optim
 
-from oomproof.run.torch.training import Training
+from oomproof.changes.torch.training import Training
 from oomproof.trace.torch.loop import Pieces
 
 BLOCKS = 3

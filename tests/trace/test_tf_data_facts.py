@@ -7,20 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oomproof.api.check import check
+from oomproof.data.pipeline.generators import WORKER, pipeline_of_generator, priced_generator, warnings_of_generator
 from oomproof.errors import InputError
-from oomproof.forecasting import check
-from oomproof.trace.tensorflow.pipeline.generators import (
-    WORKER,
-    pipeline_of_generator,
-    priced_generator,
-    warnings_of_generator,
-)
 
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed: there are no data to read")
 import keras  # noqa: E402  comes with TensorFlow
 
+from oomproof.data.pipeline.facts import facts_of_data  # noqa: E402
 from oomproof.sources.keras.job import KerasJob  # noqa: E402
-from oomproof.trace.tensorflow.pipeline.facts import facts_of_data  # noqa: E402
 
 MIB = 1 << 20
 

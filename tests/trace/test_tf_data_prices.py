@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from oomproof.trace.tensorflow.pipeline.buffers import COPIES, HEAP, Pipeline
-from oomproof.trace.tensorflow.pipeline.prices import PREFETCH, PREFETCH_HIGH, priced
-from oomproof.trace.tensorflow.pipeline.stages import (
-    AUTOTUNE,
-    INFINITE,
-    UNKNOWN,
-    Assumed,
-    Options,
-    Part,
-    Stage,
-    kind_of,
-)
-from oomproof.trace.tensorflow.pipeline.warnings import warnings_of
+from oomproof.data.pipeline.buffers import COPIES, HEAP, Pipeline
+from oomproof.data.pipeline.prices import PREFETCH, PREFETCH_HIGH, priced
+from oomproof.data.pipeline.stages import AUTOTUNE, INFINITE, UNKNOWN, Assumed, Options, Part, Stage, kind_of
+from oomproof.data.pipeline.warnings import warnings_of
 
 MIB = 1 << 20
 IMAGE = Part((256, 256, 4), "float32", 4)  # 1 MiB

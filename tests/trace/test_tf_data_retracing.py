@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oomproof.data.pipeline.retracing import PER_OPERATION, retracing_of
 from oomproof.errors import InputError
-from oomproof.trace.tensorflow.pipeline.retracing import PER_OPERATION, retracing_of
 
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed: nothing can be traced")
 

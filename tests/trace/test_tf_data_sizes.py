@@ -9,11 +9,11 @@ import pytest
 pytest.importorskip("tensorflow")
 import tensorflow as tf
 
+from oomproof.changes.keras.pipeline import sizes
+from oomproof.data.pipeline import Assumed, pipeline_of
+from oomproof.data.pipeline.sizes import sizes_of
+from oomproof.data.pipeline.walk import read
 from oomproof.errors import InputError
-from oomproof.run.keras.pipeline import sizes
-from oomproof.trace.tensorflow.pipeline import Assumed, pipeline_of
-from oomproof.trace.tensorflow.pipeline.sizes import sizes_of
-from oomproof.trace.tensorflow.pipeline.walk import read
 
 ASSUMED = Assumed(cpus=4)
 

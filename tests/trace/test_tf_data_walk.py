@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oomproof.data.pipeline import Assumed, Pipeline, pipeline_of
+from oomproof.data.pipeline.warnings import warnings_of
 from oomproof.errors import InputError
-from oomproof.trace.tensorflow.pipeline import Assumed, Pipeline, pipeline_of
-from oomproof.trace.tensorflow.pipeline.warnings import warnings_of
 
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed: its datasets cannot be made")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from oomproof.trace.tensorflow.edges import edges_of, hashed
-from oomproof.trace.tensorflow.graph import Graph, Node, Output
+from oomproof.trace.tensorflow.graph.graph import Graph, Node, Output
+from oomproof.trace.tensorflow.order.edges import edges_of, hashed
 
 
 def fan(count: int) -> Graph:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from oomproof.trace.tensorflow.folding import LARGEST, folded
-from oomproof.trace.tensorflow.graph import Graph, Node, Output, Ref
+from oomproof.trace.tensorflow.graph.folding import LARGEST, folded
+from oomproof.trace.tensorflow.graph.graph import Graph, Node, Output, Ref
 
 
 def node(name: str, op: str, *inputs: Ref, size: int = 4, outputs: int = 1, controls: tuple[int, ...] = ()) -> Node:

@@ -12,7 +12,7 @@ pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 import keras  # not where TensorFlow is missing
 from keras_nets import LOGITS, compiled, dense_head, images, labelled, three_layers
 
-from oomproof.trace.tensorflow.keras import layers_of, trace_keras
+from oomproof.trace.keras.on_tensorflow import layers_of, trace_keras
 
 MIB = 1 << 20
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from oomproof.memory.timeline import Builder, Timeline
-from oomproof.trace.tensorflow.branches import taken
-from oomproof.trace.tensorflow.graph import Graph, Node, Output, Ref
-from oomproof.trace.tensorflow.liveness import Execution
-from oomproof.trace.tensorflow.order import (
+from oomproof.trace.tensorflow.buffers.liveness import Execution
+from oomproof.trace.tensorflow.graph.branches import taken
+from oomproof.trace.tensorflow.graph.graph import Graph, Node, Output, Ref
+from oomproof.trace.tensorflow.order.order import (
     PROCESSES,
     cpu_order,
     gpu_order,

@@ -21,12 +21,12 @@ from keras_nets import Batch, application, dense_head, retinanet, three_layers, 
 from real_tf import Measured, measure
 from seen_edges import edges_as_seen
 
-from oomproof.memory import forecaster
-from oomproof.memory.devices import find
+from oomproof.memory import make_forecast as forecaster
+from oomproof.memory.cards.devices import find
 from oomproof.memory.runtime import Runtime
-from oomproof.trace.tensorflow.keras import prepare_keras
-from oomproof.trace.tensorflow.order import executed
-from oomproof.trace.tensorflow.step import Step, laid_out, measured_order, timeline_of
+from oomproof.trace.keras.on_tensorflow import prepare_keras
+from oomproof.trace.tensorflow.order.order import executed
+from oomproof.trace.tensorflow.trace_step import Step, laid_out, measured_order, timeline_of
 
 MODELS: dict[str, Callable[[], tuple[Any, Batch]]] = {
     "three layers": three_layers,

@@ -17,11 +17,11 @@ import numpy as np
 import tensorflow as tf
 from real_tf import measure
 
-from oomproof.memory import forecaster
-from oomproof.memory.devices import find
+from oomproof.memory import make_forecast as forecaster
+from oomproof.memory.cards.devices import find
 from oomproof.memory.forecast import Range
 from oomproof.memory.runtime import Runtime
-from oomproof.trace.tensorflow.step import laid_out, measured_order, prepared, timeline_of
+from oomproof.trace.tensorflow.trace_step import laid_out, measured_order, prepared, timeline_of
 
 ROWS, SIDE = 4096, 256
 Loss = Callable[[Any, Any, Any], Any]

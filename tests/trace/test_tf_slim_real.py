@@ -11,8 +11,8 @@ from keras_nets import three_layers
 from real_tf import measure
 
 import oomproof
-from oomproof.trace.tensorflow.keras import prepare_keras
-from oomproof.trace.tensorflow.step import laid_out, measured_order, timeline_of
+from oomproof.trace.keras.on_tensorflow import prepare_keras
+from oomproof.trace.tensorflow.trace_step import laid_out, measured_order, timeline_of
 
 
 @pytest.mark.slow

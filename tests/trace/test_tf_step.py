@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from oomproof.errors import InputError, JobError
-from oomproof.memory import forecaster, timeline_file
-from oomproof.memory.devices import find
+from oomproof.memory import make_forecast as forecaster
+from oomproof.memory.cards.devices import find
+from oomproof.memory.files import timeline_file
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.timeline import Timeline
 from oomproof.trace.tensorflow import trace_step
-from oomproof.trace.tensorflow.step import in_the_middle, prepared
+from oomproof.trace.tensorflow.trace_step import in_the_middle, prepared
 
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 

@@ -15,9 +15,9 @@ from keras_nets import three_layers, unet
 
 from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, PLAIN
 from oomproof.memory.timeline import PHASES, Timeline
+from oomproof.trace.keras.on_tensorflow import trace_keras
 from oomproof.trace.tensorflow import trace_step
-from oomproof.trace.tensorflow.graph import Graph, Node, Output
-from oomproof.trace.tensorflow.keras import trace_keras
+from oomproof.trace.tensorflow.graph.graph import Graph, Node, Output
 from oomproof.trace.tensorflow.work import work_of
 
 

@@ -19,7 +19,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from oomproof.memory.timeline import Timeline
-from oomproof.trace.torch.dialect import speaking
+from oomproof.trace.torch.gpu.dialect import speaking
 from oomproof.trace.torch.tracer import NETWORK_NUMBER, Tracer
 
 
@@ -178,9 +178,9 @@ def test_saved_tensors_live_until_their_node_has_run(tracer: Tracer) -> None:
 def test_takes_no_memory() -> None:
     script = """
 import resource, torch
-from oomproof.run.torch.training import Training
+from oomproof.changes.torch.training import Training
 from oomproof.trace.torch.loop import Pieces
-from oomproof.trace.torch.step import trace_step
+from oomproof.trace.torch.trace_step import trace_step
 import torchvision
 trace_step(Pieces(lambda: torch.nn.Linear(2, 2), lambda: torch.rand(2, 2), lambda m, x: m(x)), Training())
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

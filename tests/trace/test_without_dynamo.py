@@ -38,7 +38,7 @@ def test_a_check_does_without_dynamo_and_leaves_nothing() -> None:
 
 @pytest.mark.slow
 def test_torchvision_is_loaded_without_dynamo() -> None:
-    names = "import sys\nfrom oomproof.sources.torchvision import model_names\nassert len(model_names()) > 50\n"
+    names = "import sys\nfrom oomproof.sources.torchvision.job import model_names\nassert len(model_names()) > 50\n"
     run(names + "import torch\n" + NOTHING_LEFT + "import torchvision\n" + COMPILES)
 
 
@@ -47,7 +47,7 @@ def test_who_asks_for_dynamo_gets_the_real_one() -> None:
     run(f"""
 import sys
 import torch
-from oomproof.trace.torch.without_dynamo import without_dynamo
+from oomproof.trace.torch.around.without_dynamo import without_dynamo
 
 def plain(x):
     return x
@@ -73,7 +73,7 @@ def test_marks_are_taken_back() -> None:
         """
 import sys
 import torch
-from oomproof.trace.torch.without_dynamo import without_dynamo
+from oomproof.trace.torch.around.without_dynamo import without_dynamo
 
 def plain(x):
     return x

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from oomproof.errors import InputError, JobError
-from oomproof.memory.devices import find
+from oomproof.memory.cards.devices import find
 from oomproof.memory.timeline import Timeline
 from oomproof.trace.xla import compiler, installed
 from oomproof.trace.xla.compiler import compile_step
@@ -39,7 +39,7 @@ def _children() -> list[psutil.Process]:
 
 
 def traced(backend: Any) -> Timeline:
-    from oomproof.trace.xla.keras import trace_with_xla
+    from oomproof.trace.keras.on_xla import trace_with_xla
 
     model, batch = three_layers(8)
     specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), batch)
@@ -66,7 +66,7 @@ def test_tensorflow_and_jax_give_the_compiler_the_same_step() -> None:
 
 
 def test_what_the_step_itself_raises_is_not_put_down_to_xla() -> None:
-    from oomproof.trace.xla.keras import trace_with_xla
+    from oomproof.trace.keras.on_xla import trace_with_xla
 
     class Choosy(keras.Sequential):
         def train_step(self, data: Any) -> Any:
@@ -81,8 +81,8 @@ def test_what_the_step_itself_raises_is_not_put_down_to_xla() -> None:
 
 def test_a_step_that_takes_a_dict_is_handed_to_xla() -> None:
     """Boxes and labels come as a dict in KerasHub's detectors."""
-    from oomproof.trace.tensorflow.keras import build
-    from oomproof.trace.xla.keras import _lowered
+    from oomproof.trace.keras.on_tensorflow import build
+    from oomproof.trace.keras.on_xla import _lowered
 
     x, extra = keras.Input((4,), name="x"), keras.Input((4,), name="extra")
     model = keras.Model({"x": x, "extra": extra}, keras.layers.Dense(1)(keras.layers.add([x, extra])))

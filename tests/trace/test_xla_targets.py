@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from oomproof.memory.devices import find, known
+from oomproof.memory.cards.devices import find, known
 from oomproof.trace.xla.compiler import ENVIRONMENT
 from oomproof.trace.xla.installed import xla_installed
 from oomproof.trace.xla.targets import CHIPS, GENERATIONS, OLDEST, USUAL, target_for

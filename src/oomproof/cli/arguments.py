@@ -13,7 +13,7 @@ import typer
 from oomproof.errors import InputError
 
 if TYPE_CHECKING:
-    from oomproof.memory.devices import Device
+    from oomproof.memory.cards.devices import Device
 
 MOST_VALUES = 64
 EVERY_INTEGER_UP_TO = 16
@@ -94,7 +94,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 
 def device_on(on: str) -> Device:
     """The device that ``--on`` names; without it, this machine's."""
-    from oomproof.memory.devices import find
+    from oomproof.memory.cards.devices import find
 
     if on:
         return find(on)
@@ -106,7 +106,7 @@ def device_on(on: str) -> Device:
 
 def granted(ram: str | None) -> int | None:
     """The bytes that ``--ram`` grants."""
-    from oomproof.memory.host import ram_of
+    from oomproof.memory.host_memory import ram_of
 
     return None if ram is None else ram_of(ram)
 
@@ -223,6 +223,6 @@ def _read_only(path: Path) -> bool:
 def _read(file: Path | None) -> Mapping[str, Any]:
     if file is None:
         return {}
-    from oomproof.run.settings_file import read_settings
+    from oomproof.changes.settings_file import read_settings
 
     return read_settings(file)

@@ -35,7 +35,7 @@ from oomproof.cli.screen import at_work, show, write
 from oomproof.errors import InputError
 
 if TYPE_CHECKING:
-    from oomproof.memory.devices import Device
+    from oomproof.memory.cards.devices import Device
     from oomproof.memory.forecast import Forecast
     from oomproof.report.sweep import Sweep
     from oomproof.sources.job import Job, Progress
@@ -121,8 +121,8 @@ def open_job(text: str, overrides: Sequence[str], backend: str) -> Job:
 
 
 def _one(job: Job, device: Device, given: Mapping[str, Any], save: Path | None, say: Progress) -> Forecast:
-    from oomproof import forecasting
-    from oomproof.memory import timeline_file
+    from oomproof.api import check as forecasting
+    from oomproof.memory.files import timeline_file
 
     settings = forecasting.resolve(job, given)
     timeline = forecasting.trace(job, settings, say, device)
@@ -135,7 +135,7 @@ def _one(job: Job, device: Device, given: Mapping[str, Any], save: Path | None, 
 def _sweep(
     job: Job, device: Device, given: Mapping[str, Any], swept: tuple[str, Sequence[str]], say: Progress
 ) -> Sweep:
-    from oomproof import forecasting
+    from oomproof.api import check as forecasting
     from oomproof.memory.runtime import Runtime
     from oomproof.report.sweep import Sweep
 
@@ -167,7 +167,7 @@ def _prefixed(say: Progress, prefix: str) -> Progress:
 
 def _print(answer: Forecast | Sweep, job: Job, as_json: bool) -> bool:
     """Whether it fits (in a sweep: whether any value does)."""
-    from oomproof.forecasting import settings_of
+    from oomproof.api.check import settings_of
     from oomproof.memory.forecast import Forecast
 
     if as_json:
@@ -186,7 +186,7 @@ def _print(answer: Forecast | Sweep, job: Job, as_json: bool) -> bool:
 
 
 def _print_settings(text: str, overrides: Sequence[str], backend: str, as_json: bool) -> None:
-    from oomproof.forecasting import settings_of
+    from oomproof.api.check import settings_of
     from oomproof.report import as_json as document
     from oomproof.report import settings as listing
 

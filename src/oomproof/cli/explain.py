@@ -16,7 +16,7 @@ from oomproof.cli.screen import at_work, show, write
 from oomproof.errors import InputError
 
 if TYPE_CHECKING:
-    from oomproof.explain.diagnosis import Diagnosis
+    from oomproof.diagnosis.diagnosis import Diagnosis
     from oomproof.memory.forecast import Forecast
 
 
@@ -90,8 +90,8 @@ def _without_collector() -> Iterator[None]:
 
 
 def _read(log: str, forecast: Forecast | None) -> Diagnosis:
-    from oomproof.explaining import explain as diagnosed
-    from oomproof.explaining import explain_stream
+    from oomproof.api.explain import explain as diagnosed
+    from oomproof.api.explain import explain_stream
 
     if log != "-":
         return diagnosed(Path(log), forecast=forecast)
@@ -101,9 +101,9 @@ def _read(log: str, forecast: Forecast | None) -> Diagnosis:
 
 
 def _forecast(job: str, on: str, pairs: list[str], quiet: bool, log: str) -> Forecast:
-    from oomproof import forecasting
-    from oomproof.explaining import explain as diagnosed
-    from oomproof.memory.devices import Device
+    from oomproof.api import check as forecasting
+    from oomproof.api.explain import explain as diagnosed
+    from oomproof.memory.cards.devices import Device
 
     # What the log says comes first: a file that cannot be read should not cost the tracing of the job.
     facts = diagnosed(Path(log)).facts if log != "-" else {}

@@ -37,7 +37,7 @@ from oomproof.cli.screen import at_long_work, complain, show, write
 from oomproof.errors import InputError
 
 if TYPE_CHECKING:
-    from oomproof.memory.devices import Device
+    from oomproof.memory.cards.devices import Device
     from oomproof.plan.plan import Plan
     from oomproof.sources.job import Job
 
@@ -134,7 +134,8 @@ def fit(
         _print_knobs(job, keys, device, given, as_json=as_json, quiet=quiet)
         return
     with at_long_work(quiet or as_json) as say:
-        from oomproof import planning, sources
+        from oomproof import sources
+        from oomproof.api import fit as planning
 
         say(f"opening {job}", 0.0)
         opened = sources.open_job(job, keys, given.get("backend", ""))
@@ -148,7 +149,7 @@ def fit(
 
 
 def _print(plan: Plan, job: Job, target: Path | None, as_json: bool) -> None:
-    from oomproof.forecasting import settings_of
+    from oomproof.api.check import settings_of
 
     writing = target is not None and plan.fits and not plan.interrupted
     if as_json:
@@ -179,7 +180,8 @@ def _written(plan: Plan, job: Job, target: Path | None) -> str:
 def _print_knobs(
     job: str, overrides: Sequence[str], device: Device, given: Mapping[str, Any], *, as_json: bool, quiet: bool
 ) -> None:
-    from oomproof import planning, sources
+    from oomproof import sources
+    from oomproof.api import fit as planning
     from oomproof.report import as_json as document
     from oomproof.report import changes, plan_json
 

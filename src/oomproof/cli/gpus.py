@@ -27,7 +27,7 @@ def gpus(
       oomproof gpus ada
       oomproof gpus 3060 --json
     """
-    from oomproof.memory.devices import known
+    from oomproof.memory.cards.devices import known
 
     words = text.casefold().split()
     found = [

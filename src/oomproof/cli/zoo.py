@@ -13,7 +13,7 @@ from oomproof.cli.screen import at_long_work, show, write
 from oomproof.errors import InputError, JobError
 
 if TYPE_CHECKING:
-    from oomproof.memory.devices import Device
+    from oomproof.memory.cards.devices import Device
     from oomproof.report.zoo import Row
     from oomproof.sources.zoo import Published
 
@@ -80,7 +80,7 @@ def zoo(
     if not on:
         _print_listing(entries, as_json)
         return
-    from oomproof.memory.devices import find
+    from oomproof.memory.cards.devices import find
 
     device, rows, stopped = find(on), [], False
     with at_long_work(quiet or as_json) as say:
@@ -122,14 +122,15 @@ def _survey(
 
 
 def _row(entry: Published, device: Device, given: Mapping[str, Any], keep: str, say: Say) -> Row:
-    from oomproof import forecasting, sources
+    from oomproof import sources
+    from oomproof.api import check as forecasting
     from oomproof.report.zoo import Row
 
     job, given = sources.open_job(entry.job), given or entry.settings
     forecast = forecasting.check(job, device, **given)
     if forecast.fits:
         return Row(entry, forecast)
-    from oomproof import planning
+    from oomproof.api import fit as planning
 
     return Row(entry, forecast, planning.fit(job, device, keep=keep, progress=say, **given))
 

@@ -1,6 +1,6 @@
 """What a Timeline means on a device, as data: allocated, reserved and device memory, each as a range, and the verdict.
 
-memory/forecaster.py works it out.
+memory/make_forecast.py works it out.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from oomproof.memory.devices import Device
+from oomproof.memory.cards.devices import Device
 
 OUTCOMES = ("fits", "at risk", "does not fit")
 

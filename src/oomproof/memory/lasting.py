@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from oomproof.memory.devices import Device
+from oomproof.memory.cards.devices import Device
 from oomproof.memory.forecast import Range
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.timeline import KINDS, Timeline

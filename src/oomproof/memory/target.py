@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from oomproof.memory.devices import Device
+from oomproof.memory.cards.devices import Device
 
 _target: ContextVar[Device | None] = ContextVar("target", default=None)
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, Work
-from oomproof.memory.devices import Device
+from oomproof.memory.cards.devices import Device
 
 TENSOR_CORES, TF32 = (7, 0), (8, 0)
 """compute capabilities from which on half precision has units of its own, and fp32 convolutions use them"""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from oomproof.memory.devices import Device
+from oomproof.memory.cards.devices import Device
 from oomproof.memory.forecast import Forecast
 from oomproof.sources.job import PROMISES
 
@@ -96,12 +96,12 @@ class Plan:
 
     def apply(self, model: Any) -> Any:
         """A compiled Keras model with the plan's changes. (PyTorch trains with ``oomproof.Step(..., plan)``.)"""
-        from oomproof.run.keras.applying import apply
+        from oomproof.changes.keras.applying import apply
 
         return apply(model, self)
 
     def batches(self, dataset: Any) -> Any:
         """A batched tf.data.Dataset in the plan's micro-batches."""
-        from oomproof.run.keras.batches import batches
+        from oomproof.changes.keras.batches import batches
 
         return batches(dataset, self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oomproof.memory.forecast import Forecast
-from oomproof.memory.forecaster import Terms
+from oomproof.memory.make_forecast import Terms
 
 PACKED, EASY, LOOSE = 0.97, 0.9, 0.75
 """part of the room that live blocks fill before fragments and workspaces get in the way: if every byte is fought for,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from oomproof.errors import InputError, JobError
-from oomproof.memory.devices import Device
+from oomproof.memory.cards.devices import Device
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.timeline import KINDS, Timeline
 from oomproof.plan import another_training, what_if

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from oomproof.errors import InputError, did_you_mean
-from oomproof.memory.devices import Device
+from oomproof.memory.cards.devices import Device
 from oomproof.plan.tensorflow_run import tensorflow_knobs
 from oomproof.plan.ways import promise_of
 from oomproof.sources.job import PROMISES, Knob, Option

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from oomproof.memory.devices import Device
+from oomproof.memory.cards.devices import Device
+from oomproof.memory.cards.tf_limits import MIB, largest_limit, limit
 from oomproof.memory.lasting import context
 from oomproof.memory.runtime import Runtime
-from oomproof.memory.tf_limits import MIB, largest_limit, limit
 from oomproof.sources.job import Knob, Option
 
 WORTH = 64

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from oomproof.memory import forecaster
-from oomproof.memory.devices import Device
+from oomproof.memory import make_forecast as forecaster
+from oomproof.memory.cards.devices import Device
 from oomproof.memory.forecast import Forecast
-from oomproof.memory.forecaster import Terms
 from oomproof.memory.lasting import with_lasting
+from oomproof.memory.make_forecast import Terms
 from oomproof.memory.scratch import priced
 from oomproof.memory.target import tracing_for
 from oomproof.memory.timeline import Timeline

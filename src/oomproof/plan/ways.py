@@ -169,7 +169,7 @@ class Estimator:
 
 
 def _may_be_used_at_once(structure: Structure, given: tuple[Turned, ...]) -> bool:
-    """Whether gradients need not wait for the update, as run/torch/gradients.py has it."""
+    """Whether gradients need not wait for the update, as changes/torch/gradients.py has it."""
     settings = dict(structure.settings)
     for _, option in given:
         settings |= option.settings

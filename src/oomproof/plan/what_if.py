@@ -119,7 +119,7 @@ def accumulated(timeline: Timeline) -> Timeline:
 
 def gradients_used_at_once(timeline: Timeline) -> Timeline:
     """Each gradient goes when the next block comes; there are none of the step before. It is added to the momentum, or
-    its parameter is updated then (run/torch/gradients.py)."""
+    its parameter is updated then (changes/torch/gradients.py)."""
     if _was_traced_with(timeline, "gradients", "kept") == "at_once":
         return timeline
     summed = timeline.about.get("at_once") == "any"

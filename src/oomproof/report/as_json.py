@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oomproof.memory.devices import Device, estimated
+from oomproof.memory.cards.devices import Device, estimated
 from oomproof.memory.forecast import Forecast, Range
 from oomproof.report.sweep import Sweep
 from oomproof.report.verdict import verdict

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from oomproof.explain.diagnosis import Diagnosis
+from oomproof.diagnosis.diagnosis import Diagnosis
 
 FIGURES = ("requested", "total", "free", "allocated", "reserved", "process", "limit")
 STYLES = {"benign_warning": "bold green", "not_memory": "bold green", "unknown": "bold yellow"}

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from oomproof.memory.devices import Device, estimated
+from oomproof.memory.cards.devices import Device, estimated
 from oomproof.report.sizes import number
 
 

@@ -27,12 +27,12 @@ def open_job(text: str, overrides: Sequence[str] = (), backend: str = "") -> Job
         )
     source, _, rest = text.partition(":")
     if source == "torchvision":
-        from oomproof.sources.torchvision import open_torchvision
+        from oomproof.sources.torchvision.job import open_torchvision
 
         return open_torchvision(rest)
     path, colon, function = text.rpartition(":")
     if colon and path.endswith(".py"):
-        from oomproof.sources.python_file import open_python
+        from oomproof.sources.python.job import open_python
 
         return open_python(Path(path), function)
     if text.endswith(".py"):
@@ -44,7 +44,7 @@ def open_job(text: str, overrides: Sequence[str] = (), backend: str = "") -> Job
 
         return open_saved_model(Path(text))
     if text.endswith((".timeline", ".pickle", ".pkl")):
-        from oomproof.sources.saved import open_saved
+        from oomproof.sources.saved.job import open_saved
 
         return open_saved(Path(text))
     raise InputError(
@@ -88,7 +88,7 @@ def _detectron2(text: str, overrides: Sequence[str]) -> Job | None:
 
         return open_detectron2(name, overrides)
     if text.endswith(".py"):
-        from oomproof.sources.detectron2.script import is_script, open_script
+        from oomproof.sources.detectron2.script.script import is_script, open_script
 
         return open_script(Path(text), overrides) if is_script(Path(text)) else None
     return None

@@ -23,7 +23,7 @@ def write_file(
 ) -> str:
     """Writes the settings and says what to paste; ``code`` makes the model and the loss, or a whole step. ``own`` are
     settings that mean what the job means by them, even if every training has one of that name."""
-    from oomproof.run.settings_file import write_settings
+    from oomproof.changes.settings_file import write_settings
 
     write_settings(path, job, device, settings, changes, own=own)
     usual = {name: value for name, value in settings.items() if name not in own}

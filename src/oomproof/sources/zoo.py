@@ -47,7 +47,7 @@ class Published:
 
 def zoo(task: str = "all") -> tuple[Published, ...]:
     """Every published model of torchvision and Detectron2, by task and outputs, the best first."""
-    from oomproof.sources.detectron2 import published as detectron2
+    from oomproof.sources.detectron2.zoo import published as detectron2
 
     tasks = _TASKS if task == "all" else (task,)
     others = detectron2.published()
@@ -62,7 +62,7 @@ def published(task: str) -> tuple[Published, ...]:
     """torchvision's models of a task, from the metadata of their newest weights: nothing is downloaded."""
     from torchvision.models import get_model_weights
 
-    from oomproof.sources.torchvision import model_names
+    from oomproof.sources.torchvision.job import model_names
 
     return tuple(
         _entry(name, task, get_model_weights(name).DEFAULT)
@@ -72,8 +72,8 @@ def published(task: str) -> tuple[Published, ...]:
 
 
 def _entry(name: str, task: str, weights: Any) -> Published:
-    from oomproof.sources.torchvision_data import default_size
-    from oomproof.sources.torchvision_families import outputs
+    from oomproof.sources.torchvision.data import default_size
+    from oomproof.sources.torchvision.families import outputs
 
     meta: Mapping[str, Any] = weights.meta
     data, metrics = next(iter(meta["_metrics"].items()))

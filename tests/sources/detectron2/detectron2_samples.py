@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from oomproof.sources.detectron2.schema import DEFAULTS
+from oomproof.sources.detectron2.config.schema import DEFAULTS
 
 SAMPLES = Path(__file__).with_name("samples")
 NAMES = ("instance.yaml", "child.yaml", "retinanet.yaml", "windows.yaml", "aliases.yaml")

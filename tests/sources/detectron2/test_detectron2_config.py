@@ -8,8 +8,8 @@ import pytest
 from detectron2_samples import NAMES, SAMPLES, dumped
 
 from oomproof.errors import InputError
-from oomproof.sources.detectron2.config import read
-from oomproof.sources.detectron2.schema import DEFAULTS, SECTIONS
+from oomproof.sources.detectron2.config.config import read
+from oomproof.sources.detectron2.config.schema import DEFAULTS, SECTIONS
 
 
 def made(folder: Path, text: str, name: str = "job.yaml") -> Path:

@@ -14,8 +14,8 @@ import oomproof
 from oomproof.errors import InputError
 from oomproof.memory.forecast import Forecast
 from oomproof.sources import open_job
+from oomproof.sources.detectron2.config.keys import idle
 from oomproof.sources.detectron2.job import Detectron2Job
-from oomproof.sources.detectron2.keys import idle
 from oomproof.sources.settings import resolve
 
 SMALL = ("INPUT.MIN_SIZE_TRAIN", "(128,)", "INPUT.MAX_SIZE_TRAIN", "192", "SOLVER.IMS_PER_BATCH", "2")

@@ -8,8 +8,8 @@ import pytest
 
 from oomproof.errors import InputError
 from oomproof.sources import open_job
-from oomproof.sources.detectron2 import zoo
 from oomproof.sources.detectron2.job import Detectron2Job
+from oomproof.sources.detectron2.zoo import configs as zoo
 from oomproof.sources.job import Knob
 from oomproof.sources.settings import resolve
 

@@ -9,11 +9,11 @@ import pytest
 
 from oomproof.errors import InputError
 from oomproof.sources import open_job
-from oomproof.sources.detectron2.config import Config, read
-from oomproof.sources.detectron2.inventions import advice
+from oomproof.sources.detectron2.config.config import Config, read
+from oomproof.sources.detectron2.config.inventions import advice
+from oomproof.sources.detectron2.config.schema import DEFAULTS
 from oomproof.sources.detectron2.job import Detectron2Job
-from oomproof.sources.detectron2.schema import DEFAULTS
-from oomproof.sources.detectron2.script import is_script, read_script
+from oomproof.sources.detectron2.script.script import is_script, read_script
 
 MASK = "COCO-InstanceSegmentation/mask_rcnn_R_50_FPN_3x.yaml"
 

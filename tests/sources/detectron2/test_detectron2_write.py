@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from oomproof.errors import InputError
 from oomproof.sources import open_job
-from oomproof.sources.detectron2.config import read
+from oomproof.sources.detectron2.config.config import read
+from oomproof.sources.detectron2.config.yaml_file import parse
 from oomproof.sources.detectron2.job import Detectron2Job
 from oomproof.sources.detectron2.write import edited
-from oomproof.sources.detectron2.yaml_file import parse
 from oomproof.sources.settings import resolve
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from oomproof.errors import InputError
-from oomproof.sources.detectron2.values import decode
-from oomproof.sources.detectron2.yaml_edit import with_value, written
-from oomproof.sources.detectron2.yaml_file import parse
+from oomproof.sources.detectron2.config.values import decode
+from oomproof.sources.detectron2.config.yaml_edit import with_value, written
+from oomproof.sources.detectron2.config.yaml_file import parse
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from oomproof.sources.detectron2 import zoo
-from oomproof.sources.detectron2.schema import DEFAULTS
+from oomproof.sources.detectron2.config.schema import DEFAULTS
+from oomproof.sources.detectron2.zoo import configs as zoo
 
 DIGEST = "b2456a8384d5138bbc39405d7f179ffe8d6f262230abfd64bc3b6f018104b5c1"
 """of every published config, resolved; equal to what Detectron2 itself resolves (see the last test)"""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from oomproof.memory.devices import find
+from oomproof.api.fit import fit
+from oomproof.memory.cards.devices import find
 from oomproof.plan.tracing import Tracing
-from oomproof.planning import fit
 from oomproof.sources import as_job
 from oomproof.sources.settings import resolve
 from oomproof.trace.xla.installed import xla_installed

@@ -12,7 +12,7 @@ pytest.importorskip("tensorflow", reason="Keras jobs need TensorFlow: pip instal
 import keras
 import tensorflow as tf
 
-from oomproof.forecasting import resolve
+from oomproof.api.check import resolve
 from oomproof.sources import open_job
 from oomproof.sources.keras.write import DATASET, write_file
 

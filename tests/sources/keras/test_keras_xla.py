@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oomproof.errors import InputError
-from oomproof.memory.devices import find
+from oomproof.memory.cards.devices import find
 from oomproof.memory.target import tracing_for
 
 pytest.importorskip("keras")
@@ -18,7 +18,7 @@ import keras
 from keras import layers
 
 import oomproof
-from oomproof.run.keras import apply
+from oomproof.changes.keras import apply
 from oomproof.sources import open_job
 from oomproof.sources.keras import xla
 from oomproof.sources.keras.xla import Way, as_switch, for_plans, way_of

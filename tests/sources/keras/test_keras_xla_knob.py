@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from oomproof.errors import InputError
-from oomproof.memory.devices import find
+from oomproof.memory.cards.devices import find
 from oomproof.memory.target import tracing_for
 
 pytest.importorskip("tensorflow", reason="Keras jobs need TensorFlow: pip install 'oomproof[tensorflow]'")
@@ -16,8 +16,8 @@ import keras
 from keras import layers
 
 import oomproof
-from oomproof.run.keras import apply
-from oomproof.run.keras.applying import compiled_for
+from oomproof.changes.keras import apply
+from oomproof.changes.keras.applying import compiled_for
 from oomproof.sources.job import Knob
 from oomproof.sources.keras import knobs, xla
 from oomproof.sources.keras.job import KerasJob

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from oomproof.memory.devices import Device
+from oomproof.memory.cards.devices import Device
 from oomproof.memory.scratch import Price
 from oomproof.memory.scratch.calls import Convolution, Kernel
 

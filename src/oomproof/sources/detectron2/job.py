@@ -11,13 +11,13 @@ from typing import Any
 from oomproof.errors import InputError
 from oomproof.memory.runtime import HELP as RUN_HELP
 from oomproof.memory.timeline import Timeline
-from oomproof.sources.detectron2 import keys
-from oomproof.sources.detectron2.config import Config, read
+from oomproof.sources.detectron2.config import keys
+from oomproof.sources.detectron2.config.config import Config, read
+from oomproof.sources.detectron2.config.schema import DEFAULTS
 from oomproof.sources.detectron2.notes import notes
-from oomproof.sources.detectron2.schema import DEFAULTS
 from oomproof.sources.detectron2.sizes import MOST_BOXES, images_per_gpu, largest_image
 from oomproof.sources.job import Knob, Progress, Setting, Settings
-from oomproof.sources.torch_job import training_settings
+from oomproof.sources.torch.job import training_settings
 
 _TRAINING = ("precision", "accumulate", "checkpoint", "zero_grad")
 """what may be said of a training beside its config; the rest is as Detectron2 has it"""

@@ -10,7 +10,7 @@ from typing import Any
 
 from oomproof.sources.detectron2.schedule import rescaled
 from oomproof.sources.detectron2.sizes import largest_image
-from oomproof.sources.detectron2.zoo_facts import BACKBONES
+from oomproof.sources.detectron2.zoo.parts import BACKBONES
 from oomproof.sources.image_sizes import harm_of_size, smaller_sizes
 from oomproof.sources.job import Knob, Option, Settings, sharing
 
@@ -195,7 +195,7 @@ def _backbone(values: Values) -> Knob | None:
 
 
 def _shape(name: str) -> dict[str, Any]:
-    from oomproof.sources.detectron2.schema import DEFAULTS
+    from oomproof.sources.detectron2.config.schema import DEFAULTS
 
     return {key: BACKBONES[name].get(key, DEFAULTS[key]) for key in _SHAPE}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oomproof.sources.detectron2 import keys
-from oomproof.sources.detectron2.config import COMMAND_LINE, Config
-from oomproof.sources.detectron2.schema import DEFAULTS
+from oomproof.sources.detectron2.config import keys
+from oomproof.sources.detectron2.config.config import COMMAND_LINE, Config
+from oomproof.sources.detectron2.config.schema import DEFAULTS
 from oomproof.sources.detectron2.sizes import MOST_BOXES, images_per_gpu
 
 

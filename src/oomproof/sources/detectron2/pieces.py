@@ -9,8 +9,8 @@ import torch
 
 from oomproof.errors import InputError
 from oomproof.sources.detectron2.sizes import images_per_gpu
-from oomproof.sources.torch_job import TorchJob
-from oomproof.trace.torch.without_dynamo import without_dynamo
+from oomproof.sources.torch.job import TorchJob
+from oomproof.trace.torch.around.without_dynamo import without_dynamo
 
 
 def pieces(values: Mapping[str, Any], settings: Mapping[str, Any]) -> TorchJob:

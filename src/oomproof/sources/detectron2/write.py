@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from oomproof.changes.settings_file import replace_file
 from oomproof.errors import InputError
-from oomproof.run.settings_file import replace_file
-from oomproof.sources.detectron2.config import Config, of_text, read
-from oomproof.sources.detectron2.old_keys import old_names
-from oomproof.sources.detectron2.schema import DEFAULTS, VERSION
+from oomproof.sources.detectron2.config.config import Config, of_text, read
+from oomproof.sources.detectron2.config.old_keys import old_names
+from oomproof.sources.detectron2.config.schema import DEFAULTS, VERSION
+from oomproof.sources.detectron2.config.yaml_edit import with_value, with_values, written
+from oomproof.sources.detectron2.config.yaml_file import parse, read_text
 from oomproof.sources.detectron2.training_code import training_code
-from oomproof.sources.detectron2.yaml_edit import with_value, with_values, written
-from oomproof.sources.detectron2.yaml_file import parse, read_text
 from oomproof.sources.job import Settings
 
 _ROUNDS = 3

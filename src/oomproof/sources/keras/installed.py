@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from oomproof.errors import InputError
-from oomproof.run.side_by_side import before_torch
+from oomproof.frameworks.side_by_side import before_torch
 
 BACKENDS = ("tensorflow", "jax", "torch")
 _INSTEAD = {
@@ -63,7 +63,7 @@ _NEEDS = {
 def _load(backend: str) -> None:
     """What is below Keras, without greetings, and so that it gets on with what else is loaded."""
     if backend == "tensorflow":
-        from oomproof.trace.tensorflow.capture import tensorflow
+        from oomproof.trace.tensorflow.graph.capture import tensorflow
 
         tensorflow()
     else:

@@ -8,13 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from oomproof.data.pipeline.buffers import Pipeline
+from oomproof.data.pipeline.stages import Assumed
 from oomproof.errors import InputError, JobError
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.job import Knob, Progress, Setting, Settings
 from oomproof.sources.keras.installed import backend_now, is_model, keras_on
 from oomproof.sources.keras.training import training_settings
-from oomproof.trace.tensorflow.pipeline.buffers import Pipeline
-from oomproof.trace.tensorflow.pipeline.stages import Assumed
 from oomproof.trace.user_code import blaming_user_code
 
 
@@ -71,7 +71,7 @@ class KerasJob:
             raise JobError(
                 f"{self.name}: KerasJob(model=...) must give a compiled Keras model; it gave a {type(model).__name__}"
             )
-        from oomproof.run.keras.recompile import arguments
+        from oomproof.changes.keras.recompile import arguments
 
         arguments(model)  # refuses a model that is not compiled
         return model
@@ -88,7 +88,7 @@ class KerasJob:
     @cached_property
     def settings(self) -> tuple[Setting, ...]:
         keras_on()
-        from oomproof.run.keras.recompile import accumulation
+        from oomproof.changes.keras.recompile import accumulation
         from oomproof.sources.keras.batch import batch_size, image_size
 
         own = [Setting("batch", self.batch or batch_size(self.data, self.example), "images a step")]
@@ -101,17 +101,17 @@ class KerasJob:
         """The sizes of a tf.data pipeline."""
         if not hasattr(self.data, "element_spec"):
             return ()
+        from oomproof.data.pipeline.walk import read
         from oomproof.sources.keras.pipeline_knobs import pipeline_settings
-        from oomproof.trace.tensorflow.pipeline.walk import read
 
         with blaming_user_code():
             return pipeline_settings(read(self.data)[0])
 
     def _pipeline(self, settings: Settings) -> Pipeline | None:
         """The data in host memory. A plan's micro-batches are cut from batches as large as before."""
-        from oomproof.run.keras.recompile import accumulation
+        from oomproof.changes.keras.recompile import accumulation
+        from oomproof.data.pipeline.facts import pipeline_of_data
         from oomproof.sources.keras.batch import batch_size
-        from oomproof.trace.tensorflow.pipeline.facts import pipeline_of_data
 
         own, present = batch_size(self.data, self.example), accumulation(self.made)
         images = own  # where the batch is a parameter of the user's function, the data have it already
@@ -125,8 +125,8 @@ class KerasJob:
 
     def _data(self, settings: Settings) -> dict[str, Any]:
         """What is told of the data in host memory."""
+        from oomproof.data.pipeline.facts import facts_of
         from oomproof.sources.keras.pipeline_knobs import advice
-        from oomproof.trace.tensorflow.pipeline.facts import facts_of
 
         pipeline = self._pipeline(settings)
         if pipeline is None:
@@ -140,7 +140,7 @@ class KerasJob:
     def trace(self, settings: Settings, progress: Progress) -> Timeline:
         backend = settings.get("backend") or backend_now()
         keras_on(backend)
-        from oomproof.run.keras.applying import compiled_for
+        from oomproof.changes.keras.applying import compiled_for
         from oomproof.sources.keras.batch import batch_of, batch_size
         from oomproof.sources.keras.facts import facts_for_plans
         from oomproof.sources.keras.notes import notes_of

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from oomproof.data.pipeline.buffers import Buffer, Pipeline
+from oomproof.data.pipeline.sizes import NUMBERS, named, sizes_of
+from oomproof.data.pipeline.stages import AUTOTUNE, Stage
+from oomproof.data.pipeline.warnings import WORTH, said
 from oomproof.sources.job import Knob, Option, Setting
-from oomproof.trace.tensorflow.pipeline.buffers import Buffer, Pipeline
-from oomproof.trace.tensorflow.pipeline.sizes import NUMBERS, named, sizes_of
-from oomproof.trace.tensorflow.pipeline.stages import AUTOTUNE, Stage
-from oomproof.trace.tensorflow.pipeline.warnings import WORTH, said
 
 _LEAST_SHUFFLED = 16
 """a shuffle of fewer elements hardly mixes"""
 
 
 def pipeline_knobs(pipeline: Pipeline) -> tuple[Knob, ...]:
-    """Names and settings are those of ``oomproof.run.keras.pipeline.rebuilt``; a note has the bytes that stay."""
+    """Names and settings are those of ``oomproof.changes.keras.pipeline.rebuilt``; a note has the bytes that stay."""
     found = []
     for name, stage in named(pipeline.last).items():
         kind, _ = NUMBERS[stage.kind]

@@ -11,15 +11,15 @@ from oomproof.sources.keras.xla import Way
 def traced(model: Any, batch: Any, way: Way, backend: str, **how: Any) -> Timeline:
     """The step of a compiled model on a batch of KerasTensors; ``how``: ``about`` and ``progress``."""
     if backend == "torch":
-        from oomproof.trace.torch.keras import trace_keras as trace_on_torch
+        from oomproof.trace.keras.on_torch import trace_keras as trace_on_torch
 
         return trace_on_torch(model, batch, **how)
     import keras
     import tensorflow as tf
 
-    from oomproof.trace.tensorflow.keras import trace_keras
-    from oomproof.trace.tensorflow.keras_blocks import with_blocks
-    from oomproof.trace.xla.keras import trace_with_xla
+    from oomproof.trace.keras.blocks import with_blocks
+    from oomproof.trace.keras.on_tensorflow import trace_keras
+    from oomproof.trace.keras.on_xla import trace_with_xla
 
     specs = keras.tree.map_structure(lambda part: tf.TensorSpec(part.shape, part.dtype), batch)
     if way.target is None:

@@ -22,7 +22,7 @@ def write_file(
 ) -> str:
     """Writes the settings and says what to paste; ``code`` makes the compiled model, and the dataset where it can.
     ``own`` are settings that are parameters of the user's code."""
-    from oomproof.run.settings_file import write_settings
+    from oomproof.changes.settings_file import write_settings
 
     write_settings(path, job, device, settings, changes, own=own)
     file = repr(str(path))

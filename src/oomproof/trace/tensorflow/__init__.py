@@ -4,6 +4,6 @@
 grappler.py, reading.py and keras.py know TensorFlow; what comes after them (graph, order, liveness) is plain Python.
 """
 
-from oomproof.trace.tensorflow.step import trace_step
+from oomproof.trace.tensorflow.trace_step import trace_step
 
 __all__ = ["trace_step"]

@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from oomproof.trace.tensorflow import kernels
-from oomproof.trace.tensorflow.capture import Variable
-from oomproof.trace.tensorflow.graph import Graph, Ref
+from oomproof.trace.tensorflow.buffers import kernels
+from oomproof.trace.tensorflow.graph.capture import Variable
+from oomproof.trace.tensorflow.graph.graph import Graph, Ref
 
 OUTSIDE = "(step)"
 """owner of what belongs to no layer: losses, metrics, the update"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oomproof.trace.tensorflow.graph import Graph, Node, Output
+from oomproof.trace.tensorflow.graph.graph import Graph, Node, Output
 
 _FORWARD = frozenset({"Conv2D", "_FusedConv2D", "DepthwiseConv2dNative", "Conv3D", "_FusedDepthwiseConv2dNative"})
 _BACK_TO_INPUT = frozenset(

@@ -13,8 +13,8 @@ import numpy as np
 
 from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, PLAIN, Work
 from oomproof.memory.timeline import PHASES, Timeline
-from oomproof.trace.tensorflow import kernels
-from oomproof.trace.tensorflow.graph import Graph, Node
+from oomproof.trace.tensorflow.buffers import kernels
+from oomproof.trace.tensorflow.graph.graph import Graph, Node
 from oomproof.trace.tensorflow.scratch import convolution
 
 _HALF = ("float16", "bfloat16")

@@ -1,5 +1,5 @@
 """PyTorch: fake tensors with lazy values. Imports memory/ and torch; knows no source."""
 
-from oomproof.run.side_by_side import before_torch
+from oomproof.frameworks.side_by_side import before_torch
 
 before_torch()

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _NormBase
 
+from oomproof.changes.torch.trees import tensors_of
 from oomproof.memory.timeline import KINDS, Builder, Timeline
-from oomproof.run.torch.trees import tensors_of
 from oomproof.trace.torch.activity import Activity
 from oomproof.trace.torch.values import Value
 

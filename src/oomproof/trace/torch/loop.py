@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch.optim.swa_utils import AveragedModel
 
+from oomproof.changes.torch.passes import Passes, in_channels_last, prepare_model
+from oomproof.changes.torch.training import OPTIMIZERS, Training
 from oomproof.errors import InputError, JobError
-from oomproof.run.torch.passes import Passes, in_channels_last, prepare_model
-from oomproof.run.torch.training import OPTIMIZERS, Training
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _narrowed(pieces: Pieces, width: float) -> Callable[[], torch.nn.Module]:
         return pieces.model
     if pieces.loss is None:
         raise InputError("width: a job with a step of its own has no loss to find the network's graph by; use width=1")
-    from oomproof.run.torch.slim import slimmed
+    from oomproof.changes.torch.slim import slimmed
     from oomproof.trace.torch.tracer import Tracer
 
     loss = pieces.loss

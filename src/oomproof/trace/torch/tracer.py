@@ -28,14 +28,21 @@ from torch._subclasses.fake_tensor import (
 from oomproof.errors import Unanswerable
 from oomproof.trace.patience import check_patience
 from oomproof.trace.torch.activity import work_of
-from oomproof.trace.torch.fakes import Fakes
-from oomproof.trace.torch.forms import SAME
-from oomproof.trace.torch.interrupt import Interrupt
+from oomproof.trace.torch.around.interrupt import Interrupt
+from oomproof.trace.torch.around.stand_ins import stand_ins
+from oomproof.trace.torch.gpu.scratch import call_spec
 from oomproof.trace.torch.ledger import Ledger
-from oomproof.trace.torch.operations import RANDOM_FILL, OpFacts, as_for_real, empty_image, look_up, written_by
-from oomproof.trace.torch.scratch import call_spec
-from oomproof.trace.torch.shapes import key_of, learnt, recalled
-from oomproof.trace.torch.stand_ins import stand_ins
+from oomproof.trace.torch.shapes.fakes import Fakes
+from oomproof.trace.torch.shapes.forms import SAME
+from oomproof.trace.torch.shapes.operations import (
+    RANDOM_FILL,
+    OpFacts,
+    as_for_real,
+    empty_image,
+    look_up,
+    written_by,
+)
+from oomproof.trace.torch.shapes.shapes import key_of, learnt, recalled
 from oomproof.trace.torch.values import (
     CPU,
     Layout,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from oomproof.memory.devices import Device, known
+from oomproof.memory.cards.devices import Device, known
 
 OLDEST = (7, 5)
 """compute capability that the CUDA 13 tools of the extra still make code for"""
@@ -93,7 +93,7 @@ CHIPS = {
     "RTX 5080": Chip(84, 2.62, 64),
     "RTX 5090": Chip(170, 2.41, 96),
 }
-"""by the names of ``memory/devices.py``"""
+"""by the names of ``memory/cards/devices.py``"""
 
 USUAL = "RTX 3090"
 """where a device is a plain amount of memory"""

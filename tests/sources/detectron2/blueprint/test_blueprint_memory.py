@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import torch
 
+from oomproof.changes.torch.training import Training
 from oomproof.memory.timeline import KINDS, Timeline
-from oomproof.run.torch.training import Training
 from oomproof.sources.detectron2.blueprint import matching
 from oomproof.sources.detectron2.blueprint.batch import batch
 from oomproof.sources.detectron2.blueprint.build import build
 from oomproof.sources.detectron2.blueprint.deformable import TAPS, DeformableConv
 from oomproof.sources.detectron2.blueprint.layers import FrozenBatchNorm2d, SyncBatchNorm
-from oomproof.sources.detectron2.config import read
+from oomproof.sources.detectron2.config.config import read
 from oomproof.trace.torch.loop import Pieces
-from oomproof.trace.torch.step import trace_step
+from oomproof.trace.torch.trace_step import trace_step
 from oomproof.trace.torch.tracer import Tracer
 
 SIZE = (96, 160)

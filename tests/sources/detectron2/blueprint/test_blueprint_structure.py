@@ -9,7 +9,7 @@ import torch
 
 from oomproof.errors import InputError
 from oomproof.sources.detectron2.blueprint.build import build
-from oomproof.sources.detectron2.config import read
+from oomproof.sources.detectron2.config.config import read
 
 # (config, parameters, of them trained), counted in the models that Detectron2 0.6 builds
 COUNTS = [

@@ -1,0 +1,71 @@
+"""Gradient accumulation for Detectron2's trainers: a hook for the trainer one has, and a trainer class."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from typing import Any
+
+from detectron2.engine import AMPTrainer, DefaultTrainer, HookBase, SimpleTrainer
+
+from oomproof.changes.detectron2.accumulated_step import accumulated_step, checked_count, simple_trainer
+from oomproof.changes.detectron2.weights import whole_batch as weigh_whole_batch
+from oomproof.errors import InputError
+
+_LOG = logging.getLogger("detectron2.oomproof")  # Detectron2 shows what is below its own name
+
+
+def accumulate(trainer: Any, count: int, whole_batch: bool = False) -> None:
+    """From now on an iteration of ``trainer`` is ``count`` batches of its data loader and one update.
+
+    Losses are divided by what each micro-batch has, as on ``count`` GPUs. With ``whole_batch`` they are divided by what
+    all of them have together, as on one GPU with room for all: each micro-batch runs forward once more for that.
+    """
+    checked_count(count)
+    _refuse_own_step(trainer, count)
+    inner = simple_trainer(trainer)
+    # The function is kept by the trainer it needs: weakly, as Detectron2's hooks know their trainer.
+    known = inner if isinstance(inner, weakref.ProxyTypes) else weakref.proxy(inner)
+    weigh = weigh_whole_batch if whole_batch else None
+    inner.run_step = lambda: accumulated_step(known, count, weigh)
+    cfg = getattr(trainer, "cfg", None)
+    if cfg is not None:
+        images = cfg.SOLVER.IMS_PER_BATCH
+        _LOG.info(
+            f"An iteration is {count} micro-batches of SOLVER.IMS_PER_BATCH {images} images: {count * images} images "
+            f"for each update, which SOLVER.BASE_LR {cfg.SOLVER.BASE_LR} and SOLVER.MAX_ITER should be for"
+        )
+
+
+class Accumulate(HookBase):  # type: ignore[misc]  # Detectron2 has no types
+    """``trainer.register_hooks([Accumulate(4)])``: ``accumulate`` as a hook, at work from ``trainer.train()`` on."""
+
+    def __init__(self, count: int, whole_batch: bool = False) -> None:
+        self.count, self.whole_batch = checked_count(count), whole_batch
+
+    def before_train(self) -> None:
+        accumulate(self.trainer, self.count, self.whole_batch)
+
+
+class AccumulatingTrainer(DefaultTrainer):  # type: ignore[misc]  # Detectron2 has no types
+    """DefaultTrainer with ``accumulate`` micro-batches for an update: ``AccumulatingTrainer(cfg, accumulate=4)``."""
+
+    def __init__(self, cfg: Any, accumulate: int = 1, whole_batch: bool = False) -> None:
+        checked_count(accumulate)  # before a model is built
+        super().__init__(cfg)
+        _accumulate(self, accumulate, whole_batch)
+
+
+_accumulate = accumulate
+
+
+def _refuse_own_step(trainer: Any, count: int) -> None:
+    """A run_step that somebody has written would be lost."""
+    theirs = (SimpleTrainer.run_step, AMPTrainer.run_step, DefaultTrainer.run_step)
+    for each in (trainer, getattr(trainer, "_trainer", trainer)):
+        step = getattr(each.__class__, "run_step", None)
+        if step not in theirs:
+            raise InputError(
+                f"Accumulate works with Detectron2's own run_step, and {each.__class__.__name__} has another; write "
+                f"oomproof.run.detectron2.accumulated_step(self, {count}) in that run_step instead"
+            )

@@ -1,0 +1,81 @@
+"""What a pipeline keeps in host memory, as data: an element, a buffer of elements, all buffers of a pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from oomproof.data.pipeline.stages import Options, Stage
+
+HEAP = 2.0
+"""What a process holds for each live byte at worst. glibc gives blocks of up to 32 MiB from its heap once one of them
+was freed, and elements settle in the holes that batches leave: 1.9 was measured with the default settings."""
+
+COPIES = 3
+"""Copies of an array when from_tensor_slices takes it and when the first iterator is made: the program's own, the
+dataset's, and one on the way. One stays. Measured with TensorFlow 2.21: 3.0 times the array, 4.0 where it is kept."""
+
+
+@dataclass(frozen=True)
+class Element:
+    """One element at some place of the pipeline."""
+
+    bytes: int
+    high: int
+    leading: tuple[int, ...] = ()
+    """batch sizes, the outermost first: TensorFlow does not know them where the last batch may be smaller"""
+    shared: bool = False
+    """its storage belongs to a cache or an array further up: holding it costs nothing more"""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Elements that one stage keeps."""
+
+    stage: str
+    count: int
+    """elements, as expected; 0 where bytes are not made of elements"""
+    element: int
+    """bytes of one"""
+    expected: int
+    high: int
+    why: str
+    shared: bool = False
+    of: Stage | None = None
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What the data takes of the host's memory beside the training itself."""
+
+    last: Stage
+    buffers: tuple[Buffer, ...]
+    element: Element
+    """what the training gets: a batch"""
+    assumed: tuple[str, ...] = ()
+    """what had to be guessed, in words"""
+    not_counted: tuple[str, ...] = ()
+    options: Options = field(default_factory=Options)
+    arrays: int = 0
+    """bytes of the arrays that the dataset was made of"""
+    sizes: tuple[tuple[Stage, Element], ...] = ()
+    """every stage with one of its elements, the sources first"""
+
+    def element_of(self, stage: Stage) -> Element:
+        return next(element for each, element in self.sizes if each is stage)
+
+    @property
+    def steady(self) -> int:
+        """Bytes that are live while the training runs."""
+        return sum(each.expected for each in self.buffers)
+
+    @property
+    def expected(self) -> int:
+        """Bytes that are live at the peak, which arrays may have before the first step."""
+        return max(self.steady, COPIES * self.arrays)
+
+    @property
+    def high(self) -> int:
+        """The most that the process may hold for them, gaps in its heap included."""
+        arrays = 2 * self.arrays  # too large for the heap, and never moved
+        moving = sum(each.high for each in self.buffers) - arrays
+        return int(max(HEAP * moving + arrays, (COPIES + 1) * self.arrays))

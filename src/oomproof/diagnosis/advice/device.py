@@ -1,0 +1,194 @@
+"""What to do about device memory."""
+
+from __future__ import annotations
+
+from oomproof.diagnosis.facts import Facts
+
+TENSORFLOW = ("tfod", "keras", "tensorflow")
+SMI = "nvidia-smi --query-compute-apps=pid,used_memory --format=csv"
+GROWTH = "tf.config.experimental.set_memory_growth(gpu, True) before anything else"
+
+_BATCH = {
+    "ultralytics": "yolo train ... batch={half}",
+    "yolov5": "python train.py --batch-size {half} ...",
+    "mmdet": "--cfg-options train_dataloader.batch_size={half} (MMDetection 2: data.samples_per_gpu={half})",
+    "detectron2": "SOLVER.IMS_PER_BATCH {half} (and SOLVER.BASE_LR by the same factor)",
+    "maskrcnn-benchmark": "SOLVER.IMS_PER_BATCH {half}",
+    "transformers": "--per_device_train_batch_size {half} --gradient_accumulation_steps 2",
+    "lightning": "DataLoader(batch_size={half}) with Trainer(accumulate_grad_batches=2)",
+    "tfod": "train_config {{ batch_size: {half} }} in pipeline.config",
+    "keras": "model.fit(..., batch_size={half}), or dataset.batch({half})",
+    "tensorflow": "dataset.batch({half})",
+    "jax": "batch_size={half}, or two micro-batches with optax.MultiSteps(tx, 2)",
+    "paddle": "TrainReader.batch_size: {half}",
+    "nnunet": "nnUNetv2_plan_experiment -gpu_memory_target 6 ... (GB), then train with these plans",
+}
+_SMALLER = {
+    "ultralytics": "imgsz=512, or a smaller model (yolo11s)",
+    "yolov5": "--img 512, or smaller --weights",
+    "detectron2": "INPUT.MIN_SIZE_TRAIN (640,) INPUT.MAX_SIZE_TRAIN 1066, or SOLVER.AMP.ENABLED True",
+    "mmdet": "a smaller scale in dict(type='Resize', scale=(1066, 640)), or --amp",
+    "tfod": "image_resizer { fixed_shape_resizer { height: 512 width: 512 } }, or a smaller feature extractor",
+    "keras": "keras.mixed_precision.set_global_policy('mixed_float16'), or smaller images",
+    "tensorflow": "tf.keras.mixed_precision.set_global_policy('mixed_float16'), or smaller images",
+    "transformers": "--bf16 --gradient_checkpointing True",
+    "lightning": "Trainer(precision='bf16-mixed')",
+    "jax": "jax.checkpoint around the blocks, or bfloat16",
+}
+_BOXES = {
+    "mmdet": "train_cfg: assigner=dict(..., gpu_assign_thr=200): matching goes to the CPU above 200 boxes; or crop "
+    "the crowded images",
+    "detectron2": "crop crowded images: INPUT.CROP.ENABLED True; fewer anchors: MODEL.ANCHOR_GENERATOR.SIZES",
+    "ultralytics": "batch={half} (the assigner's matrix is batch x most boxes x anchors), or tile the crowded images",
+    "tfod": "train_input_reader {{ max_number_of_boxes: 100 }} in pipeline.config",
+    "maskrcnn-benchmark": "crop the crowded images, or move boxlist_iou to the CPU for more than 200 boxes",
+}
+_EVALUATION = {
+    "detectron2": "INPUT.MAX_SIZE_TEST 1066 and TEST.DETECTIONS_PER_IMAGE 50",
+    "mmdet": "test_cfg: max_per_img=50, and a smaller test scale",
+    "ultralytics": "val=False, or a smaller imgsz and max_det=100",
+    "transformers": "--per_device_eval_batch_size 1 --eval_accumulation_steps 1",
+    "lightning": "a smaller val_dataloader batch, and .cpu() on what validation_step returns",
+}
+
+
+def steps(facts: Facts) -> dict[str, str]:
+    framework = facts.setup.framework
+    batch = batch_step(facts)
+    fit = _fit(facts)
+    of_tensorflow = framework in TENSORFLOW
+    boxes = _BOXES.get(framework, _crowded(facts)).format(half=_half(facts))
+    evaluation = "masks.cpu() before they are pasted, one image at a time; and a smaller evaluation batch"
+    smaller = "torch.autocast('cuda', torch.bfloat16), smaller images, or checkpointing"
+    return {
+        "batch_too_big": batch + fit,
+        "model_or_image_too_big": _SMALLER.get(framework, smaller) + fit,
+        "variable_shape": f"bound the largest batch: a maximal image size, aspect-ratio grouping, or {batch}{fit}",
+        "gt_boxes": boxes,
+        "eval_postprocess": _EVALUATION.get(framework, evaluation),
+        "eval_no_grad": "with torch.no_grad(): around the evaluation, and model.eval() before it; if they are there: "
+        "a smaller evaluation batch",
+        "leak": _leak(facts),
+        "checkpoint_on_gpu": "torch.load(path, map_location='cpu') ; del checkpoint ; torch.cuda.empty_cache()",
+        "other_process": _others(facts),
+        "fragmentation": _fragmentation(facts, batch),
+        "cudnn_workspace": f"{GROWTH} ; if it stays: {batch}"
+        if of_tensorflow
+        else f"torch.backends.cudnn.benchmark = False ; if it stays: {batch}",
+        "tf_greedy_allocation": f"{GROWTH}, or TF_FORCE_GPU_ALLOW_GROWTH=true python train.py",
+        "tf_memory_cap": _cap(facts),
+        "masked_oom": _masked(facts, batch),
+        "train_and_eval_together": f"CUDA_VISIBLE_DEVICES=-1 python {_evaluator(facts)} --checkpoint_dir=... (the "
+        "evaluation, on the CPU)",
+        "retracing": "@tf.function(reduce_retracing=True) with fixed shapes: pad images to one size, "
+        "batch(..., drop_remainder=True), tensors instead of Python numbers; in loops model(x), not model.predict(x)",
+        "mps_limit": f"{batch}, or smaller images{_watermark(facts)}",
+        "xla_compile": f"model.compile(..., jit_compile=False), or {batch}"
+        if of_tensorflow
+        else f"{batch} ; XLA_PYTHON_CLIENT_MEM_FRACTION=.95 if the pool is the limit",
+        "outlier_or_bug": _outlier(facts),
+        "benign_warning": _benign(facts, batch),
+    }
+
+
+def batch_step(facts: Facts) -> str:
+    return _BATCH.get(facts.setup.framework, "DataLoader(batch_size={half})").format(half=_half(facts))
+
+
+def _half(facts: Facts) -> str:
+    batch, failure = facts.setup.batch, facts.main
+    if batch is None and failure is not None and len(failure.shape) == 4 and failure.shape[0] <= 256:
+        batch = failure.shape[0]
+    return str(max(1, batch // 2)) if batch else "N/2"
+
+
+def _fit(facts: Facts) -> str:
+    """oomproof can search what fits; for PyTorch, so far."""
+    if facts.setup.framework in (*TENSORFLOW, "jax", "paddle"):
+        return ""
+    size = (facts.main.total if facts.main else None) or facts.setup.card
+    device = f"{size / (1 << 30):.2f}GiB" if size else "DEVICE"
+    return f" ; oomproof fit JOB --on {device} finds what fits before the next try"
+
+
+def _watermark(facts: Facts) -> str:
+    """PyTorch's limit can be lifted; Metal's, on the size of one buffer, cannot."""
+    if facts.main is not None and facts.main.limit is None:
+        return ""
+    return "; PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 lifts the limit, at the risk of a frozen Mac"
+
+
+def _crowded(facts: Facts) -> str:
+    frames = facts.main.frames if facts.main else ()
+    if any("torchvision" in frame.file for frame in frames):
+        return "oomproof fit JOB --set matching=chunked (same gradients) ; or crop the crowded images"
+    return "cap or crop the fullest images, or a smaller batch"
+
+
+def _cap(facts: Facts) -> str:
+    if facts.main is not None and facts.main.family == "cuda":
+        return "raise or remove torch.cuda.set_per_process_memory_fraction(...)"
+    if facts.setup.framework == "jax":
+        return "XLA_PYTHON_CLIENT_MEM_FRACTION=.95, or without the variable"
+    return (
+        "raise or remove the cap: LogicalDeviceConfiguration(memory_limit=...), in TensorFlow 1 "
+        "gpu_options.per_process_gpu_memory_fraction"
+    )
+
+
+def _evaluator(facts: Facts) -> str:
+    job = facts.setup.found.get("eval_job", "")
+    return next((name for name in ("legacy/eval.py", "eval.py") if name in job), "model_main_tf2.py")
+
+
+def _masked(facts: Facts, batch: str) -> str:
+    if facts.setup.framework in TENSORFLOW:
+        return f"{GROWTH} ; nvidia-smi"
+    if facts.setup.framework == "jax":
+        return "XLA_PYTHON_CLIENT_PREALLOCATE=false python train.py ; nvidia-smi shows who else is on the card"
+    return f"nvidia-smi while it runs ; then {batch}"
+
+
+def _leak(facts: Facts) -> str:
+    if facts.main is not None and facts.main.where == "host":
+        return "what grows is in Python or in the workers: memray run train.py ; num_workers=0 tells which of them"
+    return (
+        "total += loss.item() (not loss); .detach().cpu() on whatever goes into a list ; then watch "
+        "torch.cuda.memory_allocated() after each step"
+    )
+
+
+def _others(facts: Facts) -> str:
+    if facts.main is not None and len(facts.main.others) >= 3:
+        return f"torch.cuda.set_device(local_rank) first of all, and torch.load(..., map_location='cpu') ; {SMI}"
+    return f"{SMI} ; stop it or choose another card (CUDA_VISIBLE_DEVICES=1)"
+
+
+def _fragmentation(facts: Facts, batch: str) -> str:
+    failure = facts.main
+    family = failure.family if failure else "cuda"
+    if family == "tensorflow":
+        return "TF_GPU_ALLOCATOR=cuda_malloc_async python train.py"
+    if family == "xla":
+        return f"{batch} ; restart the process, for what it has allocated cannot be moved"
+    quote = failure.quote if failure else ""
+    variable = "PYTORCH_HIP_ALLOC_CONF" if "HIP out of memory" in quote else "PYTORCH_CUDA_ALLOC_CONF"
+    if "reserved in total" not in quote and "cached)" not in quote:
+        return f"{variable}=expandable_segments:True python train.py"
+    # The wording of versions before 2.1, which have no expandable segments; before 1.10 there is no option at all.
+    if "If reserved memory is" in quote:
+        return f"{variable}=max_split_size_mb:128 python train.py"
+    later = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    return f"torch.cuda.empty_cache() between training and evaluation ; from PyTorch 2.1 on: {later}"
+
+
+def _outlier(facts: Facts) -> str:
+    if facts.main is not None and facts.main.where == "host":
+        return "print the shape just before that line; look for a corrupt file, or a wrong size in the annotations"
+    return "print the shapes just before that line; leave out the sample with the largest image or the most boxes"
+
+
+def _benign(facts: Facts, batch: str) -> str:
+    if any(failure.family == "cuda" for failure in facts.failures):
+        return f"nothing, if it comes seldom; if often: {batch}"
+    return "nothing has to be done; if it is slow, a smaller batch leaves cuDNN room for faster algorithms"

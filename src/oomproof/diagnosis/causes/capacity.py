@@ -1,0 +1,175 @@
+"""The plain case: the batch, the model or the image needs more than the card has; or only the largest batch does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from oomproof.diagnosis.amounts import number, text
+from oomproof.diagnosis.causes import moment, places
+from oomproof.diagnosis.causes.moment import quoted
+from oomproof.diagnosis.diagnosis import Cause
+from oomproof.diagnosis.facts import Facts, Failure
+from oomproof.diagnosis.patterns import Pattern
+
+_WEIGHTS = Pattern(r"/(?:weights|kernel|bias|gamma|beta)\b|Momentum|RMSProp|Adam(?!ax)|Initializer|/Assign$|slot_")
+WHOLE_SET = 5000
+"""more than any second stage crops from an image: a first side of that length is a whole set, fed at once"""
+FAMILIES = ("cuda", "tensorflow", "other", "xla", "handle", "mps")
+
+
+def variable_shape(facts: Facts) -> Iterator[Cause]:
+    """It fitted for long, nothing grew: the data brought a larger batch than before."""
+    failure = facts.main
+    if failure is None or failure.where != "device" or failure.family not in FAMILIES:
+        return
+    step = moment.late(facts, failure)
+    hint = facts.setup.found.get("multiscale", "")
+    padding = places.find(failure, places.PADDING)
+    jumps = _jumps(facts)
+    if step is None and not (hint and moment.trained(facts, failure)):
+        return
+    if moment.growing(facts.trends, "device") is not None and not hint:
+        return
+    confidence = 0.6 + (0.15 if hint else 0.0) + (0.08 if padding else 0.0) + (0.05 if jumps else 0.0)
+    shown = [part for part in (hint, f"frame {padding.place}" if padding else "", jumps) if part]
+    request = text(failure.requested) if failure.requested is not None else "its memory"
+    said = moment.said(step or moment.trained(facts, failure)[-1])
+    yield Cause(
+        "variable_shape",
+        min(0.83, confidence),
+        f"device memory: it fitted until {said}, then a larger batch came: {request} refused",
+        "nothing grows from step to step, so the settings fit the usual batch and not the "
+        "largest: image sizes, padding or boxes vary" + (f"; {jumps}" if jumps else ""),
+        (quoted(failure), *(f"line {each.line}: {each.text}" for each in [step] if each), *shown),
+    )
+
+
+def _jumps(facts: Facts) -> str:
+    """A memory column that went up in few large steps."""
+    for trend in facts.trends:
+        values = [size for _, size in trend.points]
+        if trend.where == "device" and values[-1] > values[0] * 1.1:
+            ups = sum(after > before * 1.02 for before, after in pairwise(values))
+            if 0 < ups <= max(3, len(values) // 6):
+                return (
+                    f"«{trend.name}» jumped {ups} time{'s' if ups > 1 else ''}, from "
+                    f"{text(values[0])} to {text(max(values))}"
+                )
+    return ""
+
+
+def too_big(facts: Facts) -> Iterator[Cause]:
+    failure = facts.main
+    if (
+        failure is None
+        or failure.family not in (*FAMILIES, "cpu")
+        or (failure.where != "device" and failure.family != "cpu")
+    ):
+        return
+    if failure.family == "handle" and failure.kind != "workspace":
+        return
+    batch = _batch(facts, failure)
+    single = batch == 1
+    start = _at_start(failure)
+    base = 0.5 if failure.family == "cuda" else 0.46
+    if failure.requested is None and failure.family != "handle":
+        base = 0.4 if facts.setup.batch is None else 0.46
+    if moment.first_step(facts, failure) and facts.progress:
+        base += 0.08
+    if failure.family in ("xla", "mps", "cpu") and (failure.family, failure.kind) != ("xla", "buffer"):
+        base = 0.35
+    if len(failure.shape) == 4 and failure.shape[0] >= WHOLE_SET:
+        base += 0.25
+    memory, card = ("device", "card") if failure.where == "device" else ("host", "machine")
+    sums = _sum(failure)
+    evidence = (quoted(failure), *([sums] if sums else []))
+    request = text(failure.requested) if failure.requested is not None else "what it asked for"
+    again = f"; the same {request} were refused {facts.again} times" if facts.again > 1 else ""
+    size = f" of {number(failure.total)} GiB" if failure.total else ""
+    known = f"batch {batch}" if batch else "this batch"
+    full = (
+        f"{text(failure.allocated)}{size} in use by its own tensors, {request} more refused"
+        if failure.allocated is not None
+        else f"{request} refused"
+    )
+    big = (
+        f"; one tensor {list(failure.shape)} is {text(failure.requested)}"
+        if failure.shape and failure.requested
+        else ""
+    )
+    yield Cause(
+        "batch_too_big",
+        0.15 if single else base - 0.12 if start else base + (0.1 if batch else 0.04),
+        f"{memory} memory: {known} does not fit: {full}",
+        (sums or f"the training's own tensors fill the {card}") + big + again,
+        evidence,
+    )
+    reason = (
+        "even one image a step does not fit"
+        if single
+        else start or f"the model or its images may be too large for this {card} at any batch"
+    )
+    yield Cause(
+        "model_or_image_too_big",
+        base + 0.25 if single or start else base - 0.06,
+        f"{memory} memory: the model or its images are too large for the {card}: {full}",
+        f"{reason}; {sums}" if sums else reason + big,
+        evidence,
+        _without_activations(failure) if start and failure.kind != "search" else "",
+    )
+
+
+def _without_activations(failure: Failure) -> str:
+    """Where weights or optimizer state alone are too much, neither smaller images nor autocast help."""
+    if failure.family != "cuda":
+        return "a smaller model or feature extractor, or an optimizer with fewer states (SGD, not Adam)"
+    if places.find(failure, places.OPTIMIZER) is not None:
+        return "SGD instead of Adam, bitsandbytes.optim.AdamW8bit, a smaller model, or FSDP over several cards"
+    return "model.to(torch.bfloat16) before it goes to the GPU, a smaller model, or FSDP over several cards"
+
+
+def _batch(facts: Facts, failure: Failure) -> int | None:
+    if facts.setup.batch is not None:
+        return facts.setup.batch
+    if failure.family == "tensorflow" and len(failure.shape) == 4 and not 256 < failure.shape[0] < WHOLE_SET:
+        return failure.shape[0]
+    return None
+
+
+def _at_start(failure: Failure) -> str:
+    """Whether weights or optimizer state already do not fit."""
+    inner = failure.frames[-6:]
+    if failure.kind == "search":
+        return "a search for the batch size went down to nothing: not even one image fits"
+    if failure.family == "tensorflow" and _WEIGHTS.search(failure.op):
+        return f"the tensor that was refused is a weight or its optimizer state, {failure.op}"
+    if any(frame.name in ("_apply", "convert", "cuda", "to") and "module.py" in frame.file for frame in inner):
+        return f"not even the weights fit: it failed in {places.own(failure)} while the model moved to the GPU"
+    frame = places.find(failure, places.OPTIMIZER)
+    if (
+        frame is not None
+        and not any("backward" in each.name for each in inner)
+        and any("step" in each.name or "_init_group" in each.name for each in inner)
+    ):
+        return f"the optimizer's state does not fit beside the weights: it failed in {frame.place}"
+    return ""
+
+
+def _sum(failure: Failure) -> str:
+    parts = []
+    if failure.total is not None and failure.free is not None:
+        parts.append(f"total {number(failure.total)}, free {number(failure.free)}")
+    if failure.limit is not None and failure.family == "tensorflow":
+        parts.append(f"pool {number(failure.limit)}")
+    if failure.allocated is not None:
+        parts.append(f"allocated {number(failure.allocated)}")
+    if failure.reserved is not None and failure.idle is not None:
+        parts.append(f"idle in the allocator {number(failure.idle)}")
+    if not parts:
+        return ""
+    asked = f"; {text(failure.requested)} asked for" if failure.requested is not None else ""
+    note = ""
+    if failure.idle is not None and failure.requested is not None and failure.idle < failure.requested:
+        note = ": the idle part could not have served it, so this is no fragmentation"
+    return f"{', '.join(parts)} GiB{asked}{note}"

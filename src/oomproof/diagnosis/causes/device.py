@@ -1,0 +1,243 @@
+"""Device memory: requests that cannot be meant, fragmentation, checkpoints, leaks, Apple GPUs, XLA programs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from oomproof.diagnosis.amounts import number, text
+from oomproof.diagnosis.causes import moment, places
+from oomproof.diagnosis.causes.moment import quoted
+from oomproof.diagnosis.diagnosis import Cause
+from oomproof.diagnosis.facts import Facts, Failure
+
+ABSURD_ON_HOST = 512 << 30
+LARGEST_CARD = 300 << 30
+ABSURD = 50
+"""times the card: no count of boxes makes that"""
+
+
+def outlier_or_bug(facts: Facts) -> Iterator[Cause]:
+    """More than the whole device at once: no batch adds up to that, one tensor has a wrong shape."""
+    failure = facts.main
+    if failure is None or failure.requested is None:
+        return
+    request = failure.requested
+    room = failure.total or (failure.limit if failure.where == "device" else None) or facts.setup.card
+    if failure.where == "host":
+        room = failure.total
+    if request < 0 or request > (1 << 50):
+        yield _bug(failure, 0.97, "no machine has that much: a size or an index overflowed or is corrupt")
+    elif failure.where == "host" and request >= ABSURD_ON_HOST:
+        yield _bug(failure, 0.93, "one array of that size is a wrong shape or a corrupt file, not a lack of memory")
+    elif failure.where == "device" and room is not None and request > room:
+        times = request / room
+        confidence = 0.95 if times > 4 else 0.8 if times > 1.5 else 0.66
+        # Matching and masks multiply counts, so that one crowded image can ask for some cards at once.
+        products = (places.MATCHING, places.POSTPROCESSING)
+        if times < ABSURD and any(places.find(failure, each) is not None for each in products):
+            confidence = 0.6
+        yield _bug(
+            failure,
+            confidence,
+            f"that is {times:,.1f} times all of the device's {text(room)}"
+            + (f"; the batch would have to be {times:.1f} times smaller for this tensor alone" if times < 16 else ""),
+        )
+    elif failure.where == "device" and room is None and request > LARGEST_CARD:
+        yield _bug(failure, 0.93, "no GPU has that much")
+
+
+def _bug(failure: Failure, confidence: float, why: str) -> Cause:
+    shape = f", shape {list(failure.shape)}" if failure.shape else ""
+    place = places.own(failure)
+    at = f" at {place}" if place else ""
+    memory = "device" if failure.where == "device" else "host"
+    return Cause(
+        "outlier_or_bug",
+        confidence,
+        f"{memory} memory: one request of {text(failure.requested or 0)}{shape}{at}: "
+        "an outlier in the data or a wrong shape",
+        why,
+        (quoted(failure), *([f"asked for at {place}"] if place else [])),
+    )
+
+
+def fragmentation(facts: Facts) -> Iterator[Cause]:
+    """Only where what the allocator holds idle could have served the request."""
+    failure = facts.main
+    if failure is None or failure.where != "device" or failure.requested is None or failure.family == "mps":
+        return
+    request = failure.requested
+    if failure.family == "tensorflow":
+        yield from _in_the_pool(failure, request)
+        return
+    if failure.family == "xla":
+        yield from _on_a_tpu(failure, request)
+        return
+    idle, reserved = failure.idle, failure.reserved
+    if idle is None or reserved is None or idle < request:
+        return
+    share = idle / max(reserved, 1)
+    confidence = 0.35 if share < 0.05 else min(0.93, 0.58 + share)
+    yield Cause(
+        "fragmentation",
+        confidence,
+        f"device memory: fragmented; {text(idle)} lie idle in the allocator, yet "
+        f"{text(request)} in one piece were not found",
+        f"reserved {number(reserved)} - allocated {number(failure.allocated or 0)} = {number(idle)} "
+        f"GiB idle, more than the {text(request)} that were asked for",
+        (quoted(failure),),
+    )
+
+
+def _in_the_pool(failure: Failure, request: int) -> Iterator[Cause]:
+    if failure.limit is None or failure.allocated is None:
+        return
+    room = failure.limit - failure.allocated
+    if room < request or (failure.largest_free is not None and failure.largest_free >= request):
+        return
+    largest = f", the largest free piece has {text(failure.largest_free)}" if failure.largest_free else ""
+    yield Cause(
+        "fragmentation",
+        0.8 if largest else 0.6,
+        f"device memory: TensorFlow's pool is fragmented; {text(room)} are free in "
+        f"it, but not {text(request)} in one piece",
+        f"limit {number(failure.limit)} - in use {number(failure.allocated)} = {number(room)} GiB free{largest}",
+        (quoted(failure),),
+    )
+
+
+def _on_a_tpu(failure: Failure, request: int) -> Iterator[Cause]:
+    free, largest = failure.free, failure.largest_free
+    if free is None or largest is None or not largest < request <= free:
+        return
+    yield Cause(
+        "fragmentation",
+        0.88,
+        f"device memory: fragmented; {text(free)} are free, but at most {text(largest)} in one piece",
+        f"{text(request)} were asked for in one piece: less than the {number(free)} GiB that are free, more than the "
+        f"{number(largest)} GiB that can be reserved",
+        (quoted(failure),),
+    )
+
+
+def checkpoint_on_gpu(facts: Facts) -> Iterator[Cause]:
+    failure = facts.main
+    if failure is None or failure.where != "device":
+        return
+    frame = places.find(failure, places.LOADING)
+    if frame is not None:
+        sure = places.find(failure, places.DESERIALIZING) is not None
+        yield Cause(
+            "checkpoint_on_gpu",
+            0.92 if sure else 0.8,
+            "device memory: a checkpoint is being loaded onto the GPU, beside the model that is already there",
+            f"it failed in {frame.place}: the saved tensors go back to the GPU they were saved from, "
+            "a second copy of weights and optimizer state",
+            (quoted(failure), f"frame {frame.place}"),
+        )
+        return
+    steps = facts.before(failure)
+    resumed = [step for step in steps if step.doing == "resume"]
+    if (
+        resumed
+        and moment.first_step(facts, failure)
+        and not re.search(r"pretrain|backbone|torchvision://|imagenet", resumed[-1].text, re.IGNORECASE)
+    ):
+        resuming = bool(re.search(r"[Rr]esum|optimizer|epoch", resumed[-1].text))
+        yield Cause(
+            "checkpoint_on_gpu",
+            0.62 if resuming else 0.4,
+            "device memory: the run died right after it resumed; the loaded checkpoint is probably still on the GPU",
+            f"line {resumed[-1].line} loads a checkpoint and no step came after it; "
+            "weights and optimizer state are there twice",
+            (quoted(failure), f"line {resumed[-1].line}: {resumed[-1].text}"),
+        )
+
+
+def leak(facts: Facts) -> Iterator[Cause]:
+    failure = facts.main
+    where = failure.where if failure is not None else "host"
+    if failure is None or where == "shm":
+        return
+    rising = moment.growing(facts.trends, where)
+    code = facts.notes.get("leak_code", ())
+    kept = places.find(failure, places.KEEPING)
+    steps = moment.late(facts, failure)
+    memory = "device" if where == "device" else "host"
+    if rising is not None:
+        shown = moment.column(*rising)
+        trend = rising[0]
+        # A running maximum rises with the data as well; it never shows that something was let go.
+        maximum = trend.name in moment.RUNNING_MAXIMA
+        yield Cause(
+            "leak",
+            (0.78 if maximum else 0.88) + (0.05 if code or kept else 0.0),
+            f"{memory} memory: it grows from step to step, from {text(rising[1])} to "
+            f"{text(rising[2])}: something is kept that should go",
+            f"{shown}; a step that fits at first does not run out at "
+            f"{moment.said(steps) if steps else 'a later step'} unless something stays",
+            (shown, quoted(failure), *code[:2]),
+        )
+    elif where == "device" and (code or kept) and steps is not None:
+        yield Cause(
+            "leak",
+            0.75,
+            f"device memory: it held until {moment.said(steps)}; the traceback shows "
+            "a loss that is kept with its graph",
+            f"{code[0] if code else kept.code if kept else ''}: adding up tensors keeps every step's graph alive",
+            (quoted(failure), *code[:2]),
+        )
+
+
+def mps_limit(facts: Facts) -> Iterator[Cause]:
+    failure = facts.main
+    if failure is None or failure.family != "mps":
+        return
+    limit, used, request = failure.limit, failure.process, failure.requested or 0
+    if limit is None:
+        yield Cause(
+            "mps_limit",
+            0.7,
+            f"device memory: Metal refused a buffer of {text(request)}",
+            "one buffer is larger than Metal allows",
+            (quoted(failure),),
+        )
+        return
+    held = used if used is not None else failure.allocated or 0
+    yield Cause(
+        "mps_limit",
+        0.9,
+        f"device memory: PyTorch's limit for this Mac is reached, {text(held)} of {text(limit)} allowed",
+        f"allocated {number(failure.allocated or 0)} + other {number(held - (failure.allocated or 0))} "
+        f"+ asked for {number(request)} = {number(held + request)} GiB, more than the {number(limit)} GiB allowed",
+        (quoted(failure),),
+    )
+
+
+def xla_compile(facts: Facts) -> Iterator[Cause]:
+    failure = facts.main
+    if failure is None or failure.family != "xla" or failure.kind == "buffer":
+        return
+    needs = failure.process or failure.requested or 0
+    largest = f"; the largest buffer is {text(failure.pieces[0][0])}, {failure.pieces[0][1]}" if failure.pieces else ""
+    if failure.total:
+        why = f"used {number(needs)} of {number(failure.total)} GiB, {number(needs - failure.total)} too many{largest}"
+    elif not needs:
+        why = "the message has no numbers: neither what the program needs nor what the device has"
+    else:
+        why = (
+            f"the compiled program asks for {text(failure.requested or needs)} at once"
+            + (f" of {text(failure.process)} in all" if failure.process else "")
+            + largest
+        )
+    # Every card has more than that: then it is not this program that fills it.
+    small = failure.process is not None and needs < 1 << 30
+    yield Cause(
+        "xla_compile",
+        0.4 if small else 0.85 if failure.kind != "bare" else 0.7,
+        "device memory: the program that XLA compiled needs more than the device "
+        f"has{f' ({text(failure.total)})' if failure.total else ''}",
+        why,
+        (quoted(failure), *(f"buffer {text(size)} {what}" for size, what in failure.pieces[:3])),
+    )

@@ -1,0 +1,107 @@
+"""Host memory as a whole: /dev/shm, the limit of a container or a job, a machine that is too small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oomproof.diagnosis.amounts import text
+from oomproof.diagnosis.causes import places
+from oomproof.diagnosis.causes.moment import quoted
+from oomproof.diagnosis.diagnosis import Cause
+from oomproof.diagnosis.facts import Facts
+from oomproof.diagnosis.patterns import Pattern
+
+TRAINING = Pattern(r"python|pt_main|pt_data|torch|ray|java|node|trainer")
+"""names of processes that may be the training itself"""
+
+
+def shm_too_small(facts: Facts) -> Iterator[Cause]:
+    found = [each for each in facts.failures if (each.family, each.kind) == ("loader", "shm")]
+    if facts.main is None or facts.main.where == "device" or not found:
+        return
+    workers = facts.setup.workers
+    many = f"{workers} workers" if workers else "the workers"
+    yield Cause(
+        "shm_too_small",
+        0.93,
+        "/dev/shm is too small for the batches that data workers pass on",
+        f"{many} hand every batch over in /dev/shm, and a write there failed; Docker gives 64 MiB of "
+        "it unless told otherwise. The line in the traceback is innocent",
+        tuple(quoted(each) for each in found[:3]),
+    )
+
+
+def container_limit(facts: Facts) -> Iterator[Cause]:
+    failure = facts.main
+    if failure is None or failure.where != "host":
+        return
+    groups = [
+        each
+        for each in facts.failures
+        if (each.family, each.kind) == ("kernel", "cgroup") or (each.family == "cluster" and each.kind != "node")
+    ]
+    if not groups:
+        return
+    best = max(groups, key=lambda each: (each.limit is not None, each.process is not None))
+    kubernetes, slurm = "kubernetes" in facts.setup.found, "slurm" in facts.setup.found
+    what = (
+        "the pod's"
+        if kubernetes
+        else "the job's"
+        if slurm
+        else "the notebook's"
+        if best.kind == "notebook"
+        else "the container's"
+    )
+    limit = f" of {text(best.limit)}" if best.limit else ""
+    used = f"the killed process held {text(best.process)}" if best.process else "the machine itself may have more"
+    count, held = best.helpers
+    table = f"; {count} more processes of the same name held {text(held)}" if count else ""
+    yield Cause(
+        "container_limit",
+        0.85 if best.limit or best.family == "kernel" else 0.8,
+        f"host memory: {what} memory limit{limit} was reached, and the training was killed",
+        f"{used}{table}; the limit counts all processes in it together, and what they keep in /dev/shm",
+        tuple(quoted(each) for each in groups[:3]),
+    )
+
+
+def too_small(facts: Facts) -> Iterator[Cause]:
+    failure = facts.main
+    if failure is None or failure.where != "host":
+        return
+    ours = not failure.victim or TRAINING.search(failure.victim)
+    held = f", which held {text(failure.process)}" if failure.process else ""
+    total = f" ({text(failure.total)})" if failure.total else ""
+    if failure.family == "kernel" or failure.kind == "node":
+        killer = failure.op or ("the kernel" if failure.family == "kernel" else "its supervisor")
+        sentence = (
+            f"host memory: the machine{total} ran out, and {killer} killed {failure.victim or 'the training'}{held}"
+        )
+        why = f"no limit of a container is named: RAM {'and swap were' if failure.swap_free == 0 else 'was'} full" + (
+            ""
+            if ours
+            else f"; {failure.victim} was killed, which is not the training, but the training may be what filled it"
+        )
+        yield Cause("host_too_small", 0.72, sentence, why, (quoted(failure),))
+    elif failure.family == "exit":
+        sentence = (
+            "host memory, most likely: the process was killed with signal 9 (exit "
+            f"code {failure.exit_code}) without a word"
+        )
+        why = (
+            "nothing else in the log explains the end; the kernel's OOM killer does "
+            "just that (so does a person with kill -9)"
+        )
+        yield Cause("host_too_small", 0.52, sentence, why, (quoted(failure),))
+    elif failure.family in ("array", "cpu", "tensorflow", "other"):
+        asked = text(failure.requested) if failure.requested is not None else "an allocation"
+        place = places.own(failure)
+        at = f" at {place}" if place else ""
+        yield Cause(
+            "host_too_small",
+            0.5,
+            f"host memory: {asked} refused{at}: RAM (not GPU memory) is full",
+            "the request is not absurd; what the machine has beside it was taken",
+            (quoted(failure),),
+        )

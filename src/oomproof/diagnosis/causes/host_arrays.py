@@ -1,0 +1,164 @@
+"""Host memory by the array that was refused and the traceback to it: masks, results, caches, the whole dataset."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from oomproof.diagnosis.amounts import text
+from oomproof.diagnosis.causes import moment, places
+from oomproof.diagnosis.causes.moment import quoted
+from oomproof.diagnosis.diagnosis import Cause
+from oomproof.diagnosis.facts import Facts, Failure
+
+MANY_IMAGES = 300
+FAMILIES = ("array", "cpu", "loader", "tensorflow", "other")
+
+
+class Masks(NamedTuple):
+    """An array that is all masks of one image."""
+
+    number: int
+    height: int
+    width: int
+    sure: bool
+    """whether it cannot well be anything else"""
+
+
+def refused(facts: Facts) -> Failure | None:
+    failure = facts.main
+    return failure if failure is not None and failure.where == "host" and failure.family in FAMILIES else None
+
+
+def asked(failure: Failure) -> str:
+    return text(failure.requested) if failure.requested is not None else "memory"
+
+
+def shaped(failure: Failure) -> str:
+    return f" of shape {list(failure.shape)}" if failure.shape else ""
+
+
+def evidence(failure: Failure) -> tuple[str, ...]:
+    place = places.own(failure)
+    return (quoted(failure), *([f"at {place}"] if place else []))
+
+
+def eval_results(facts: Facts) -> Iterator[Cause]:
+    failure = refused(facts)
+    results = places.find(failure, places.RESULTS) if failure else None
+    if failure is None or results is None or moment.doing(facts, failure) == "train":
+        return
+    yield Cause(
+        "host_eval_results",
+        0.86,
+        f"host memory: evaluation asked for {asked(failure)}{shaped(failure)} to put its results together",
+        f"it failed in {results.place}: the predictions of all images are in RAM at once",
+        evidence(failure),
+    )
+
+
+def masks(facts: Facts) -> Iterator[Cause]:
+    failure = refused(facts)
+    if failure is None:
+        return
+    decoding = places.find(failure, places.DECODING_MASKS)
+    frame = decoding or places.find(failure, places.MASKS)
+    found = layers(failure.shape, failure.dtype)
+    named = frame is not None and failure.shape and places.find(failure, places.RESULTS) is None
+    if not named and not (found and (frame or found.sure)) and decoding is None:
+        return
+    size = asked(failure)
+    product = (
+        f"{found.number:,} masks x {found.height} x {found.width} pixels = {size}"
+        if found
+        else f"{size}{shaped(failure)}"
+    )
+    place = frame.place if frame else places.own(failure) or "the loader"
+    yield Cause(
+        "host_masks",
+        0.88,
+        f"host memory: the masks of one image are decoded at full size, {size} at once",
+        f"{product}; it failed in {place}",
+        evidence(failure),
+    )
+
+
+def giant_image(facts: Facts) -> Iterator[Cause]:
+    """PIL refuses what it takes for an attack; in a dataset it is one scan or mosaic among photographs."""
+    failure = facts.main
+    if failure is None or failure.kind != "bomb":
+        return
+    yield Cause(
+        "outlier_or_bug",
+        0.9,
+        "host memory: one image has more pixels than PIL opens: an outlier in the data, or a broken file",
+        "PIL refuses above twice Image.MAX_IMAGE_PIXELS, before anything is decoded",
+        evidence(failure),
+        "shrink or tile that image ; if it is meant: a larger PIL.Image.MAX_IMAGE_PIXELS, and RAM for all its pixels",
+    )
+
+
+def image_cache(facts: Facts) -> Iterator[Cause]:
+    failure = refused(facts)
+    if failure is None or places.find(failure, places.CACHING) is None:
+        return
+    yield Cause(
+        "host_image_cache",
+        0.75,
+        f"host memory: {asked(failure)} for the image cache were refused",
+        "decoded images need about ten times their files",
+        evidence(failure),
+    )
+
+
+def generators(facts: Facts) -> Iterator[Cause]:
+    """Of Keras: whether a worker was refused memory or the whole process was killed."""
+    failure = facts.main
+    if failure is None or failure.where != "host":
+        return
+    seen = facts.setup.found.get("generator", "")
+    keras = facts.setup.framework in ("keras", "tensorflow", "")
+    frame = places.find(failure, places.GENERATORS)
+    if frame is None and not (seen and keras):
+        return
+    size = f"; {asked(failure)} were refused" if failure.requested is not None else ""
+    yield Cause(
+        "host_generators",
+        0.87 if frame else 0.82,
+        f"host memory: Keras' generators put batches into RAM faster than the GPU takes them{size}",
+        "workers x max_queue_size batches wait in RAM, and with use_multiprocessing each worker copies the dataset",
+        (*evidence(failure), *([seen] if seen else [])),
+    )
+
+
+def whole_dataset(facts: Facts) -> Iterator[Cause]:
+    failure = refused(facts)
+    if failure is None:
+        return
+    several = len(failure.shape) >= 3 and failure.shape[0] >= MANY_IMAGES
+    images = several and layers(failure.shape, failure.dtype) is None
+    others = (places.IN_A_WORKER, places.MASKS, places.RESULTS)
+    loading = places.find(failure, places.WHOLE) is not None and not any(places.find(failure, each) for each in others)
+    if not images and not loading:
+        return
+    count = f"{failure.shape[0]:,} images at once" if images else "everything at once"
+    yield Cause(
+        "host_whole_dataset",
+        0.84 if images else 0.7,
+        f"host memory: the whole dataset becomes one array{shaped(failure)}: {asked(failure)}",
+        f"{count}, at {places.own(failure) or 'loading'}; it must fit into RAM, and is often copied once more "
+        "when its type changes",
+        evidence(failure),
+    )
+
+
+def layers(shape: Sequence[int], dtype: str) -> Masks | None:
+    """The masks of one image, whichever axis counts them."""
+    if len(shape) != 3 or (dtype and not re.search(r"uint8|bool|int8|float32", dtype)):
+        return None
+    for number, height, width in ((shape[0], shape[1], shape[2]), (shape[2], shape[0], shape[1])):
+        if number > 4 and min(height, width) >= 200 and max(height, width) <= 8 * min(height, width):
+            sure = bool(re.search(r"uint8|bool", dtype)) and number < 3000 and max(height, width) >= 600
+            return Masks(number, height, width, sure)
+    return None

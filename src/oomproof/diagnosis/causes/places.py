@@ -1,0 +1,242 @@
+"""Where in the code it happened: what names of frames and files mean."""
+
+from __future__ import annotations
+
+import re
+
+from oomproof.diagnosis.facts import Failure, Frame
+from oomproof.diagnosis.patterns import Pattern, any_of
+
+MATCHING = any_of(
+    "boxlist_iou",
+    "bbox_overlaps",
+    "pairwise_iou",
+    "pairwise_ioa",
+    r"\bbox_iou\b",
+    "box_iou_rotated",
+    "generalized_box_iou",
+    "_?assigner",
+    r"\btal\.py",
+    "[Mm]atcher",
+    "assign_targets",
+    "hungarian",
+    "linear_sum_assignment",
+    r"\b\w*(?:class|bbox|giou|mask|dice)_cost\b",
+    r"\bcost_(?:class|bbox|giou|mask|dice)\b",
+    "simota",
+    "get_in_boxes_info",
+    "dynamic_k_matching",
+    "anchor_target",
+    "label_and_sample",
+    "label_anchors",
+    "match_anchors",
+    "denoising",
+    "prepare_for_cdn",
+    "cdn_group",
+    "dn_group",
+    "dn_components",
+    "compute_targets_for_location",
+    "_get_targets?_single",
+    "iou_calculat",
+    "IoUCalculator",
+    "box_list_ops",
+    "region_similarity",
+    "get_assignments",
+    "compute_iou",
+    "bbox_transform_batch",
+)
+IN_A_GRAPH = any_of("IOU", "Match", "TargetAssign", "Intersection", "pairwise", "ArgMax_?\\d*$", "region_similarity")
+EVALUATING = any_of(
+    r"\bval(?:id(?:at\w*)?)?(?:_\w+)?\b",
+    r"\bevaluat\w*",
+    r"\beval(?:_\w+)?\b",
+    r"(?:^|\s)test\b(?=[\s(])",
+    r"\btest_(?:step|loop|epoch|model|one)\w*",
+    r"\binference\w*",
+    "evaluator",
+    "coco_eval",
+    "validation",
+    r"\bpredict(?:ion)?(?:_step|_loop|_epoch)?\b",
+    flags=re.IGNORECASE,
+)
+POSTPROCESSING = any_of(
+    "paste_mask",
+    "_do_paste",
+    "mask_iou",
+    "post_?process",
+    "process_mask",
+    "scale_masks",
+    "masks?_to_\\w*rle",
+    "get_seg_masks",
+    "nested_concat",
+    "nested_gather",
+    "sem_seg_postprocess",
+    "_upsample_masks",
+    "resize_masks",
+    "coco_eval",
+    "multiclass_nms",
+    "batched_nms",
+    "update_metric",
+    "torchmetrics",
+    "mean_ap",
+    "ap_per_class",
+    "confusion",
+    "panoptic_fus",
+    "instance_inference",
+    "semantic_inference",
+    "F\\.interpolate\\(.*mask",
+    flags=re.IGNORECASE,
+)
+SAFE_EVALUATION = any_of(
+    "decorate_context",
+    "evaluation_loop",
+    "prediction_step",
+    "inference_on_dataset",
+    "inference_mode",
+    "no_grad",
+    "lightning",
+    "mmengine",
+    "mmdet",
+    "ultralytics",
+)
+"""frames that show that gradients are off"""
+DESERIALIZING = any_of(
+    "_cuda_deserialize",
+    "default_restore_location",
+    "restore_location",
+    r"serialization\.py",
+    "_load_unlocked",
+    "persistent_load",
+    "safe_open",
+    "load_file",
+)
+LOADING = any_of(
+    DESERIALIZING.pattern,
+    "load_state_dict",
+    "load_checkpoint",
+    "load_from_checkpoint",
+    "resume_from",
+    r"\bresume\b",
+    "restore_checkpoint",
+    "_load_optimizer",
+)
+KEEPING = any_of(
+    r"loss\w*\s*\+=\s*(?!.*(?:item\(\)|detach))\w*loss",
+    r"append\((?!.*(?:item|detach|cpu))\w*loss",
+    "retain_graph=True",
+)
+FIRST_USE = any_of(
+    "_cuda_init", "_lazy_init", "set_device", r"\.to\(", r"\.cuda\(", "_apply", "torch\\.zeros\\(1", "map_location"
+)
+OPTIMIZER = any_of(r"optim/\w+\.py", "optimizer", "zeros_like\\(p", "_init_group", "exp_avg")
+PADDING = any_of("nested_tensor", "pad_sequence", "batch_images", "image_list", "from_tensors", "collate")
+
+DECODING_MASKS = any_of(
+    "poly2mask",
+    "annToMask",
+    "BitmapMasks",
+    "polygons?_to_(?:bit)?mask",
+    "convert_coco_poly",
+    "load_mask",
+    "_load_masks",
+    "rle_?[Dd]ecode",
+    "frPyObjects",
+)
+MASKS = any_of(
+    DECODING_MASKS.pattern, "LoadAnnotations", "mask_util", "expand_mask", "resize_mask", "minimize_mask", r"\bmasks?\b"
+)
+RESULTS = any_of(
+    "cocoeval",
+    "pycocotools",
+    "results2json",
+    "collect_results",
+    "loadRes",
+    "accumulate",
+    "evaluat",
+    "summarize",
+    "all_gather",
+    "gather_object",
+    "lvis",
+    "format_results",
+    "mean_ap",
+    "per_image_eval",
+)
+GENERATORS = any_of(
+    "enqueuer",
+    r"data_utils\.py",
+    "data_adapter",
+    "fit_generator",
+    "ImageDataGenerator",
+    r"keras.*(?:generator|sequence|iterator)",
+    "py_dataset_adapter",
+    flags=re.IGNORECASE,
+)
+WHOLE = any_of(
+    r"np\.(?:load|stack|vstack|array|concatenate|append|zeros|empty|asarray|ones)\(",
+    "load_data",
+    "load_dataset",
+    "load_images",
+    "read_csv",
+    "from_tensor_slices",
+    "convert_to_eager_tensor",
+    "to_categorical",
+    "read_all",
+    "train_test_split",
+    "pickle.load",
+    "astype\\(",
+)
+CACHING = any_of(
+    "cache_images", "cache_ram", "load_image\\b", r"cache=", "CacheDataset", "cached_dataset", "update_img_cache"
+)
+IN_A_WORKER = any_of(
+    r"_utils/worker\.py",
+    r"_utils/fetch\.py",
+    "_worker_loop",
+    "__getitem__",
+    "collate",
+    "pipelines?/",
+    "transforms",
+    "albumentations",
+    "augment",
+    "mosaic",
+    "default_convert",
+)
+LIBRARY = Pattern(r"site-packages|dist-packages|/lib/python|<frozen|importlib|\\lib\\", re.IGNORECASE)
+
+
+_OF_TORCH = Pattern(r"(?:site|dist)-packages[/\\]torch[/\\]|[/\\]torch[/\\]_")
+_NETWORK = any_of(
+    r"torch[/\\]nn[/\\]",
+    r" forward ",
+    r"_forward\b",
+    r"\bforward_\w+",
+    r"\bF\.\w+\(",
+    r"\b(?:self\.)?\w*(?:net|model|backbone|encoder|decoder|head|module|unet|detector)\w*\(",
+)
+
+
+def in_network(failure: Failure) -> bool:
+    """Whether the innermost lines are the network's own; true as well where there are no lines to tell by."""
+    inner = failure.frames[-3:]
+    return not inner or any(_NETWORK.search(f"{frame.file} {frame.name} {frame.code}") for frame in inner)
+
+
+def told(frame: Frame) -> str:
+    return f"{frame.file} {frame.name} {frame.code}"
+
+
+def evaluating(failure: Failure) -> list[Frame]:
+    """Frames that may tell of an evaluation: PyTorch's own do not, as ``_dynamo/eval_frame.py`` in any training."""
+    return [frame for frame in failure.frames if not _OF_TORCH.search(frame.file)]
+
+
+def find(failure: Failure, pattern: Pattern) -> Frame | None:
+    """The innermost frame that the pattern knows."""
+    return next((frame for frame in reversed(failure.frames) if pattern.search(told(frame))), None)
+
+
+def own(failure: Failure) -> str:
+    """The innermost line that is the user's, not a library's."""
+    frame = next((frame for frame in reversed(failure.frames) if not LIBRARY.search(frame.file)), None)
+    frame = frame or (failure.frames[-1] if failure.frames else None)
+    return frame.place if frame else ""

@@ -1,0 +1,170 @@
+"""Causes that the traceback names: matching of boxes, evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oomproof.diagnosis.amounts import text
+from oomproof.diagnosis.causes import moment, places
+from oomproof.diagnosis.causes.moment import quoted
+from oomproof.diagnosis.diagnosis import Cause
+from oomproof.diagnosis.facts import Facts, Failure, Frame
+from oomproof.diagnosis.patterns import Pattern
+
+MANY_ANCHORS = 5000
+WITHOUT_GRADIENTS = ("tensorflow", "xla", "handle")
+"""families whose frameworks keep nothing for a backward pass unless they are told to"""
+KEEPING = ("concat", "gather", "update", "append", "extend")
+_INSTANCES = Pattern(r"\d+/\d+ [\d.]+G (?:[\d.]+ ){3,5}(\d{1,7}) \d{2,5}\b")
+
+
+def gt_boxes(facts: Facts) -> Iterator[Cause]:
+    """Boxes x anchors: a matrix that one crowded image makes huge."""
+    failure = facts.main
+    on_cpu = [each for each in facts.failures if each.kind == "on_cpu" and each.op == "boxes"]
+    if failure is None or failure.where == "shm":
+        return
+    frame = places.find(failure, places.MATCHING)
+    in_eval = (
+        _evaluating(facts, failure) and frame is not None and places.find(failure, places.POSTPROCESSING) is not None
+    )
+    in_graph = failure.family == "tensorflow" and places.IN_A_GRAPH.search(failure.op)
+    matrix = _matrix(failure)
+    request = text(failure.requested) if failure.requested is not None else "memory"
+    if frame is not None and not in_eval:
+        implied = ""
+        if failure.requested is not None and failure.requested > 64 << 20:
+            implied = f"; at 4 bytes each that is {failure.requested / 4e6:,.0f} million pairs"
+        host = failure.where == "host"
+        crowd = _crowd(facts, failure)
+        yield Cause(
+            "gt_boxes",
+            0.6 if host else 0.86,
+            f"{'host' if host else 'device'} memory: matching boxes with anchors asked for "
+            f"{request}: an image with very many boxes",
+            f"it failed in {frame.place}, which compares every box with every anchor "
+            f"or query{implied}; {crowd or 'one crowded image is enough'}",
+            (
+                quoted(failure),
+                f"frame {frame.place}",
+                *([crowd] if crowd else []),
+                *(quoted(each) for each in on_cpu[:2]),
+            ),
+        )
+    elif failure.where == "device" and (in_graph or matrix):
+        shape = list(failure.shape)
+        why = f"tensor {shape} is boxes x anchors" if matrix else f"tensor {shape} belongs to {failure.op}"
+        yield Cause(
+            "gt_boxes",
+            0.84 if in_graph and matrix else 0.75 if in_graph else 0.55,
+            f"device memory: matching boxes with anchors asked for {request}",
+            f"{why}: it grows with the boxes of the fullest image",
+            (quoted(failure),),
+        )
+    elif on_cpu and failure.where == "device":
+        yield Cause(
+            "gt_boxes",
+            0.7,
+            "device memory: matching boxes had to go to the CPU before; now it was not enough",
+            f"line {on_cpu[0].line} shows that comparing boxes with anchors ran out first",
+            (quoted(failure), *(quoted(each) for each in on_cpu[:2])),
+        )
+
+
+def _crowd(facts: Facts, failure: Failure) -> str:
+    """Ultralytics prints how many boxes a batch has: whether the last had far more than those before."""
+    counts = [int(found[1]) for step in facts.before(failure) if (found := _INSTANCES.match(step.text))]
+    if len(counts) < 2 or counts[-1] < 1.5 * moment.median(counts[:-1]):
+        return ""
+    return f"the last batch had {counts[-1]:,} boxes, those before it about {moment.median(counts[:-1]):,}"
+
+
+def _matrix(failure: Failure) -> bool:
+    """[boxes, anchors], with a batch before or coordinates behind it."""
+    sides = [side for side in failure.shape if side > 4]
+    return (
+        failure.family == "tensorflow"
+        and len(sides) == 2
+        and max(sides) >= MANY_ANCHORS
+        and min(sides) <= 5000
+        and max(sides) >= 8 * min(sides)
+        and len(failure.shape) <= 3
+    )
+
+
+def _evaluating(facts: Facts, failure: Failure) -> bool:
+    frames = places.evaluating(failure)
+    named = any(places.EVALUATING.search(places.told(frame)) for frame in frames)
+    return named or moment.doing(facts, failure) in ("eval", "results")
+
+
+def _evaluation_frame(failure: Failure) -> Frame | None:
+    """A function that is named so tells most, then a line of code, then a file."""
+    for told in (
+        lambda frame: f"{frame.name} ",
+        lambda frame: frame.code,
+        lambda frame: frame.file.replace("\\", "/").rsplit("/", 1)[-1],
+    ):
+        found = next((frame for frame in places.evaluating(failure) if places.EVALUATING.search(told(frame))), None)
+        if found is not None:
+            return found
+    return None
+
+
+def evaluation(facts: Facts) -> Iterator[Cause]:
+    failure = facts.main
+    if failure is None or failure.where != "device":
+        return
+    frame = _evaluation_frame(failure)
+    during = moment.doing(facts, failure) in ("eval", "results")
+    post = places.find(failure, places.POSTPROCESSING)
+    backward = any(".backward(" in each.code for each in failure.frames)
+    if (frame is None and not during and (post is None or "paste" not in places.told(post))) or backward:
+        return
+    request = text(failure.requested) if failure.requested is not None else "more memory"
+    step = moment.last(facts, failure)
+    seen = f"frame {frame.place}" if frame else f"line {step.line}: {step.text}" if step else ""
+    evidence = tuple(part for part in (quoted(failure), seen, f"frame {post.place}" if post else "") if part)
+    trained = moment.late(facts, failure) is not None or bool(moment.trained(facts, failure))
+    fitted = "training had fitted; " if trained else ""
+    safe = places.find(failure, places.SAFE_EVALUATION) is not None
+    if post is None and frame is not None and failure.family == "cuda" and not places.in_network(failure):
+        place = failure.frames[-1].place
+        yield Cause(
+            "eval_postprocess",
+            0.76,
+            f"device memory: evaluation asked for {request} outside the network: its own work on the predictions",
+            f"{fitted}it failed in {place}, which is no layer; what is kept of the predictions there, or made of them, "
+            "is too large",
+            evidence,
+        )
+        return
+    if post is not None:
+        kept = any(word in f"{post.name} {post.code}" for word in KEEPING)
+        what = "predictions that are kept on the GPU" if kept else "masks or predictions at full image size"
+        grows = "the images evaluated so far" if kept else "detections x height x width of an image"
+        yield Cause(
+            "eval_postprocess",
+            0.88,
+            f"device memory: evaluation asked for {request} after the network: {what}",
+            f"{fitted}it failed in {post.place}, whose memory grows with {grows}",
+            evidence,
+        )
+        return
+    below = f"{fitted}it failed below {frame.place if frame else 'evaluation'}"
+    if not safe and failure.family not in WITHOUT_GRADIENTS:
+        yield Cause(
+            "eval_no_grad",
+            0.7,
+            f"device memory: the network ran out in evaluation, asking for {request}",
+            f"{below}; nothing in the traceback shows that gradients are off (a `with` block would not), and with them "
+            "on every layer's activations are kept",
+            evidence,
+        )
+    yield Cause(
+        "eval_postprocess",
+        0.8 if safe or failure.family in WITHOUT_GRADIENTS else 0.5,
+        f"device memory: evaluation needs more than training did, {request} were refused",
+        f"{below}: its images, its batch or the predictions it keeps are larger",
+        evidence,
+    )

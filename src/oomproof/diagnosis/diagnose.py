@@ -1,0 +1,190 @@
+"""Facts -> Diagnosis: the rules are asked, ranked, and put into three lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from oomproof.diagnosis import advice, not_memory
+from oomproof.diagnosis.causes import RULES, moment, ranked
+from oomproof.diagnosis.diagnosis import Cause, Diagnosis
+from oomproof.diagnosis.facts import Facts, Failure
+
+LEAST = 0.3
+"""below this, a cause is not called the cause"""
+AFTERMATH = ("ChildFailedError", "CalledProcessError", "ProcessExitedException", "SystemExit", "RuntimeError")
+"""exceptions of those who watch a process that was killed"""
+SEND = "send the last 100 lines before the end, with the traceback, and: nvidia-smi ; free -g ; dmesg -T | tail"
+
+
+def diagnose(facts: Facts) -> Diagnosis:
+    causes = ranked(_causes(facts))
+    causes = tuple(replace(cause, next=cause.next or advice.next_step(cause.id, facts)) for cause in causes)
+    first = causes[0]
+    return Diagnosis(first.verdict, first.why, first.next, first.id, causes, described(facts))
+
+
+def _causes(facts: Facts) -> list[Cause]:
+    error = _another_error(facts)
+    if error is not None:
+        return [error]
+    if facts.main is None:
+        return [_no_failure(facts)]
+    found = [cause for rule in RULES for cause in rule(facts)]
+    if not found or max(cause.confidence for cause in found) < LEAST:
+        found.append(_unknown(facts.main))
+    return found
+
+
+def _another_error(facts: Facts) -> Cause | None:
+    """An error of another kind that ended the run, where of memory there is at most the word that it was killed."""
+    errors = _reasons(facts)
+    if not errors:
+        return None
+    named = [error for error in errors if error.kind != "exception"]
+    last = errors[-1]
+    if named and last.kind == "exception" and last.at - named[-1].at < 200:
+        last = named[-1]
+    what, step = not_memory.ADVICE.get(
+        last.kind,
+        (f"the run ended with {last.op or 'an error'}", "read the traceback above that line; memory has no part in it"),
+    )
+    again = f"; {len(facts.errors)} such lines in the log" if len(facts.errors) > 3 else ""
+    return Cause(
+        "not_memory",
+        0.9,
+        f"not a memory failure: {what}",
+        f"{moment.quoted(last)}{again}; no message about memory that ran out is in the log",
+        (moment.quoted(last),),
+        step,
+    )
+
+
+def _reasons(facts: Facts) -> list[Failure]:
+    """The errors that explain the end, as far as memory does not."""
+    errors, main = [error for error in facts.errors if error.fatal] or list(facts.errors), facts.main
+    if main is None:
+        return errors
+    if main.family == "handle":
+        return [error for error in errors if error.kind == "version"]
+    if main.family != "exit" and (main.family, main.kind) != ("loader", "worker_gone"):
+        return []
+    # Launchers kill what is left when one process fails: what came before the kill is the reason.
+    return [
+        error
+        for error in errors
+        if error.at < main.at
+        and not _trained_between(facts, error, main)
+        and error.kind not in ("nan", "terminated", "nccl")
+        and not (error.kind == "exception" and error.op in AFTERMATH)
+    ]
+
+
+def _trained_between(facts: Facts, first: Failure, then: Failure) -> bool:
+    return any(
+        first.at < step.at < then.at and step.doing == "train" and (step.step, step.epoch) != (None, None)
+        for step in facts.progress
+    )
+
+
+def _no_failure(facts: Facts) -> Cause:
+    warnings = [failure for failure in facts.failures if not failure.fatal]
+    if warnings:
+        return _warning(facts, warnings)
+    if facts.size == 0:
+        return Cause("unknown", 0.0, "cannot tell: the log is empty", "there is nothing in it", (), SEND)
+    done = [step for step in facts.progress if step.doing == "done"]
+    if done:
+        return Cause(
+            "not_memory",
+            0.8,
+            "not a memory failure: the run came to its end",
+            f"line {done[-1].line}: {done[-1].text}",
+            (f"line {done[-1].line}: {done[-1].text}",),
+            "nothing has to be done",
+        )
+    last = facts.progress[-1] if facts.progress else None
+    where = f"; the last thing it did: line {last.line}: {last.text}" if last else ""
+    return Cause(
+        "unknown",
+        0.0,
+        "cannot tell: the log has no known error and no word about memory",
+        f"{facts.lines:,} line{'s were' if facts.lines != 1 else ' was'} read{where}",
+        (),
+        SEND,
+    )
+
+
+def _warning(facts: Facts, warnings: list[Failure]) -> Cause:
+    first = warnings[0]
+    after = [step for step in facts.after(warnings[-1]) if step.doing in ("train", "eval", "done")]
+    on = f"; the run went on (line {after[-1].line})" if after else ""
+    meaning = {
+        "workspace": (
+            "cuDNN tried an algorithm with a large workspace, got none, and took another: "
+            "the message itself says it is not a failure"
+        ),
+        "plan": "cuDNN tried a plan with a large workspace, got none, and took another",
+        "large_copy": "TensorFlow tells that one allocation is larger than a tenth of the free RAM; it was served",
+        "on_cpu": "the operation ran out on the GPU and was done on the CPU instead: slow, but right",
+        "driver": "TensorFlow asked for less after each refusal and went on with what it got",
+        "numbers": "the program caught it and went on",
+    }.get(first.kind, "the message is a warning, and nothing failed after it")
+    return Cause(
+        "benign_warning",
+        0.9 if after or first.kind in ("workspace", "plan", "large_copy") else 0.7,
+        f"not a failure: {len(warnings)} warning{'s' if len(warnings) > 1 else ''} about memory",
+        f"{meaning}{on}",
+        tuple(moment.quoted(each) for each in warnings[:3]),
+    )
+
+
+def _unknown(failure: Failure) -> Cause:
+    return Cause(
+        "unknown",
+        LEAST,
+        f"cannot tell: memory ran out ({failure.where or 'where is not said'}), but the log does not say why",
+        moment.quoted(failure),
+        (moment.quoted(failure),),
+        SEND,
+    )
+
+
+def described(facts: Facts) -> Mapping[str, Any]:
+    """The facts as docs/json.md promises them: bytes as integers, None where the log does not say."""
+    failure = facts.main
+    before = moment.last(facts, failure) if failure else facts.progress[-1] if facts.progress else None
+    steps = moment.trained(facts, failure) if failure else [step for step in facts.progress if step.doing == "train"]
+    epoch = next((step.epoch for step in reversed(steps) if step.epoch is not None), None)
+    number = next((step.step for step in reversed(steps) if step.step is not None), None)
+    return {
+        "family": failure.family if failure else None,
+        "where": failure.where if failure else None,
+        "line": failure.line if failure else None,
+        "requested": failure.requested if failure else None,
+        "total": failure.total if failure else None,
+        "free": failure.free if failure else None,
+        "allocated": failure.allocated if failure else None,
+        "reserved": failure.reserved if failure else None,
+        "process": failure.process if failure else None,
+        "others": [list(each) for each in failure.others] if failure else [],
+        "limit": failure.limit if failure else None,
+        "device": failure.device or None if failure else None,
+        "shape": list(failure.shape) if failure else [],
+        "dtype": failure.dtype or None if failure else None,
+        "op": failure.op or None if failure else None,
+        "frames": [frame.place for frame in failure.frames[-12:]] if failure else [],
+        "rank": failure.rank or None if failure else None,
+        "exit_code": failure.exit_code if failure else None,
+        "doing": before.doing if before else None,
+        "epoch": epoch,
+        "step": number,
+        "failures": len(facts.failures),
+        "framework": facts.setup.framework or None,
+        "batch": facts.setup.batch,
+        "workers": facts.setup.workers,
+        "gpu": facts.setup.gpu or None,
+        "lines": facts.lines,
+        "size": facts.size,
+    }

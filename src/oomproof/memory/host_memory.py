@@ -1,0 +1,60 @@
+"""RAM of the training process and its data workers, and /dev/shm for the batches that pass between them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from oomproof.errors import InputError
+from oomproof.memory.cards.devices import AMOUNT, UNITS
+from oomproof.memory.forecast import Range
+from oomproof.memory.runtime import Runtime
+from oomproof.memory.timeline import KINDS, Timeline
+
+MIB = 1 << 20
+
+TRAINER = Range(2600 * MIB, 1200 * MIB, 4500 * MIB)
+"""Python, PyTorch and CUDA libraries in one process: an estimate. Measured: 0.66 GiB for the import without a GPU."""
+WORKER = Range(400 * MIB, 150 * MIB, 1200 * MIB)
+"""A forked DataLoader worker (pages it has written to, decoders, augmentation buffers): an estimate."""
+
+
+def ram_of(given: str | int) -> int:
+    """Bytes of host RAM that a user grants a job: ``16GiB``, ``32GB``, or a number of bytes.
+
+    >>> ram_of("16GiB") >> 30
+    16
+    """
+    amount = AMOUNT.fullmatch(str(given).strip().lower())
+    unit = (amount[2] or ("b" if isinstance(given, int) else "")) if amount else ""
+    if amount is None or unit not in UNITS or not math.isfinite(size := float(amount[1]) * UNITS[unit]):
+        raise InputError(f"ram must be a size with its unit, such as 16GiB or 32GB; got {given!r}")
+    if size < TRAINER.low:
+        raise InputError(
+            f"ram={given} is less than a training process takes by itself: at least {TRAINER.low / 2**30:.2f} GiB, "
+            f"{TRAINER.expected / 2**30:.2f} as expected and {TRAINER.high / 2**30:.2f} at worst"
+        )
+    return int(size)
+
+
+def host_memory(timeline: Timeline, runtime: Runtime) -> tuple[Range, int]:
+    """(RAM, bytes of /dev/shm). The user's dataset itself (annotations, caches) is in it only where the tracer has read
+    the input pipeline: ``about["pipeline"]`` then has the bytes it keeps, ``about["pipeline_high"]`` at most."""
+    inputs = np.where(timeline.kind == KINDS.index("input"), timeline.bytes, 0)
+    batch = int(replace(timeline, bytes=inputs).curve().max(initial=0))  # each step may have one of its own
+    waiting = runtime.workers * runtime.prefetch_factor * batch
+    held = batch * 2 + int(timeline.about.get("on_host", 0))  # a batch at hand and one on its way; optimizer state
+    data = int(timeline.about.get("pipeline", 0))
+    data_high = max(data, int(timeline.about.get("pipeline_high", 0)))
+
+    def total(trainer: int, worker: int) -> int:
+        return trainer + runtime.workers * worker + held
+
+    ram = Range(
+        total(TRAINER.expected, WORKER.expected) + waiting + data,
+        total(TRAINER.low, WORKER.low),
+        total(TRAINER.high, WORKER.high) + 2 * waiting + data_high,
+    )
+    return ram, waiting

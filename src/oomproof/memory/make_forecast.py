@@ -1,0 +1,220 @@
+"""Works out a Forecast: prices scratch, replays the allocator, holds the budget against what it reserves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from oomproof.memory.allocators import bfc
+from oomproof.memory.allocators import cuda as cuda_allocator
+from oomproof.memory.allocators.bfc_regions import GRANULE as BFC_GRANULE
+from oomproof.memory.allocators.replaying import Replay
+from oomproof.memory.arena import as_allocated
+from oomproof.memory.cards import jax_limits, tf_limits
+from oomproof.memory.cards.devices import Device
+from oomproof.memory.forecast import Forecast, Range, Shortage
+from oomproof.memory.host_memory import host_memory
+from oomproof.memory.lasting import context, with_lasting
+from oomproof.memory.owners import stages
+from oomproof.memory.runtime import Runtime
+from oomproof.memory.scratch import Price, cpu, cuda, priced
+from oomproof.memory.timeline import Timeline
+
+GRANULE = 512
+
+UNMODELLED = {"cpu": 0.02, "cuda": 0.08}
+"""What the upper figure adds for all that no model covers, by dialect: fitted, docs/accuracy.md."""
+
+OTHER_RACES = 0.06
+"""At least that much where a step may run in many orders, of which a few are looked at. A real ResNet50 was seen 3 %
+above the highest of them."""
+
+SLACK = 0.01
+"""Part of the peak by which made-up values (how many anchors match, how many boxes survive) may be off."""
+
+DATASET = "the dataset in host RAM: annotations, caches, decoded images kept"
+NOT_COUNTED = (
+    "memory that other processes take on the device after this forecast",
+    "validation, and anything the training loop does between steps (logging images, saving checkpoints)",
+    "NCCL's buffers in multi-GPU training",
+    DATASET,
+)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a device's side of the forecast rests on: how scratch is priced, what is added, what surrounds it."""
+
+    prices: Price
+    granule: int
+    margin: float
+    around: Range
+    """outside of the allocator: the CUDA context"""
+    replay: Callable[[Timeline, int | None], Replay] | None
+    """the framework's allocator, without a limit or within one; None: blocks come straight from the system"""
+    room: int
+    """what the allocator may hold, with the context as expected"""
+    room_at_worst: int
+    """and if everything is as large as it can be"""
+    notes: tuple[str, ...] = ()
+    read_by: tuple[str, str] = ("max_memory_allocated", "max_memory_reserved")
+    """what the framework calls the bytes that its allocator has handed out, and those that it holds"""
+
+    @property
+    def caching(self) -> bool:
+        """Whether there is an allocator between the blocks and the device, which leaves gaps."""
+        return self.replay is not None
+
+
+def terms(timeline: Timeline, device: Device, runtime: Runtime) -> Terms:
+    dialect = str(timeline.about.get("dialect", "cuda"))
+    unmodelled = max(UNMODELLED[dialect], OTHER_RACES if timeline.about.get("orders") else 0)
+    margin = (1 + unmodelled) * order_spread(timeline)
+    if dialect == "cpu":
+        prices = cpu.price(int(timeline.about.get("threads", 1)))
+        return Terms(prices, 1, margin, Range(0, 0, 0), None, device.budget, int(device.budget / margin))
+    around = context(device)
+    if timeline.about.get("allocator") == "bfc":
+        return _bfc(timeline, device, runtime, around, margin)
+    rules = cuda_allocator.CudaRules(runtime.expandable_segments, runtime.max_split_size_mb)
+    return Terms(
+        prices=cuda.price(device, runtime.cudnn_benchmark),
+        granule=GRANULE,
+        margin=margin,
+        around=around,
+        replay=lambda history, capacity: cuda_allocator.replay(history, rules, capacity),
+        room=device.budget - around.expected,
+        room_at_worst=max(0, int((device.budget - around.high) / margin)),
+    )
+
+
+def _bfc(timeline: Timeline, device: Device, runtime: Runtime, around: Range, margin: float) -> Terms:
+    """TensorFlow and JAX share an allocator, and differ in how much of a card they let it have."""
+    limits = jax_limits if timeline.about.get("limits") == "jax" else tf_limits
+    # Kernels that are loaded later go into what TensorFlow leaves free.
+    room = limits.limit(device, runtime, around.expected)
+    replay = bfc.replay if runtime.memory_growth else bfc.replay_at_once
+    return Terms(
+        # TensorFlow and XLA try the convolutions and take the fastest, as PyTorch's benchmark mode does.
+        prices=cuda.price(device, benchmark=True),
+        granule=BFC_GRANULE,
+        margin=margin,
+        around=around,
+        replay=lambda history, capacity: replay(as_allocated(history), capacity),
+        room=room,
+        room_at_worst=int(room / margin),
+        notes=limits.notes(device, runtime, around.expected),
+        read_by=limits.READ_BY,
+    )
+
+
+def order_spread(timeline: Timeline) -> float:
+    """How much higher the peak is in the worst of the orders in which a framework may run the step."""
+    orders: Mapping[str, int] = timeline.about.get("orders", {})
+    return max(1.0, max(orders.values(), default=0) / max(1, timeline.peak().bytes))
+
+
+def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, settings: Mapping[str, Any]) -> Forecast:
+    held = terms(timeline, device, runtime)
+    margin, granule, around = held.margin, held.granule, held.around
+    recorded = "snapshot" in str(timeline.about.get("source", ""))  # holds the libraries' workspaces already
+    base = timeline if recorded or not held.caching else with_lasting(timeline, device, runtime)
+    expected, low, high = (base.with_scratch(scratch) for scratch in priced(base, held.prices))
+    likely = _served(expected, low, held.replay, held.room)
+    worst = _served(high, low, held.replay, held.room_at_worst)
+    whole = likely.timeline.rounded(granule)
+    peak = whole.peak()
+
+    allocated = Range(
+        peak.bytes,
+        int(low.rounded(granule).peak().bytes * (1 - SLACK)),
+        int(max(peak.bytes, worst.timeline.rounded(granule).peak().bytes) * margin),
+    )
+    reserved = Range(
+        likely.reserved,
+        min(likely.reserved, allocated.low),
+        int(max(likely.reserved, worst.reserved, allocated.high / margin) * margin),
+    )
+    on_device = Range(reserved.expected + around.expected, reserved.low + around.low, reserved.high + around.high)
+    host, shm = host_memory(timeline, runtime)
+    left_out = tuple(timeline.about.get("not_counted", ()))
+    return Forecast(
+        job=job,
+        settings=settings,
+        device=device,
+        allocated=allocated,
+        reserved=reserved,
+        on_device=on_device,
+        host=host,
+        shm=shm,
+        kinds=whole.by_kind(peak.tick),
+        owners=stages(whole.by_owner(peak.tick)),
+        phase=peak.phase,
+        owner=peak.owner,
+        op=peak.op,
+        phases=whole.by_phase(),
+        shortage=likely.shortage,
+        shortage_at_worst=likely.shortage or worst.shortage,
+        not_counted=(*left_out, *(each for each in NOT_COUNTED if each != DATASET or "pipeline" not in timeline.about)),
+        notes=(*timeline.about.get("notes", ()), *held.notes),
+        read_by=held.read_by,
+        room=held.room if held.room < device.budget - around.expected else None,
+    )
+
+
+@dataclass(frozen=True)
+class Served:
+    """How the allocator gets through: the history that really happens, what is reserved, where the room runs out."""
+
+    timeline: Timeline
+    reserved: int
+    shortage: Shortage | None = None
+
+
+def _served(
+    timeline: Timeline, lean: Timeline, replay: Callable[[Timeline, int | None], Replay] | None, room: int
+) -> Served:
+    """Serves a history within ``room`` bytes; without an allocator, block by block from the system.
+
+    A reserve larger than the room is no shortage yet: on a full device the allocator gives cached segments back and
+    tries again, so the replay is repeated within the room. Nor is a workspace that does not fit: cuDNN then goes on
+    with less, so what must fit is the ``lean`` history without workspaces.
+    """
+    if replay is None:
+        return _from_system(timeline, room)
+    free = replay(timeline, None)
+    if free.reserved <= room:
+        return Served(timeline, free.reserved)
+    for history in (timeline, lean):
+        held = replay(history, max(0, room))
+        if held.failed is None:
+            return Served(history, held.reserved)
+    assert held.failed is not None
+    return Served(timeline, free.reserved, _shortage(as_allocated(lean), held.failed))
+
+
+def _from_system(timeline: Timeline, room: int) -> Served:
+    curve = timeline.curve()
+    over = np.flatnonzero(curve > room)
+    peak = int(curve.max(initial=0))
+    if not len(over):
+        return Served(timeline, peak)
+    row = int(np.argmax(np.where(timeline.born <= over[0], timeline.born, -1)))
+    return Served(timeline, peak, _shortage(timeline, row))
+
+
+def _shortage(timeline: Timeline, row: int) -> Shortage:
+    return Shortage(
+        int(timeline.bytes[row]),
+        timeline.phase_at(int(timeline.born[row])),
+        timeline.owners[int(timeline.owner[row])],
+        timeline.ops[int(timeline.op[row])],
+    )
+
+
+def at_runtime(settings: Mapping[str, Any]) -> Runtime:
+    """The Runtime part of a job's settings."""
+    return replace(Runtime(), **{name: settings[name] for name in asdict(Runtime()) if name in settings})

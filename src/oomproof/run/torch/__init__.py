@@ -1,5 +1,0 @@
-"""The knobs of PyTorch jobs as code: the very code that the tracer traces runs in the user's training."""
-
-from oomproof.run.side_by_side import before_torch
-
-before_torch()

@@ -1,0 +1,159 @@
+"""A resolved Detectron2 config: the file, what it is based on, and overrides, with the place that set each key.
+
+>>> config = read("COCO-InstanceSegmentation/mask_rcnn_R_50_FPN_3x.yaml", ("SOLVER.IMS_PER_BATCH", "8"))
+>>> config.values["SOLVER.IMS_PER_BATCH"], config.values["MODEL.RPN.PRE_NMS_TOPK_TRAIN"]
+(8, 2000)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from oomproof.errors import InputError, did_you_mean
+from oomproof.sources.detectron2.config.old_keys import new_name
+from oomproof.sources.detectron2.config.schema import DEFAULTS, VERSION
+from oomproof.sources.detectron2.config.values import checked, decode
+from oomproof.sources.detectron2.config.yaml_file import parse, read_text
+from oomproof.sources.detectron2.zoo import configs as zoo
+
+COMMAND_LINE = "the command line"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What set a key: a file and its line, or a name (of the zoo, of the command line) and line 0."""
+
+    file: str
+    line: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+@dataclass(frozen=True)
+class Config:
+    """``values`` has every key of Detectron2; ``origins`` says where those come from that are not defaults."""
+
+    name: str
+    values: Mapping[str, Any]
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    path: Path | None = None
+    """the user's own file, where there is one"""
+    notes: tuple[str, ...] = ()
+    """what a reader should know about how the config was read"""
+
+
+@dataclass(frozen=True)
+class _Raw:
+    """One value as a file has it, not yet checked: a base may be overwritten before anybody looks."""
+
+    value: Any
+    origin: Origin
+
+
+def read(name: str | Path, overrides: Sequence[Any] = ()) -> Config:
+    """The config of a YAML file, or of a name of Detectron2's model zoo; ``overrides`` is KEY, VALUE, KEY, VALUE ..."""
+    path = Path(name)
+    there = path.is_file() or (path.exists() and not path.is_dir())
+    return overridden(of_text(path, read_text(path)) if there else _published(str(name)), overrides)
+
+
+def of_text(path: Path, text: str) -> Config:
+    """The config that ``path`` would be if it held ``text``."""
+    notes: list[str] = []
+    return _resolved(str(path), _with_bases(path, text, (), notes), path, notes)
+
+
+def overridden(config: Config, overrides: Sequence[Any], where: str = COMMAND_LINE) -> Config:
+    """The config with KEY, VALUE pairs put over it, as Detectron2's ``merge_from_list`` does."""
+    if len(overrides) % 2:
+        raise InputError(
+            f"{where}: settings come in pairs such as SOLVER.IMS_PER_BATCH 8; '{overrides[-1]}' has no value after it"
+        )
+    values, origins = dict(config.values), dict(config.origins)
+    for key, text in zip(overrides[::2], overrides[1::2], strict=True):
+        values[str(key)] = checked(str(key), decode(text), where)
+        origins[str(key)] = Origin(where)
+    return replace(config, values=values, origins=origins)
+
+
+def from_defaults(name: str) -> Config:
+    """What ``get_cfg()`` gives before anything is merged."""
+    return Config(name, dict(DEFAULTS))
+
+
+def merged_with(config: Config, name: str, folder: Path) -> Config:
+    """``cfg.merge_from_file(name)``: a file's own settings over those there are, defaults not among them."""
+    path = folder / name
+    other = read(path if path.is_file() else name)
+    values = {**config.values, **{key: other.values[key] for key in other.origins}}
+    notes = (*config.notes, *other.notes)
+    return replace(config, values=values, origins={**config.origins, **other.origins}, notes=notes)
+
+
+def _published(name: str) -> Config:
+    full = zoo.full_name(name)
+    facts = zoo.published(name)
+    if facts is None:
+        known = [*zoo.names(), *(each.rpartition("/")[2] for each in zoo.names())]
+        raise InputError(
+            f"there is no file '{name}', and Detectron2's model zoo has no config of that name"
+            + did_you_mean(name, known, "; check the path")
+        )
+    origin = Origin(f"{full} of Detectron2's model zoo")
+    exact = name.removeprefix("configs/") == full
+    notes = () if exact else (f"there is no file {name}: taken as Detectron2 publishes it, {full}",)
+    return Config(name, {**DEFAULTS, **facts}, dict.fromkeys(facts, origin), None, notes)
+
+
+def _with_bases(path: Path, text: str, above: tuple[Path, ...], notes: list[str]) -> dict[str, _Raw]:
+    here = path.resolve()
+    if here in above:
+        chain = " -> ".join(each.name for each in (*above[above.index(here) :], here))
+        raise InputError(f"{path}: _BASE_ leads back to itself ({chain}); one of these files must have another base")
+    file = parse(text, str(path))
+    raw: dict[str, _Raw] = {}
+    for base in file.base:
+        raw.update(_base(base, path, (*above, here), notes))
+    raw.update((key, _Raw(value, Origin(str(path), file.places[key].line))) for key, value in file.leaves.items())
+    return raw
+
+
+def _base(base: str, path: Path, above: tuple[Path, ...], notes: list[str]) -> dict[str, _Raw]:
+    wanted = Path(base).expanduser()
+    there = wanted if wanted.is_absolute() else path.parent / wanted
+    if "://" not in base and there.is_file():
+        return _with_bases(there, read_text(there), above, notes)
+    facts, full = zoo.published(base), zoo.full_name(base)
+    if facts is None:
+        raise InputError(
+            f"{path}: _BASE_ names {base}, which is not there ({there}), nor a config that Detectron2 publishes; "
+            "correct the path"
+        )
+    notes.append(f"_BASE_ {base} is not there: taken as Detectron2 publishes it, {full}")
+    return {key: _Raw(value, Origin(f"{full} of Detectron2's model zoo")) for key, value in facts.items()}
+
+
+def _resolved(name: str, raw: Mapping[str, _Raw], path: Path, notes: list[str]) -> Config:
+    version = raw["VERSION"].value if "VERSION" in raw else VERSION
+    if "VERSION" not in raw and ("MODEL.WEIGHT" in raw or "TEST.AUG_ON" in raw):
+        version = 1  # as Detectron2 guesses
+    if not isinstance(version, int) or version > VERSION:
+        raise InputError(
+            f"{raw['VERSION'].origin}: VERSION must be {VERSION} or older, the newest there is; got {version}"
+        )
+    if version < VERSION:
+        notes.append(f"{path} is an old config (version {version}): its keys are read under their new names")
+    values, origins = dict(DEFAULTS), {}
+    model = raw["MODEL.META_ARCHITECTURE"].value if "MODEL.META_ARCHITECTURE" in raw else ""
+    for old, entry in raw.items():
+        key = new_name(old, model) if version < VERSION else old
+        if not key:
+            continue
+        values[key] = checked(key, decode(entry.value), str(entry.origin))
+        origins[key] = entry.origin
+    values["VERSION"] = VERSION
+    return Config(name, values, origins, path, tuple(notes))

@@ -1,0 +1,109 @@
+"""The keys of Detectron2 that decide about memory, as settings of a job; the other keys can be overridden too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from oomproof.sources.detectron2.config.values import checked, decode
+from oomproof.sources.job import Setting
+
+_HELP = {
+    "SOLVER.IMS_PER_BATCH": "images a step, of all GPUs together",
+    "SOLVER.REFERENCE_WORLD_SIZE": "GPUs that the config was written for: Detectron2 rescales it to --gpus; 0: never",
+    "SOLVER.AMP.ENABLED": "automatic mixed precision, in fp16",
+    "SOLVER.MOMENTUM": "of SGD; 0 keeps no state",
+    "SOLVER.CLIP_GRADIENTS.ENABLED": "gradients are clipped before the update",
+    "SOLVER.BASE_LR": "learning rate for the whole batch",
+    "SOLVER.MAX_ITER": "steps of the training",
+    "SOLVER.STEPS": "steps at which the learning rate falls",
+    "SOLVER.WARMUP_ITERS": "steps in which the learning rate rises",
+    "INPUT.MIN_SIZE_TRAIN": "shorter side of a training image, one of these, in pixels",
+    "INPUT.MAX_SIZE_TRAIN": "longest that the longer side may become, in pixels",
+    "DATALOADER.ASPECT_RATIO_GROUPING": "batches hold upright or lying images, never both",
+    "DATALOADER.NUM_WORKERS": "data loading processes of each GPU",
+    "CUDNN_BENCHMARK": "the fastest convolutions, whatever workspace they take",
+    "MODEL.WEIGHTS": "what the training starts from; never loaded here",
+    "MODEL.BACKBONE.FREEZE_AT": "stages of the backbone that are not trained; the stem is the first",
+    "MODEL.RESNETS.DEPTH": "layers of the ResNet",
+    "MODEL.RESNETS.NORM": "normalisation in the backbone: FrozenBN, BN, SyncBN, GN",
+    "MODEL.ANCHOR_GENERATOR.SIZES": "sides of the anchors, a list for each feature map",
+    "MODEL.RPN.BATCH_SIZE_PER_IMAGE": "anchors of an image that the RPN is trained on",
+    "MODEL.RPN.PRE_NMS_TOPK_TRAIN": "proposals before NMS in training, of each feature map",
+    "MODEL.RPN.POST_NMS_TOPK_TRAIN": "proposals of an image after NMS in training",
+    "MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE": "regions of an image that the heads are trained on",
+    "MODEL.ROI_HEADS.NUM_CLASSES": "classes, background not counted",
+    "MODEL.RETINANET.NUM_CLASSES": "classes, background not counted",
+    "MODEL.SEM_SEG_HEAD.NUM_CLASSES": "classes of the semantic head",
+    "MODEL.MASK_ON": "masks are predicted",
+    "MODEL.KEYPOINT_ON": "keypoints are predicted",
+    "DATASETS.PRECOMPUTED_PROPOSAL_TOPK_TRAIN": "proposals of an image that are read from a file",
+}
+
+SUPPORTED = ("GeneralizedRCNN", "ProposalNetwork", "RetinaNet", "PanopticFPN", "SemanticSegmentor")
+"""values of MODEL.META_ARCHITECTURE that can be forecast"""
+
+_PARTS: Mapping[str, tuple[str, ...]] = {
+    "MODEL.PROPOSAL_GENERATOR": ("GeneralizedRCNN", "ProposalNetwork", "PanopticFPN"),
+    "MODEL.RPN": ("GeneralizedRCNN", "ProposalNetwork", "PanopticFPN"),
+    "MODEL.ROI_HEADS": ("GeneralizedRCNN", "PanopticFPN"),
+    "MODEL.ROI_BOX_HEAD": ("GeneralizedRCNN", "PanopticFPN"),
+    "MODEL.ROI_BOX_CASCADE_HEAD": ("GeneralizedRCNN", "PanopticFPN"),
+    "MODEL.ROI_MASK_HEAD": ("GeneralizedRCNN", "PanopticFPN"),
+    "MODEL.ROI_KEYPOINT_HEAD": ("GeneralizedRCNN", "PanopticFPN"),
+    "MODEL.MASK_ON": ("GeneralizedRCNN", "PanopticFPN"),
+    "MODEL.KEYPOINT_ON": ("GeneralizedRCNN", "PanopticFPN"),
+    "MODEL.ANCHOR_GENERATOR": ("GeneralizedRCNN", "ProposalNetwork", "PanopticFPN", "RetinaNet"),
+    "MODEL.RETINANET": ("RetinaNet",),
+    "MODEL.SEM_SEG_HEAD": ("PanopticFPN", "SemanticSegmentor"),
+    "MODEL.PANOPTIC_FPN": ("PanopticFPN",),
+}
+"""which architectures read a section"""
+
+
+def settings(values: Mapping[str, Any]) -> tuple[Setting, ...]:
+    """One setting for each key that can matter for the memory of this config."""
+    found = [key for key in _HELP if not idle(key, values)]
+    return tuple(Setting(key, values[key], _HELP[key], read=_reader(key)) for key in found)
+
+
+def idle(key: str, values: Mapping[str, Any]) -> str:
+    """Why a key that exists does nothing in this config; empty where it does, or may do, something."""
+    meta = values["MODEL.META_ARCHITECTURE"]
+    for part, users in _PARTS.items():
+        if (key == part or key.startswith(f"{part}.")) and meta in SUPPORTED and meta not in users:
+            return f"MODEL.META_ARCHITECTURE is {meta}"
+    section = key.rpartition(".")[0]
+    conditions = (
+        ("MODEL.ROI_MASK_HEAD", not values["MODEL.MASK_ON"], "MODEL.MASK_ON is False"),
+        ("MODEL.ROI_KEYPOINT_HEAD", not values["MODEL.KEYPOINT_ON"], "MODEL.KEYPOINT_ON is False"),
+        (
+            "MODEL.ROI_BOX_CASCADE_HEAD",
+            values["MODEL.ROI_HEADS.NAME"] in ("StandardROIHeads", "Res5ROIHeads"),
+            f"MODEL.ROI_HEADS.NAME is {values['MODEL.ROI_HEADS.NAME']}",
+        ),
+        (
+            "MODEL.FPN",
+            values["MODEL.BACKBONE.NAME"] == "build_resnet_backbone",
+            "MODEL.BACKBONE.NAME is build_resnet_backbone",
+        ),
+        (
+            "MODEL.RPN",
+            values["MODEL.PROPOSAL_GENERATOR.NAME"] == "PrecomputedProposals",
+            "MODEL.PROPOSAL_GENERATOR.NAME is PrecomputedProposals",
+        ),
+        ("INPUT.CROP", not values["INPUT.CROP.ENABLED"] and not key.endswith("ENABLED"), "INPUT.CROP.ENABLED is False"),
+        (
+            "SOLVER.CLIP_GRADIENTS",
+            not values["SOLVER.CLIP_GRADIENTS.ENABLED"] and not key.endswith("ENABLED"),
+            "SOLVER.CLIP_GRADIENTS.ENABLED is False",
+        ),
+    )
+    found = next((why for part, off, why in conditions if section == part and off), "")
+    if not found and key == "DATASETS.PRECOMPUTED_PROPOSAL_TOPK_TRAIN" and not values["MODEL.LOAD_PROPOSALS"]:
+        return "MODEL.LOAD_PROPOSALS is False"
+    return found
+
+
+def _reader(key: str) -> Any:
+    return lambda value: checked(key, decode(value), "settings")

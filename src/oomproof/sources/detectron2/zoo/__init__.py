@@ -1,0 +1,1 @@
+"""The configs and results that Detectron2 publishes."""

@@ -1,0 +1,1 @@
+"""Jobs that a function in the user's file returns."""

@@ -1,0 +1,195 @@
+"""``FILE.py:FUNCTION``: a function of the user's that returns a TorchJob or a KerasJob. Its parameters are the job's
+settings."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from oomproof.errors import InputError, JobError, near
+from oomproof.frameworks.side_by_side import before_torch
+from oomproof.memory.timeline import Timeline
+from oomproof.sources.job import BATCH_NAMES, Knob, Progress, Setting, Settings
+from oomproof.sources.keras.installed import backend_now, is_model
+from oomproof.sources.keras.job import KerasJob
+from oomproof.sources.keras.xla import remember_compile
+from oomproof.sources.python.knobs import SIZES, parameter_knobs
+from oomproof.sources.settings_target import SUFFIX, write_file
+from oomproof.sources.torch.job import TorchJob
+from oomproof.trace.user_code import blaming_user_code
+
+
+@dataclass(frozen=True)
+class PythonJob:
+    name: str
+    make: Callable[..., Any]
+    parameters: tuple[Setting, ...]
+    path: Path
+    literals: Mapping[str, tuple[Any, ...]]
+    """the values of parameters that are annotated with ``typing.Literal``"""
+
+    @cached_property
+    def settings(self) -> tuple[Setting, ...]:
+        return (*self.parameters, *(s for s in self._job({}).settings if s.name not in self._taken))
+
+    @property
+    def _own(self) -> set[str]:
+        return {parameter.name for parameter in self.parameters}
+
+    @property
+    def _taken(self) -> set[str]:
+        """Names that the function's parameters stand for; one for the size of images stands for ``image_size``."""
+        return self._own | ({"image_size"} if self._own & set(SIZES) else set())
+
+    def trace(self, settings: Settings, progress: Progress) -> Timeline:
+        # A parameter of the user's is theirs, even if a setting of every training has its name.
+        others = {name: value for name, value in settings.items() if name not in self._own}
+        step = self._job(settings).trace(others, progress)
+        return replace(step, about={**step.about, "settings": dict(settings)})
+
+    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+        """The job's own knobs win over those that its parameters suggest, and these over the ones of every job."""
+        job = self._job(settings)
+        declared = {knob.name for knob in job.extra_knobs}
+        guessed = parameter_knobs(self.parameters, self.literals, settings)
+        guessed = tuple(knob for knob in guessed if knob.name not in declared)
+        taken = ({knob.name for knob in guessed} | self._taken) - declared - set(BATCH_NAMES)
+        return (*(knob for knob in job.knobs(settings, facts) if knob.name not in taken), *guessed)
+
+    def data_by(self, settings: Settings) -> Callable[[Settings], Mapping[str, Any]]:
+        job = self._job(settings)
+        if not isinstance(job, KerasJob):
+            return lambda sizes: {}
+        price = job.data_by(settings)
+        return lambda sizes: price({name: value for name, value in sizes.items() if name not in self._own})
+
+    @property
+    def place(self) -> Path:
+        return self.path.with_suffix(SUFFIX)
+
+    def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
+        function = self.name.rpartition(":")[2]
+        changed = {p.name: settings[p.name] for p in self.parameters if settings[p.name] != p.default}
+        given = ", ".join(f"{name}={value!r}" for name, value in self._values(changed).items())
+        code = [f"from {self.path.stem} import {function}", "", f"pieces = {function}({given})"]
+        path, job = target or self.place, self._job(settings)
+        if isinstance(job, KerasJob):
+            from oomproof.sources.keras import write as keras
+
+            code.append("model = pieces.model" if is_model(job.model) else "model = pieces.model()")
+            if hasattr(job.data, "element_spec"):  # what batches() takes
+                code.append("dataset = pieces.data")
+            return keras.write_file(path, self.name, settings, code, own=self._own, device=device, changes=changes)
+        own_step = job.step is not None
+        code.append(
+            "model, step = pieces.model(), pieces.step" if own_step else "model, loss = pieces.model(), pieces.loss"
+        )
+        return write_file(
+            path, self.name, settings, code, own_step=own_step, own=self._own, device=device, changes=changes
+        )
+
+    def _values(self, settings: Settings) -> dict[str, Any]:
+        """What the function is called with. A value of a Literal was read as text: the function gets its own back."""
+        values = {p.name: settings[p.name] for p in self.parameters if p.name in settings}
+        for name in values.keys() & self.literals.keys():
+            values[name] = next(each for each in self.literals[name] if str(each) == str(values[name]))
+        return values
+
+    def _job(self, settings: Settings) -> TorchJob | KerasJob:
+        chosen = self._values(settings)
+        with blaming_user_code():
+            job = self.make(**chosen)
+        if is_model(job):
+            job = KerasJob(job)
+        if not isinstance(job, (TorchJob, KerasJob)):
+            raise JobError(
+                f"{self.name} must return an oomproof.TorchJob or KerasJob; it returned a {type(job).__name__} "
+                "(see docs/jobs.md)"
+            )
+        return replace(job, name=self.name)
+
+
+def open_python(path: Path, function: str) -> PythonJob:
+    if not path.is_file():
+        raise InputError(
+            f"there is no file {path}: expected a Python file with a function that returns a TorchJob or a KerasJob"
+        )
+    module = _import(path)
+    make = getattr(module, function, None)
+    if not callable(make):
+        names = [name for name, value in vars(module).items() if inspect.isfunction(value)]
+        meant = near(function, names, 0.4) or names[:3]
+        raise InputError(
+            f"{path} has no function '{function}'"
+            + (f"; it has {', '.join(meant)}" if meant else " (it has no functions)")
+        )
+    name = f"{path.name}:{function}"
+    literals = _literals(make, name)
+    return PythonJob(name, make, _parameters(make, name, literals), path, literals)
+
+
+def _parameters(make: Callable[..., Any], name: str, literals: Mapping[str, tuple[Any, ...]]) -> tuple[Setting, ...]:
+    parameters = inspect.signature(make).parameters.values()
+    for parameter in parameters:
+        if parameter.default is parameter.empty or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            raise InputError(
+                f"{name}: every parameter needs a default, the job's present setting; '{parameter.name}' has none"
+            )
+    return tuple(
+        Setting(p.name, p.default, f"parameter of {name}", tuple(map(str, literals.get(p.name, ()))), own=True)
+        for p in parameters
+    )
+
+
+def _literals(make: Callable[..., Any], name: str) -> dict[str, tuple[Any, ...]]:
+    """The values of every parameter annotated with a Literal; its default must be one of them."""
+    hints = {name: _hint(make, hint) for name, hint in getattr(make, "__annotations__", {}).items() if name != "return"}
+    found = {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
+    defaults = {p.name: p.default for p in inspect.signature(make).parameters.values()}
+    for parameter, values in found.items():
+        default = defaults[parameter]
+        if default is not inspect.Parameter.empty and default not in values:
+            raise InputError(
+                f"{name}: the default of '{parameter}' must be one of its Literal's values "
+                f"({', '.join(map(str, values))}); it is {default!r}"
+            )
+    return found
+
+
+def _hint(make: Callable[..., Any], hint: Any) -> Any:
+    """One annotation, evaluated; None where it names what exists for a type checker only."""
+    alone = SimpleNamespace(__annotations__={"hint": hint})
+    try:
+        return get_type_hints(alone, getattr(make, "__globals__", {}))["hint"]
+    except (NameError, AttributeError, TypeError, SyntaxError):
+        return None
+
+
+def _import(path: Path) -> Any:
+    """The user's file as a module, able to import its neighbours as it would when run."""
+    text = path.read_text(encoding="utf-8", errors="ignore")
+    if "keras" in text and "KERAS_BACKEND" not in text and backend_now() == "tensorflow":
+        with suppress(ImportError):  # without the greetings that TensorFlow prints; its absence is the file's to tell
+            from oomproof.trace.tensorflow.graph.capture import tensorflow
+
+            tensorflow()
+    before_torch()
+    spec = importlib.util.spec_from_file_location(f"oomproof_job_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    sys.modules[spec.name] = module
+    with blaming_user_code():
+        spec.loader.exec_module(module)
+    remember_compile()
+    return module

@@ -1,0 +1,57 @@
+"""Steps from files: timelines saved by ``oomproof check --save``, and PyTorch memory snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oomproof.errors import InputError
+from oomproof.memory.timeline import Timeline
+from oomproof.sources.job import Knob, Progress, Setting, Settings
+from oomproof.sources.settings import runtime_settings
+
+
+@dataclass(frozen=True)
+class SavedJob:
+    """A step that was traced or recorded before: only the run around it can still be set."""
+
+    name: str
+    timeline: Timeline
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        about = self.timeline.about
+        return runtime_settings(about.get("settings", {}), of_tensorflow=about.get("allocator") == "bfc")
+
+    def trace(self, settings: Settings, progress: Progress) -> Timeline:
+        return self.timeline
+
+    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+        return ()
+
+    @property
+    def place(self) -> Path:
+        raise self._nowhere()
+
+    def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
+        raise self._nowhere()
+
+    def _nowhere(self) -> InputError:
+        return InputError(
+            f"{self.name} is a saved step, which has no source to write settings to; fit the job it was traced from"
+        )
+
+
+def open_saved(path: Path) -> SavedJob:
+    if not path.exists():
+        raise InputError(f"there is no file {path}: expected a timeline saved with --save, or a memory snapshot")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: expected a timeline saved with --save, or a memory snapshot")
+    if path.suffix == ".timeline":
+        from oomproof.memory.files.timeline_file import load as read
+    else:
+        from oomproof.memory.files.snapshot import load_snapshot as read
+    timeline = read(path)
+    return SavedJob(str(timeline.about.get("job", path.name)), timeline)

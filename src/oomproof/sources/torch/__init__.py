@@ -1,0 +1,1 @@
+"""PyTorch jobs made of plain pieces."""

@@ -1,0 +1,97 @@
+"""A PyTorch training job made of plain pieces. docs/jobs.md shows how to write one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oomproof.errors import InputError
+from oomproof.memory.timeline import Timeline
+from oomproof.sources.job import Knob, Progress, Setting, Settings
+from oomproof.sources.settings_target import write_file
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class TorchJob:
+    """What is trained, as functions that are called when the job is traced.
+
+        TorchJob(
+            model=lambda: torchvision.models.resnet50(),
+            batch=lambda: (torch.rand(8, 3, 224, 224), torch.randint(0, 1000, (8,))),
+            loss=lambda model, batch: F.cross_entropy(model(batch[0]), batch[1]),
+            optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-4),
+        )
+
+    Give ``step(model, batch, optimizer)`` instead of ``loss`` where the step is more than loss, backward and update;
+    it then runs as it is, and settings that would change it (precision, accumulate ...) are refused.
+    """
+
+    model: Callable[[], torch.nn.Module]
+    batch: Callable[[], Any]
+    loss: Callable[[torch.nn.Module, Any], Any] | None = None
+    optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
+    step: Callable[[torch.nn.Module, Any, torch.optim.Optimizer], Any] | None = None
+    name: str = "job"
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """other defaults than usual for the training settings, e.g. {"zero_grad": "before_backward"}"""
+    mean_over_images: bool = False
+    """the loss is a plain mean over the images of a batch: micro-batches then give the same gradients"""
+    extra_knobs: tuple[Knob, ...] = ()
+    """more that may change to save memory; they win over what oomproof finds under the same name"""
+
+    def __post_init__(self) -> None:
+        for piece in ("model", "batch", "loss", "optimizer", "step"):
+            given = getattr(self, piece)
+            if given is not None and not callable(given):
+                raise InputError(
+                    f"TorchJob({piece}=...) must be a function that oomproof can call; it is of type "
+                    f"{type(given).__name__}. Wrap it: {piece}=lambda: ..."
+                )
+        if (self.loss is None) == (self.step is None):
+            raise InputError("a TorchJob has either a loss(model, batch) or a whole step(model, batch, optimizer)")
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        return training_settings(self.defaults, own_step=self.step is not None)
+
+    def trace(self, settings: Settings, progress: Progress) -> Timeline:
+        from oomproof.changes.torch.training import OPTIMIZERS, training_from
+        from oomproof.trace.torch.loop import Pieces
+        from oomproof.trace.torch.trace_step import trace_step
+
+        pieces = Pieces(self.model, self.batch, self.loss, self.optimizer or OPTIMIZERS["sgd"], self.step)
+        about = {"job": self.name, "settings": dict(settings)}
+        return trace_step(pieces, training_from(settings), about=about, progress=progress)
+
+    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+        if self.step is not None:  # whoever steps by themselves also decides about precision, batches and memory
+            return self.extra_knobs
+        from oomproof.sources.torch.knobs import training_knobs
+
+        found = training_knobs(settings, facts, mean_over_images=self.mean_over_images, matching=False)
+        names = {knob.name for knob in self.extra_knobs}
+        return (*(knob for knob in found if knob.name not in names), *self.extra_knobs)
+
+    @property
+    def place(self) -> Path:
+        raise InputError("a TorchJob made in Python has no file of its own: say where its settings should go")
+
+    def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
+        code = ["model, loss = ...  # as the job has them"]
+        return write_file(target or self.place, self.name, settings, code, device=device, changes=changes)
+
+
+def training_settings(defaults: Mapping[str, Any], own_step: bool = False) -> tuple[Setting, ...]:
+    """The settings of every PyTorch job; a job with a step of its own decides most of them itself."""
+    from oomproof.changes.torch.training import CHOICES, HELP, Training
+
+    names = ("channels_last", "ema") if own_step else tuple(Training.__dataclass_fields__)
+    plain = Training()
+    return tuple(
+        Setting(name, defaults.get(name, getattr(plain, name)), HELP[name], CHOICES.get(name, ())) for name in names
+    )

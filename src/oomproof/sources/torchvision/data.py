@@ -1,0 +1,99 @@
+"""The pieces of torchvision jobs: the model, batches of the right form, and the loss of the reference scripts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from oomproof.sources.job import Settings
+from oomproof.sources.torch.job import TorchJob
+from oomproof.sources.torchvision.models import build
+
+_KEYPOINTS = 17
+_SMALLEST_BOX = 8.0
+
+
+def default_size(model: str, task: str) -> tuple[int, tuple[int, int]]:
+    """(batch, (height, width)) of the reference training script."""
+    if task == "detection":
+        if model.startswith("ssd300"):
+            return 4, (300, 300)
+        if model.startswith("ssdlite320"):
+            return 24, (320, 320)
+        if "_320_" in model:
+            return 2, (320, 640)
+        return 2, (800, 1333)
+    if task == "segmentation":
+        return 4, (480, 480)
+    side = 299 if model == "inception_v3" else 224
+    return 32, (side, side)
+
+
+def classification(name: str, settings: Settings) -> TorchJob:
+    def batch() -> Any:
+        return _images(settings), torch.randint(0, settings["classes"], (settings["batch"],))
+
+    return TorchJob(
+        lambda: build(name, "classification", settings), batch, lambda net, data: _mixed(net(data[0]), data[1])
+    )
+
+
+def segmentation(name: str, settings: Settings) -> TorchJob:
+    def batch() -> Any:
+        height, width = settings["image_size"]
+        return _images(settings), torch.randint(0, settings["classes"], (settings["batch"], height, width))
+
+    return TorchJob(
+        lambda: build(name, "segmentation", settings), batch, lambda net, data: _mixed(net(data[0]), data[1])
+    )
+
+
+def detection(name: str, settings: Settings) -> TorchJob:
+    return TorchJob(
+        lambda: build(name, "detection", settings),
+        lambda: ([_image(settings) for _ in range(settings["batch"])], _targets(name, settings)),
+        lambda net, data: net(*data),
+    )
+
+
+def _targets(name: str, settings: Settings) -> list[dict[str, torch.Tensor]]:
+    (height, width), boxes = settings["image_size"], settings["boxes"]
+    noise = torch.Generator().manual_seed(0)
+    targets = []
+    for _ in range(settings["batch"]):
+        room = torch.tensor([width, height], dtype=torch.float32)
+        corner = torch.rand(boxes, 2, generator=noise) * room * 0.7
+        size = torch.rand(boxes, 2, generator=noise) * room * 0.25 + _SMALLEST_BOX
+        target = {
+            "boxes": torch.cat([corner, torch.minimum(corner + size, room)], dim=1),
+            "labels": torch.randint(1, settings["classes"], (boxes,), generator=noise),
+        }
+        if name.startswith("maskrcnn"):
+            target["masks"] = torch.zeros(boxes, height, width, dtype=torch.uint8)
+        if name.startswith("keypointrcnn"):
+            spots = corner[:, None] + torch.rand(boxes, _KEYPOINTS, 2, generator=noise) * size[:, None]
+            target["keypoints"] = torch.cat([spots, torch.ones(boxes, _KEYPOINTS, 1)], dim=2)
+        targets.append(target)
+    return targets
+
+
+def _images(settings: Settings) -> torch.Tensor:
+    return torch.rand(settings["batch"], 3, *settings["image_size"])
+
+
+def _image(settings: Settings) -> torch.Tensor:
+    return torch.rand(3, *settings["image_size"])
+
+
+def _mixed(outputs: Any, labels: torch.Tensor) -> torch.Tensor:
+    """The main loss and, as the reference scripts weigh them, half of auxiliary ones."""
+    if isinstance(outputs, torch.Tensor):
+        return cross_entropy(outputs, labels)
+    if isinstance(outputs, dict):
+        losses = [cross_entropy(outputs["out"], labels, ignore_index=255)]
+        losses += [0.5 * cross_entropy(outputs["aux"], labels, ignore_index=255)] if "aux" in outputs else []
+        return sum(losses)
+    main, *auxiliary = (cross_entropy(output, labels) for output in outputs)
+    return main + sum(0.3 * loss for loss in auxiliary)

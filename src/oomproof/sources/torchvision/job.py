@@ -1,0 +1,165 @@
+"""torchvision models by name, trained as torchvision's reference scripts do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from oomproof.errors import InputError, did_you_mean
+from oomproof.memory.timeline import Timeline
+from oomproof.sources.job import Knob, Progress, Setting, Settings
+from oomproof.sources.settings_target import SUFFIX, write_file
+from oomproof.sources.torch.job import TorchJob, training_settings
+from oomproof.sources.torchvision import families
+
+_TASKS = {"detection": "detection", "segmentation": "segmentation", "": "classification"}
+_COCO, _PERSON, _VOC, _IMAGENET = 91, 2, 21, 1000
+_LISTED = 20
+"""models that a listing can still name one by one"""
+_PRETRAINED = ("none", "backbone", "default")
+_WEIGHTS = (
+    "pretrained weights: none, the backbone's, or the whole model's (default). They are never loaded, but with them "
+    "torchvision freezes normalisation and early layers of detectors; other models are trained whole either way"
+)
+
+
+@dataclass(frozen=True)
+class TorchvisionJob:
+    """``torchvision:NAME``"""
+
+    model: str
+    task: str
+
+    @property
+    def name(self) -> str:
+        return f"torchvision:{self.model}"
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        from oomproof.sources.torchvision.data import default_size
+
+        batch, size = default_size(self.model, self.task)
+        classes = {"detection": _COCO, "segmentation": _VOC, "classification": _IMAGENET}[self.task]
+        if self.model.startswith("keypointrcnn"):
+            classes = _PERSON
+        own = [
+            self._model_setting(),
+            Setting("batch", batch, "images per step on one GPU"),
+            Setting("image_size", size, "height x width of the images as the data loader gives them, in pixels"),
+            Setting("classes", classes, "number of classes (background included for detection)"),
+            Setting("weights", "backbone" if self.task == "detection" else "none", _WEIGHTS, _PRETRAINED),
+        ]
+        if self.task == "detection":
+            own += [
+                Setting("boxes", 20, "annotated objects in every image"),
+                Setting(
+                    "trainable_layers", -1, "backbone layers that are trained, from the end; -1: torchvision's default"
+                ),
+                *_detector_settings(self.model),
+            ]
+        if families.has_width(self.model):
+            own.append(Setting("width_mult", 1.0, "factor on the number of channels of every layer"))
+        if self.task == "segmentation" and not self.model.startswith("lraspp"):  # which has no auxiliary classifier
+            own.append(Setting("aux_loss", True, "train the auxiliary classifier too, as the reference script does"))
+        defaults = {"zero_grad": "before_backward" if self.task != "classification" else "before_forward"}
+        return (*own, *training_settings(defaults))
+
+    def trace(self, settings: Settings, progress: Progress) -> Timeline:
+        return self.with_settings(settings).trace(settings, progress)
+
+    def with_settings(self, settings: Settings) -> TorchJob:
+        """The job in plain pieces, as ``settings`` have it."""
+        from oomproof.sources.torchvision import data
+
+        make = {"detection": data.detection, "segmentation": data.segmentation, "classification": data.classification}
+        return replace(make[self.task](self._chosen(settings), settings), name=self.name)
+
+    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+        from oomproof.sources.torch.knobs import training_knobs
+        from oomproof.sources.torchvision.knobs import knobs
+
+        model = self._chosen(settings)
+        mean = families.averages_over_images(model, self.task)
+        matching = families.matches_by_overlap(model, self.task)
+        general = training_knobs(settings, facts, mean_over_images=mean, matching=matching)
+        return (*general, *knobs(model, self.task, settings))
+
+    @property
+    def place(self) -> Path:
+        return Path(f"{self.model}{SUFFIX}")
+
+    def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
+        from oomproof.sources.torchvision.code import model_code
+
+        code = model_code(self._chosen(settings), self.task, settings)
+        return write_file(target or self.place, self.name, settings, code, device=device, changes=changes)
+
+    def _model_setting(self) -> Setting:
+        same = self._same_outputs()
+        text = "the model to train, or another one with the same outputs; settings that it does not have are left alone"
+        return Setting("model", self.model, text, same if len(same) <= _LISTED else ())
+
+    def _chosen(self, settings: Settings) -> str:
+        model, same = str(settings.get("model", self.model)), self._same_outputs()
+        if model not in same:
+            raise InputError(
+                f"model must be one that gives {families.outputs(self.model, self.task)}, as {self.model} does; "
+                f"got '{model}'{did_you_mean(model, same)}"
+            )
+        return model
+
+    def _same_outputs(self) -> tuple[str, ...]:
+        wanted = families.outputs(self.model, self.task)
+        return tuple(name for name, task in model_names().items() if families.outputs(name, task) == wanted)
+
+
+def _detector_settings(model: str) -> list[Setting]:
+    own = []
+    if families.is_rcnn(model):
+        own += [
+            Setting("roi_samples", families.ROI_SAMPLES, "regions of each image that the heads are trained on"),
+            Setting("proposals", families.PROPOSALS, "proposals of each image that are left after NMS in training"),
+        ]
+    if families.has_anchor_scale(model):
+        own.append(Setting("anchor_scale", 1.0, "factor on the sizes of the anchors: 0.5 for images of half the side"))
+    if families.has_backbone(model):
+        text = "the ResNet under the feature pyramid"
+        own.append(Setting("backbone", families.BACKBONES[0], text, families.BACKBONES))
+    return own
+
+
+def open_torchvision(name: str) -> TorchvisionJob:
+    models = model_names()
+    if name not in models:
+        raise InputError(
+            f"torchvision has no model '{name}'{did_you_mean(name, models)} "
+            "(`python -c 'import torchvision; print(torchvision.models.list_models())'` lists them)"
+        )
+    return TorchvisionJob(name, models[name])
+
+
+def model_names() -> dict[str, str]:
+    """Every detection, segmentation and classification model of the installed torchvision, and its task."""
+    models = _torchvision().models
+    listed = {
+        name: task
+        for folder, task in _TASKS.items()
+        for name in models.list_models(getattr(models, folder) if folder else models)
+    }
+    return listed
+
+
+def _torchvision() -> ModuleType:
+    try:
+        from oomproof.trace.torch.around.without_dynamo import without_dynamo
+
+        with without_dynamo():
+            import torchvision
+    except ImportError as error:
+        raise InputError(
+            "torchvision jobs need PyTorch and torchvision, which are not installed here: pip install 'oomproof[torch]'"
+        ) from error
+    return torchvision  # type: ignore[no-any-return]

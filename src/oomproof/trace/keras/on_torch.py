@@ -1,0 +1,158 @@
+"""A compiled Keras model's training step as a Timeline. Keras 3 with the torch backend: its train_step is traced as
+any other step of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from oomproof.changes.torch.training import Training
+from oomproof.errors import InputError
+from oomproof.memory.timeline import Timeline
+from oomproof.trace.keras.on_tensorflow import facts_of, layers_of
+from oomproof.trace.torch.gpu.dialect import Dialect
+from oomproof.trace.torch.loop import Pieces
+from oomproof.trace.torch.trace_step import trace_step
+
+_KEPT = 64
+"""values of a variable that are kept: scales, counts and rates, which steps branch on. Weights may be anything"""
+
+
+def trace_keras(
+    model: Any,
+    batch: Sequence[Any],
+    *,
+    dialect: Dialect = "cuda",
+    about: Mapping[str, Any] | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Timeline:
+    """``model`` is compiled; ``batch`` is what fit would hand to its train_step, as KerasTensors or anything else with
+    a shape and a dtype. The model is not changed but for being built; its weights exist in host memory meanwhile."""
+    progress("building the model")
+    with pieces_of(model, batch) as pieces:
+        facts = {**facts_of(model), "not_counted": [], **(about or {})}
+        timeline = trace_step(pieces, Training(), dialect=dialect, about=facts, progress=progress)
+    return replace(timeline, about={**timeline.about, **facts})
+
+
+@contextmanager
+def pieces_of(model: Any, batch: Sequence[Any]) -> Iterator[Pieces]:
+    """The model's step in the pieces that are traced. Each time the model is asked for it gets new variables of the
+    same shapes, fake ones while a tracer runs; its own are put back at the end."""
+    import keras
+
+    with keras.device("cpu"):  # forecasts need no GPU, where one is
+        _build(model, batch)
+        variables = list({id(each): each for each in _variables(model)}.values())
+        own = [each._value for each in variables]
+        small = [value.tolist() if value.numel() <= _KEPT else None for value in own]
+        steps = getattr(_inner(model.optimizer), "gradient_accumulation_steps", None) or 1
+
+        def renewed() -> torch.nn.Module:
+            for variable, value, numbers in zip(variables, own, small, strict=True):
+                new = torch.zeros(value.shape, dtype=value.dtype) if numbers is None else _tensor(numbers, value.dtype)
+                variable._value = torch.nn.Parameter(new, requires_grad=value.requires_grad)
+            # The second step is the one to forecast: it is to be the one that updates.
+            iterations = _inner(model.optimizer)._iterations
+            iterations._value = torch.nn.Parameter(_tensor(max(0, steps - 2), own_type(iterations)), False)
+            _track(model)
+            return _Trained(model)
+
+        def own_type(variable: Any) -> torch.dtype:
+            return next(value.dtype for each, value in zip(variables, own, strict=True) if each is variable)
+
+        try:
+            yield Pieces(
+                renewed,
+                lambda: keras.tree.map_structure(_filled, tuple(batch)),
+                None,
+                lambda parameters: _State(model, parameters),
+                lambda trained, data, optimizer: model.train_step(data),
+            )
+        finally:
+            for variable, value in zip(variables, own, strict=True):
+                variable._value = value
+            _track(model)
+
+
+class _Trained(torch.nn.Module):  # type: ignore[misc]  # mypy does not follow torch
+    """The model's layers by their paths, each with the weights that are its own. Keras (3.15) keeps layers in lists,
+    where PyTorch does not look, and every weight in the module of each layer around it."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        layers, taken = layers_of(model), set[int]()
+        weights: dict[str, torch.nn.Module] = {}
+        for path, layer in reversed(layers.items()):  # the innermost layer that holds it
+            holder = weights[path] = torch.nn.Module()
+            for variable in layer.variables:
+                if id(variable) not in taken:
+                    taken.add(id(variable))
+                    holder._parameters[str(len(holder._parameters))] = variable._value
+        self._named = [(path, module) for path in layers for module in (layers[path], weights[path])]
+
+    def named_modules(self, *_: Any, **__: Any) -> Iterator[tuple[str, torch.nn.Module]]:
+        yield "", self
+        yield from self._named
+
+
+class _State(torch.optim.Optimizer):  # type: ignore[misc]  # mypy does not follow torch
+    """The variables of Keras's optimizer as PyTorch would have them: by the weight they are for."""
+
+    def __init__(self, model: Any, parameters: Any) -> None:
+        super().__init__(list(parameters), {})
+        weights = {each.path.replace("/", "_"): each._value for each in model.trainable_variables}
+        for variable in model.optimizer.variables:
+            inner = variable.path.partition("/")[2]
+            weight = next((value for path, value in weights.items() if inner.startswith(path)), variable._value)
+            self.state[weight][variable.path] = variable._value
+
+
+def _build(model: Any, batch: Sequence[Any]) -> None:
+    """Makes the variables of the model, its metrics and its optimizer, as the first call of fit would."""
+    import keras
+
+    model._symbolic_build(data_batch=keras.tree.map_structure(_symbolic, tuple(batch)))
+    if not model.trainable_variables:
+        raise InputError("the Keras model has no weight to train: every layer is frozen; set trainable=True on some")
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+
+
+def _variables(model: Any) -> Iterator[Any]:
+    yield from model.variables
+    yield from model.optimizer.variables
+    yield from model.metrics_variables
+
+
+def _inner(optimizer: Any) -> Any:
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def _track(model: Any) -> None:
+    """Modules list the values that variables have now: zero_grad goes by that list."""
+    for layer in layers_of(model).values():
+        if hasattr(layer, "_torch_params"):
+            layer._track_variables()
+
+
+def _symbolic(part: Any) -> Any:
+    import keras
+
+    return keras.KerasTensor(tuple(part.shape), dtype=keras.backend.standardize_dtype(part.dtype))
+
+
+def _filled(part: Any) -> torch.Tensor:
+    """Images at random; numbers of classes are 0, which every model has."""
+    from keras.src.backend.torch.core import to_torch_dtype
+
+    dtype = to_torch_dtype(part.dtype)
+    return torch.rand(part.shape, dtype=dtype) if dtype.is_floating_point else torch.zeros(part.shape, dtype=dtype)
+
+
+def _tensor(numbers: Any, dtype: torch.dtype) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=dtype)

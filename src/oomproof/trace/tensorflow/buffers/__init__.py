@@ -1,0 +1,1 @@
+"""Which memory each operation takes, hands on and gives back."""

@@ -1,0 +1,1 @@
+"""In which order the executor would run a graph."""

@@ -1,0 +1,1 @@
+"""Sizes that only the data decide: bounds for them, and what follows from those."""

@@ -1,0 +1,250 @@
+"""Sides of shapes that are not known before a step runs: what a mask leaves over, what NMS keeps.
+
+Where such a side begins, a rule gives it a number (bounds.py). From there on TensorFlow's own shape functions say what
+follows: the operations are made once more, with these numbers, in a graph that is never run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from oomproof.trace.tensorflow.buffers import lists
+from oomproof.trace.tensorflow.buffers.lists import Elements, Shape
+from oomproof.trace.tensorflow.graph.graph import Ref
+from oomproof.trace.tensorflow.sizes.bounds import GROWS, Case, bounded, from_inputs
+
+
+@dataclass(frozen=True)
+class Handed:
+    """What is known of a tensor that a loop or a branch is handed."""
+
+    shape: Shape
+    elements: Elements | None = None
+    """where it is a list"""
+    value: Any = None
+    """where it may be a shape, and stays as it is"""
+
+
+ARGUMENTS = frozenset({"Placeholder", "_Arg"})
+NO_MEMORY = frozenset({"resource", "variant", "string"})
+SHAPES_ARE = 64
+"""elements up to which integers are taken for a shape or a part of one, on which other shapes depend"""
+
+
+class Sides:
+    """Shapes of the tensors of one page. ``share``: how much is left of what the data decides on, 1 for all of it. With
+    ``unknown``, every side that is not known counts as that, whatever it could be."""
+
+    def __init__(self, tf: Any, share: float, unknown: int | None = None) -> None:
+        self.tf = tf
+        self.share = share
+        self.unknown = unknown
+        self.given: dict[str, Handed] = {}
+        """arguments by name, where the caller knows more of them than the function"""
+        self.open = 0
+        """tensors with a side that is not known"""
+        self.without_bound: list[str] = []
+        """operations whose result may be larger than was counted"""
+        self.lists: dict[Ref, Elements] = {}
+        self._graph = tf.Graph()
+        self._numbered: dict[Ref, Any] = {}
+        """in that graph: tensors that have, or follow from, a side with a number from here"""
+        self._known: dict[Ref, Any] = {}
+        """as they were read; all others"""
+        self._stand_ins: dict[Ref, Any] = {}
+        """in that graph, for those that are needed there"""
+
+    def of(self, operation: Any, inputs: Sequence[Ref], number: int) -> list[Shape]:
+        """The shapes of what ``operation`` makes, which is written down as node ``number``."""
+        outputs = list(operation.outputs)
+        is_open = [not _complete(tensor.shape) and tensor.dtype.base_dtype.name not in NO_MEMORY for tensor in outputs]
+        if self.unknown is None:
+            self._note_list(operation, inputs, number)
+            if (count := self._counted(operation, inputs)) is not None:
+                self._numbered[number, 0] = count
+                return [tuple(count.shape.as_list())]
+        source = self.lists.get(inputs[0]) if inputs else None
+        follows = any(ref in self._numbered for ref in inputs) and any(map(_may_be_shape, outputs))
+        follows |= operation.type in lists.READS and source is not None and source.value is not None
+        follows |= self._given(operation).value is not None
+        if not any(is_open) and not follows:
+            self._known.update(((number, index), tensor) for index, tensor in enumerate(outputs))
+            return [tuple(tensor.shape.as_list() or ()) if _complete(tensor.shape) else () for tensor in outputs]
+        self.open += sum(is_open)
+        if self.unknown is not None:
+            return [self._filled(tensor) for tensor in outputs]
+        made = self._made(operation, [self._here(ref) for ref in inputs], source)
+        self._numbered.update(((number, index), tensor) for index, tensor in enumerate(made))
+        return [tuple(tensor.shape.as_list()) if _complete(tensor.shape) else () for tensor in made]
+
+    def add(self, inner: Sides) -> None:
+        """Counts what a loop's body has, too."""
+        self.open += inner.open
+        self.without_bound += inner.without_bound
+
+    def same(self, ref: Ref, source: Ref) -> None:
+        """``ref`` is ``source`` under another name."""
+        table = self._numbered if source in self._numbered else self._known
+        table[ref] = table[source]
+        if source in self.lists:
+            self.lists[ref] = self.lists[source]
+
+    def loop(
+        self,
+        operation: Any,
+        inputs: Sequence[Ref],
+        number: int,
+        entered: Sequence[Handed],
+        given_back: Sequence[Handed],
+    ) -> list[Shape]:
+        """A loop's results are as large as the larger of what goes in and what its body gives back."""
+        found: list[Shape] = []
+        for index, tensor in enumerate(operation.outputs):
+            if inputs[index] in self.lists:
+                self.lists[number, index] = self.lists[inputs[index]] | given_back[index].elements
+            if _complete(tensor.shape) or tensor.dtype.base_dtype.name in NO_MEMORY:
+                self._known[number, index] = tensor
+                found.append(tuple(tensor.shape.as_list()) if _complete(tensor.shape) else ())
+                continue
+            self.open += 1
+            if self.unknown is not None:
+                found.append(self._filled(tensor))
+                continue
+            shape = max((handed[index].shape for handed in (entered, given_back)), key=math.prod)
+            self._numbered[number, index] = self._placeholder(tensor.dtype, shape)
+            found.append(shape)
+        return found
+
+    def _filled(self, tensor: Any) -> Shape:
+        sides = tensor.shape.as_list() if tensor.shape.rank is not None else [None]
+        return tuple(self.unknown or 0 if side is None else side for side in sides)
+
+    def _note_list(self, operation: Any, inputs: Sequence[Ref], number: int) -> None:
+        op = operation.type
+        if not inputs:
+            elements = self._given(operation).elements
+        elif op in lists.WRITES:
+            item = inputs[lists.WRITES[op]]
+            elements = lists.with_item(self.lists.get(inputs[0]), self._shape(item), self._value(item))
+        elif op in lists.MAKERS or op == "TensorListFromTensor":
+            count = self.tf.get_static_value(self._here(inputs[1]))
+            elements = lists.made(op, [self._shape(inputs[0])], count)
+        else:
+            elements = self.lists.get(inputs[0])
+        if elements is not None:
+            for index, tensor in enumerate(operation.outputs):
+                if tensor.dtype == self.tf.variant:
+                    self.lists[number, index] = elements
+
+    def _shape(self, ref: Ref) -> Shape | None:
+        shape = (self._numbered[ref] if ref in self._numbered else self._known[ref]).shape
+        return tuple(shape.as_list()) if _complete(shape) else None
+
+    def _value(self, ref: Ref) -> Any:
+        """Of what may be a shape: its value, where it follows from shapes alone."""
+        tensor = self._numbered[ref] if ref in self._numbered else self._known[ref]
+        return self.tf.get_static_value(tensor) if _may_be_shape(tensor) else None
+
+    def handed(self, ref: Ref, stays: bool) -> Handed:
+        """What a loop or a branch can know of a tensor; ``stays``: it is the same in all turns."""
+        return Handed(self._shape(ref) or (), self.lists.get(ref), self._value(ref) if stays else None)
+
+    def _counted(self, operation: Any, inputs: Sequence[Ref]) -> Any:
+        """How many of a mask are set: a number on which shapes may depend. None for any other operation."""
+        if operation.type != "Sum" or not _may_be_shape(operation.outputs[0]):
+            return None
+        source = operation.inputs[0].op
+        if source.type != "Cast" or source.inputs[0].dtype != self.tf.bool or not _complete(operation.outputs[0].shape):
+            return None
+        counted = self._shape(inputs[0])
+        if counted is None:
+            return None
+        shape = operation.outputs[0].shape.as_list()
+        most = math.prod(counted) // max(1, math.prod(shape))
+        with self._graph.as_default():
+            return self.tf.constant(math.ceil(most * self.share), operation.outputs[0].dtype, shape)
+
+    def _made(self, operation: Any, inputs: list[Any], source: Elements | None) -> list[Any]:
+        """The operation's results in the graph of numbers, every side with one."""
+        if operation.type in ARGUMENTS and operation.name in self.given:
+            return [self._stand_in(operation.outputs[0].dtype, self._given(operation))]
+        if operation.type in lists.READS and source is not None and source.shape is not None:
+            return self._taken_out(operation, source)
+        try:
+            with self._graph.as_default():
+                made = list(
+                    self._graph.create_op(
+                        operation.type,
+                        inputs,
+                        [tensor.dtype for tensor in operation.outputs],
+                        attrs=dict(operation.node_def.attr),
+                        op_def=operation.op_def,
+                    ).outputs
+                )
+        # With numbers that are bounds, two shapes that are the same at run time need not agree.
+        except (ValueError, TypeError, self.tf.errors.OpError):
+            made = [self._placeholder(tensor.dtype, tensor.shape) for tensor in operation.outputs]
+        for tensor in made:
+            if _complete(tensor.shape) or tensor.dtype.base_dtype.name in NO_MEMORY:
+                continue
+            case = Case(self.tf, inputs, tensor, len(made), self.share, source.room if source else None)
+            sides = bounded(operation.type, case)
+            if sides is None or tensor.shape.rank not in (None, len(sides)):
+                sides = from_inputs(inputs, tensor)
+                if operation.type in GROWS or not inputs:
+                    self.without_bound.append(operation.type)
+            known = tensor.shape.as_list() if tensor.shape.rank is not None else sides
+            tensor.set_shape([bound if side is None else side for side, bound in zip(known, sides, strict=True)])
+        return made
+
+    def _taken_out(self, operation: Any, source: Elements) -> list[Any]:
+        item = Handed(source.shape or (), value=source.value)
+        return [
+            self._stand_in(tensor.dtype, item if index == lists.READS[operation.type] else Handed(()))
+            for index, tensor in enumerate(operation.outputs)
+        ]
+
+    def _given(self, operation: Any) -> Handed:
+        return self.given.get(operation.name, Handed(())) if operation.type in ARGUMENTS else Handed(())
+
+    def _stand_in(self, dtype: Any, known: Handed) -> Any:
+        if known.value is None:
+            return self._placeholder(dtype, known.shape)
+        with self._graph.as_default():
+            return self.tf.constant(known.value, dtype)
+
+    def _here(self, ref: Ref) -> Any:
+        """The tensor in the graph of numbers; one that has nothing to do with unknown sides stands there by its shape,
+        or by its value where that is known."""
+        if ref in self._numbered:
+            return self._numbered[ref]
+        if ref not in self._stand_ins:
+            tensor = self._known[ref]
+            value = self.tf.get_static_value(tensor) if _may_be_shape(tensor) else None
+            with self._graph.as_default():
+                if value is not None:
+                    self._stand_ins[ref] = self.tf.constant(value, tensor.dtype)
+                elif tensor.op.type == "VarHandleOp":
+                    attrs = {name: tensor.op.node_def.attr[name] for name in ("dtype", "shape")}
+                    self._stand_ins[ref] = self._graph.create_op(
+                        "VarHandleOp", [], [tensor.dtype], attrs=attrs
+                    ).outputs[0]
+                else:
+                    self._stand_ins[ref] = self._placeholder(tensor.dtype, tensor.shape)
+        return self._stand_ins[ref]
+
+    def _placeholder(self, dtype: Any, shape: Any) -> Any:
+        with self._graph.as_default():
+            return self.tf.compat.v1.placeholder(dtype, shape)
+
+
+def _complete(shape: Any) -> bool:
+    return bool(shape.is_fully_defined())
+
+
+def _may_be_shape(tensor: Any) -> bool:
+    small = not _complete(tensor.shape) or math.prod(tensor.shape.as_list()) <= SHAPES_ARE
+    return tensor.dtype.base_dtype.name in ("int32", "int64") and small

@@ -1,0 +1,230 @@
+"""A TensorFlow training step as a Timeline, without running it.
+
+The step is traced to a graph, the graph goes through TensorFlow's own optimizer as on a GPU, and the order in which the
+executor would run it decides which memory is held when. That order changes from process to process, so several
+processes are looked at. The one whose peak is nearest to the middle between their lowest and highest is the Timeline;
+the peaks of all of them, and of other orders, are told beside it (``about["orders"]``): the highest makes the upper
+figure of a forecast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from oomproof.memory.timeline import Builder, Timeline
+from oomproof.trace.tensorflow.buffers.liveness import Execution
+from oomproof.trace.tensorflow.graph.branches import taken
+from oomproof.trace.tensorflow.graph.capture import Captured, capture, tensorflow
+from oomproof.trace.tensorflow.graph.folding import folded
+from oomproof.trace.tensorflow.graph.graph import Graph
+from oomproof.trace.tensorflow.graph.grappler import optimized
+from oomproof.trace.tensorflow.graph.reading import Reader
+from oomproof.trace.tensorflow.order.order import Order, likely_orders, named_order, other_orders
+from oomproof.trace.tensorflow.roles import Roles, roles_of, variable_roles
+from oomproof.trace.tensorflow.scratch import convolution
+from oomproof.trace.tensorflow.work import Workbook, only_for_update
+
+Dialect = Literal["cuda", "cpu"]
+WEIGHS = 1 << 20
+"""bytes that the operations of a loop's body make together, from which on the loop is worth a word"""
+LARGEST = "unknown sides at their longest"
+SHARE = 0.5
+"""how much of what the data decides on is expected to be there (what a mask leaves over): nothing is known of it"""
+STEPS = 2
+"""steps in a Timeline: what the first leaves behind decides where the allocator puts the second"""
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a framework above TensorFlow knows of a step. May be filled while the step is traced."""
+
+    scopes: Mapping[str, str] = field(default_factory=dict)
+    """name scope -> owner"""
+    variables: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    """id() of a variable's handle -> (kind, owner)"""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step's graph as the runtime would run it, with what is needed to lay it out in time."""
+
+    graph: Graph
+    roles: Roles
+    captured: Captured
+    variables: Mapping[str, tuple[str, str]]
+    """(kind, owner) by the name of the handle"""
+    capability: str
+    guessed: int = 0
+    """tensors with a side that is not known before the step runs"""
+    without_bound: tuple[str, ...] = ()
+    """operations whose results may be larger than was counted"""
+    unknown: int | None = None
+    """what such a side counts as, where the caller has said it"""
+    largest: Step | None = None
+    """the same with every such side as long as it can get"""
+
+
+def trace_step(
+    step: Callable[..., Any],
+    batch: Sequence[Any],
+    *,
+    names: Names | None = None,
+    dialect: Dialect = "cuda",
+    capability: str = "8.0",
+    unknown: int | None = None,
+    about: Mapping[str, Any] | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Timeline:
+    """One steady training step, twice in a row, as a Timeline.
+
+    ``step(*batch)`` does all of it (forward, loss, gradients, update) with TensorFlow operations: a plain function, a
+    tf.function or a ConcreteFunction. ``batch`` is what it is called with: tensors, arrays or TensorSpecs in any
+    nesting; only their shapes and types are used. Variables must exist before, or be made in the first call.
+
+    ``dialect``: ``cuda`` for a GPU of compute capability ``capability``; ``cpu`` as this machine would run it with
+    one thread for operations, which tests hold against the real allocator. A side of a shape that the data decides
+    on counts as half of its bound (SHARE), and as all of it in the upper figure; or always as ``unknown``, where given.
+    """
+    ready = prepared(
+        step, batch, names=names, dialect=dialect, capability=capability, unknown=unknown, progress=progress
+    )
+    return timeline_of(ready, dialect, about=about, progress=progress)
+
+
+def timeline_of(
+    step: Step,
+    dialect: Dialect = "cuda",
+    *,
+    about: Mapping[str, Any] | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Timeline:
+    """The Timeline of a process in the middle, with the peaks of the other orders in ``about``."""
+    progress("laying out memory")
+    on_gpu = dialect == "cuda"
+    likely = likely_orders(step.graph, on_gpu=on_gpu)
+    orders = likely | other_orders(step.graph, on_gpu=on_gpu)
+    peaks = _peaks(step, orders, dialect)
+    if step.largest is not None:
+        graph = step.largest.graph
+        largest = likely_orders(graph, on_gpu=on_gpu) | other_orders(graph, on_gpu=on_gpu)
+        peaks |= {f"{name}, {LARGEST}": peak for name, peak in _peaks(step.largest, largest, dialect).items()}
+    expected = laid_out(step, orders[in_the_middle({name: peaks[name] for name in likely})], dialect)
+    given = dict(about or {})
+    facts = described_as(step, dialect) | {"orders": peaks}
+    facts["not_counted"] += given.pop("not_counted", ())
+    facts["notes"] = [*given.pop("notes", ()), *facts["notes"]]
+    return replace(expected, about=facts | given)
+
+
+def _peaks(step: Step, orders: Mapping[str, Order], dialect: Dialect) -> dict[str, int]:
+    return {name: laid_out(step, order, dialect, steps=1).peak().bytes for name, order in orders.items()}
+
+
+def in_the_middle(peaks: Mapping[str, int]) -> str:
+    """The process nearest to the middle of the range, from which none is far off. Many have the lowest peak, and the
+    one in the middle of their row may be among them, far below the highest; too low a figure is what hurts."""
+    middle = (min(peaks.values()) + max(peaks.values())) / 2
+    return min(peaks, key=lambda name: (abs(peaks[name] - middle), -peaks[name]))
+
+
+def prepared(
+    step: Callable[..., Any],
+    batch: Sequence[Any],
+    *,
+    names: Names | None = None,
+    dialect: Dialect = "cuda",
+    capability: str = "8.0",
+    unknown: int | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Step:
+    """The step's graph, optimized and read."""
+    names = names or Names()
+    tensorflow()
+    progress("tracing the step")
+    captured = capture(step, batch)
+    progress("optimizing the graph")
+    definition = optimized(captured, gpu=dialect == "cuda", capability=capability)
+    progress("reading the graph")
+    reader = Reader(definition, captured, unknown)
+
+    def as_step(share: float) -> Step:
+        graph = reader.read(captured.results, captured.targets, (*captured.inputs, *captured.constants), share)
+        graph = folded(taken(graph))
+        roles = roles_of(graph, names.scopes)
+        variables = variable_roles(graph, roles, captured.variables, names.variables)
+        return Step(graph, roles, captured, variables, capability, reader.guessed, reader.without_bound, reader.unknown)
+
+    ready = as_step(SHARE)
+    return replace(ready, largest=as_step(1.0)) if ready.guessed and unknown is None else ready
+
+
+def laid_out(step: Step, order: Order, dialect: Dialect, steps: int = STEPS) -> Timeline:
+    """The step in an order, as a Timeline. Its work is that of the second step."""
+    graph, captured = step.graph, step.captured
+    builder = Builder()
+    on_gpu = dialect == "cuda"
+    # On a CPU, what kernels take for themselves depends on the processor's cache; it is left out there.
+    run = Execution(builder, on_gpu=on_gpu, scratch=convolution if on_gpu else lambda graph, node: None)
+    for variable in captured.variables:
+        kind, owner = step.variables[variable.node]
+        run.hold_variable(variable.node, variable.bytes, kind=kind, owner=owner)
+    run.prepare(graph, step.roles)
+    workbook = Workbook(only_for_update(graph, step.roles.phase) if steps == STEPS else frozenset())
+    for count in range(steps):
+        run.workbook = workbook if count == STEPS - 1 else None
+        given = {}
+        for number in graph.arguments:
+            node = graph.nodes[number]
+            kind = "input" if node.name in captured.inputs else "buffer"
+            given[number] = run.hold(node.outputs[0].bytes, kind=kind, owner=node.name, op="input")
+        run.run(graph, order, step.roles, given)
+        for memory in given.values():
+            run.release(memory)
+    return workbook.put_into(builder.build())
+
+
+def measured_order(step: Step, names: Iterable[str]) -> Order:
+    """The order in which a profile shows that nodes ran."""
+    return named_order(step.graph, names)
+
+
+def described_as(step: Step, dialect: Dialect) -> dict[str, Any]:
+    tf = tensorflow()
+    notes, not_counted = [], []
+    tensors = f"{step.guessed} tensors whose size depends on the data"
+    if step.guessed and step.unknown is not None:
+        not_counted.append(f"{tensors}: an unknown side counts as {step.unknown}")
+    elif step.guessed:
+        notes.append(
+            f"{tensors}: what a mask leaves over counts as half of what it is applied to, and in the upper figure as "
+            "all of it; what NMS keeps counts as its limit"
+        )
+    if step.without_bound:
+        not_counted.append(
+            f"results of {', '.join(step.without_bound[:4])} that are larger than what goes in: the data decides on "
+            "their size, and no bound is known"
+        )
+    loops = [node for node in step.graph.nodes if node.bodies and _weighs(node.bodies[-1])]
+    if loops:
+        which = "a loop" if len(loops) == 1 else f"{len(loops)} loops"
+        not_counted.append(
+            f"what turns of {which} hold besides lists where TensorFlow runs up to ten of them at once; and more than "
+            "two elements of a list where the number of turns cannot be told"
+        )
+    return {
+        "framework": f"tensorflow {tf.__version__}",
+        "dialect": dialect,
+        "allocator": "bfc",
+        "threads": 1,
+        "capability": step.capability if dialect == "cuda" else "",
+        "nodes": len(step.graph.nodes),
+        "not_counted": not_counted,
+        "notes": notes,
+    }
+
+
+def _weighs(body: Graph) -> bool:
+    """Whether the turns of a loop have more than single numbers to compute."""
+    return sum(output.bytes for node in body.nodes for output in node.outputs) >= WEIGHS

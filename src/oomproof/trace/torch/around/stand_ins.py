@@ -1,0 +1,198 @@
+"""What Python code must find in place while it runs on fake tensors.
+
+Some of PyTorch goes around the dispatcher, or refuses fake tensors, or has no GPU to talk to. Each stand-in says
+which behaviour of PyTorch it works around (seen in torch 2.14).
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.modules import module as modules
+from torch.optim import optimizer as optimizers
+from torch.utils import _foreach_utils as foreach
+
+from oomproof.changes.torch import optimizer_state
+from oomproof.trace.torch.values import CPU, computing, mapped
+
+if TYPE_CHECKING:
+    from oomproof.trace.torch.tracer import Tracer
+
+
+_TALKS_TO_THE_GPU = (
+    "empty_cache", "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved",
+    "reset_peak_memory_stats", "set_device", "synchronize",
+)  # fmt: skip
+"""training loops call these around a step; without a GPU they fail"""
+
+
+@contextmanager
+def stand_ins(tracer: Tracer) -> Iterator[None]:
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(torch.nn.Module, "_apply", _apply))
+        for name, method in _fake_methods(tracer).items():
+            stack.enter_context(patch.object(FakeTensor, name, method, create=True))
+        for name, function in inspect.getmembers(torch.nn.init, inspect.isfunction):
+            if name.endswith("_") and not name.startswith("_"):
+                stack.enter_context(patch.object(torch.nn.init, name, _without_values(function)))
+        # A shape error in the user's model is told as theirs; FakeTensorMode would print its own traceback before.
+        stack.enter_context(patch.object(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True))
+        for name in _TALKS_TO_THE_GPU:
+            stack.enter_context(patch.object(torch.cuda, name, lambda *args, **kwargs: 0))
+        stack.enter_context(patch.object(torch.amp.autocast, "__init__", _on_cpu(torch.amp.autocast.__init__)))
+        stack.enter_context(patch.object(torch.amp.GradScaler, "__init__", _on_cpu(torch.amp.GradScaler.__init__)))
+        for module in (optimizers, foreach):
+            known = [*module._foreach_supported_types, FakeTensor]  # list-at-once updates refuse unknown tensor types
+            stack.enter_context(patch.object(module, "_foreach_supported_types", known))
+        for name, move in _to_and_from_host(tracer).items():
+            stack.enter_context(patch.object(optimizer_state, name, move))
+        _follow_modules(stack, tracer)
+        _follow_optimizers(stack, tracer)
+        yield
+
+
+def _fake_methods(tracer: Tracer) -> dict[str, Callable[..., Any]]:
+    """``numpy``, ``tolist`` and ``__array__`` read memory without an operation; ``cuda``, ``pin_memory`` and ``to``
+    want a GPU;
+    ``__deepcopy__`` sets a CPU storage on what is a meta tensor inside."""
+
+    def numpy(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        real = tracer.compute(self)
+        with computing():
+            return real.clone().numpy(*args, **kwargs)
+
+    def tolist(self: torch.Tensor) -> Any:
+        real = tracer.compute(self)
+        with computing():
+            return real.tolist()
+
+    def array(self: torch.Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
+        content = numpy(self)
+        return content if dtype is None else content.astype(dtype)
+
+    def stay(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return self
+
+    to_anywhere = torch.Tensor.to
+
+    def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        here = mapped(_here, args)
+        return to_anywhere(self, *here, **{key: _here(value) for key, value in kwargs.items()})
+
+    def deepcopy(self: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+        if id(self) not in memo:
+            with torch.no_grad():
+                copy: torch.Tensor = self.detach().clone().requires_grad_(self.requires_grad)
+            memo[id(self)] = torch.nn.Parameter(copy, self.requires_grad) if _is_parameter(self) else copy
+        return memo[id(self)]
+
+    return {
+        "numpy": numpy, "tolist": tolist, "__array__": array, "__deepcopy__": deepcopy,
+        "cuda": stay, "pin_memory": stay, "to": to,
+    }  # fmt: skip
+
+
+def _to_and_from_host(tracer: Tracer) -> dict[str, Callable[..., torch.Tensor]]:
+    """All fake tensors are on one device; which of them a real run has in host RAM must be said."""
+
+    def to_host(tensor: torch.Tensor, place: torch.Tensor | None = None) -> torch.Tensor:
+        place = torch.empty_like(tensor) if place is None else place
+        tracer.ledger.on_host(place)
+        return place
+
+    def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+        return torch.empty_like(tensor)
+
+    return {"to_host": to_host, "to_device": to_device}
+
+
+def _is_parameter(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, torch.nn.Parameter)
+
+
+def _here(argument: Any) -> Any:
+    """A device named in user code becomes the one that is traced on."""
+    if isinstance(argument, torch.device):
+        return CPU
+    if isinstance(argument, str) and argument.split(":")[0] in ("cuda", "mps", "xpu", "cpu"):
+        return CPU
+    return argument
+
+
+def _on_cpu(init: Callable[..., None]) -> Callable[..., None]:
+    """torch.autocast("cuda") and GradScaler("cuda") switch themselves off where there is no GPU."""
+    accepted = inspect.signature(init).parameters
+    name = next(name for name in ("device_type", "device") if name in accepted)
+
+    @wraps(init)  # whose signature is asked for again where one trace runs inside another
+    def on_cpu(self: Any, *args: Any, **kwargs: Any) -> None:
+        device = kwargs.pop(name, args[0] if args else "cuda")
+        if "dtype" in accepted and len(args) < 2 and kwargs.get("dtype") is None:
+            kwargs["dtype"] = torch.get_autocast_dtype(torch.device(device).type)  # fp16 on a GPU, bf16 on the CPU
+        init(self, "cpu", *args[1:], **kwargs)
+
+    return on_cpu
+
+
+def _apply(self: torch.nn.Module, fn: Callable[[Any], Any], recurse: bool = True, memo: Any = None) -> torch.nn.Module:
+    """nn.Module._apply for fake parameters: the stock one swaps tensors, which weakly referenced fake ones refuse."""
+    memo = {} if memo is None else memo
+    for child in self.children() if recurse else ():
+        child._apply(fn, memo=memo) if child._apply.__func__ is _apply else child._apply(fn)
+    for name, parameter in self._parameters.items():
+        if parameter is None:
+            continue
+        if id(parameter) not in memo:
+            with torch.no_grad():
+                changed = fn(parameter)
+            same = changed is parameter
+            memo[id(parameter)] = (
+                parameter,
+                parameter if same else torch.nn.Parameter(changed, parameter.requires_grad),
+            )
+        self._parameters[name] = memo[id(parameter)][1]
+    for name, buffer in self._buffers.items():
+        if buffer is not None:
+            self._buffers[name] = fn(buffer)
+    return self
+
+
+def _without_values(initialise: Callable[..., Any]) -> Callable[..., Any]:
+    """Initialisers look at values (trunc_normal_ checks its own result), which would compute every weight."""
+
+    def untouched(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return tensor if isinstance(tensor, FakeTensor) else initialise(tensor, *args, **kwargs)
+
+    return untouched
+
+
+def _follow_modules(stack: ExitStack, tracer: Tracer) -> None:
+    ledger = tracer.ledger
+
+    def enter(module: torch.nn.Module, inputs: Any) -> None:
+        ledger.enter_module(module, inputs)
+
+    def leave(module: torch.nn.Module, inputs: Any, output: Any) -> None:
+        ledger.leave_module(inputs, output)
+
+    stack.callback(modules.register_module_forward_pre_hook(enter).remove)
+    stack.callback(modules.register_module_forward_hook(leave, always_call=True).remove)
+
+
+def _follow_optimizers(stack: ExitStack, tracer: Tracer) -> None:
+    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+        tracer.ledger.optimizer_runs(True)
+
+    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        tracer.ledger.optimizer_runs(False)
+
+    stack.callback(optimizers.register_optimizer_step_pre_hook(before).remove)
+    stack.callback(optimizers.register_optimizer_step_post_hook(after).remove)

@@ -1,0 +1,1 @@
+"""Where a GPU differs from the CPU that a trace runs on."""

@@ -1,0 +1,96 @@
+"""What PyTorch does otherwise on a GPU than on the CPU, all in one place.
+
+The tracer runs on fake CPU tensors. In the ``cpu`` dialect nothing is changed, and a trace can be proved against the
+real CPU allocator; in the ``cuda`` dialect, the product, these rules are in force.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Literal
+from unittest.mock import patch
+
+import torch
+
+from oomproof.trace.torch.gpu import autocast_policy
+
+Dialect = Literal["cpu", "cuda"]
+
+aten = torch.ops.aten
+_HALF = (torch.float16, torch.bfloat16)
+_LARGEST_FLASH_HEAD = 256
+
+
+@contextmanager
+def speaking(dialect: Dialect) -> Iterator[None]:
+    if dialect == "cpu":
+        yield
+        return
+    library = torch.library.Library("aten", "IMPL")
+    with ExitStack() as stack:
+        stack.callback(library._destroy)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch tells of every kernel that is overridden, which is the point here
+            autocast_policy.install(library)
+            library.impl("dropout", _dropout, "AutogradCPU")
+            library.impl("scaled_dot_product_attention", _attention, "AutogradCPU")
+        _foreach_by_default(stack)
+        yield
+
+
+def _dropout(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+    """CUDA keeps a bool mask (1 byte an element), the CPU the scaled noise (4 bytes)."""
+    if train and 0 < p < 1 and x.numel():
+        return aten.native_dropout(x, p, True)[0]
+    return x * 0.0 if train and p == 1 else x.view_as(x)
+
+
+def _attention(  # noqa: PLR0917 (the operation's own signature)
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """The kernel that a GPU of compute capability 8.0 or more takes: flash, memory-efficient, or plain arithmetic."""
+    if enable_gqa and q.dim() == 4 and q.shape[1] != k.shape[1]:
+        k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], dim=1) for t in (k, v))
+    wanted = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    head, aligned = q.shape[-1], 4 if q.dtype is torch.float32 else 8
+    if q.dim() == 4 and attn_mask is None and q.dtype in _HALF and head <= _LARGEST_FLASH_HEAD and head == v.shape[-1]:
+        padded = -head % 8
+        if padded:
+            q, k, v = (torch.nn.functional.pad(t, (0, padded)) for t in (q, k, v))
+            scale = head**-0.5 if scale is None else scale
+        out = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, scale=scale)[0]
+        return out[..., :head] if padded else out
+    if q.dim() == 4 and head % aligned == 0 and v.shape[-1] % aligned == 0:
+        mask = _bias(attn_mask, q, k)
+        return aten._scaled_dot_product_efficient_attention(q, k, v, mask, wanted, dropout_p, is_causal, scale=scale)[0]
+    return aten._scaled_dot_product_attention_math(q, k, v, attn_mask, dropout_p, is_causal, scale=scale)[0]
+
+
+def _bias(mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor | None:
+    """The memory-efficient kernel wants an additive mask whose rows are padded to 16 elements."""
+    if mask is None:
+        return None
+    if mask.dtype is torch.bool:
+        mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill_(~mask, float("-inf"))
+    short = -mask.shape[-1] % 16
+    if short:
+        mask = torch.nn.functional.pad(mask, (0, short))[..., : mask.shape[-1]]
+    return mask.to(q.dtype).expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+
+
+def _foreach_by_default(stack: ExitStack) -> None:
+    """Optimizers and averaged models update all CUDA parameters at once, and hold list-sized temporaries for it."""
+    from torch.optim import optimizer, swa_utils
+
+    for module in (optimizer, swa_utils):
+        stack.enter_context(patch.object(module, "_get_foreach_kernels_supported_devices", lambda: ["cpu", "cuda"]))

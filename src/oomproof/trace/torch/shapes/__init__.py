@@ -1,0 +1,1 @@
+"""What operations make of shapes: rules, and what is remembered of earlier answers."""

@@ -1,0 +1,75 @@
+"""Makes fake tensors, thousands in a trace, without the constructor's checks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from oomproof.trace.torch.shapes.forms import Form, form_of
+
+CPU = torch.device("cpu")
+
+
+class Fakes:
+    """Fake CPU tensors of one mode. The first is made by PyTorch; the others get the same attributes. (The constructor
+    takes 28 microseconds in torch 2.14, of which its question about devices and its twenty attributes are 22.)"""
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        self._mode = mode
+        self._attributes: dict[str, Any] = {}
+        warned, refused = torch._C._set_warn_deprecated_on_mutable_data_ptr, torch._C._set_throw_on_mutable_data_ptr
+        self._guard = warned if mode._allow_unsafe_data_ptr_access else refused
+
+    def of(self, meta: torch.Tensor) -> FakeTensor:
+        """A fake tensor that looks at a meta tensor's storage."""
+        if not self._attributes:
+            first = FakeTensor(self._mode, meta, CPU)
+            self._attributes = dict(vars(first))
+            return first
+        fake: FakeTensor = torch.Tensor._make_subclass(
+            FakeTensor, meta, meta.requires_grad, dispatch_device=True, device_for_backend_keys=CPU
+        )
+        self._guard(fake)
+        vars(fake).update(self._attributes)
+        return fake
+
+    def made(self, forms: Any) -> Any:
+        """New tensors, each with memory of its own: of a Form, or of lists and tuples of them."""
+        with torch._C._DisableTorchDispatch():
+            return self._made(forms)
+
+    def _made(self, forms: Any) -> Any:
+        if type(forms) is Form:
+            return self.of(torch.empty_strided(forms.shape, forms.strides, dtype=forms.dtype, device="meta"))
+        return type(forms)(map(self._made, forms)) if isinstance(forms, (list, tuple)) else forms
+
+    def view(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What an operation that only looks at its argument otherwise gives, by PyTorch's own kernel for it."""
+        # PyTorch's in_kernel_invocation_manager, without what a generator costs
+        with torch._C._DisableTorchDispatch(), torch._C._PreserveDispatchKeyGuard():
+            self._mode.in_kernel_invocation = True
+            torch._C._set_meta_in_tls_dispatch_include(True)
+            try:
+                seen = func(*args, **kwargs)
+                return self.of(seen) if isinstance(seen, torch.Tensor) else type(seen)(map(self.of, seen))
+            finally:
+                self._mode.in_kernel_invocation = False
+
+    def can_be_like(self, real: torch.Tensor) -> bool:
+        return (
+            real.device == CPU and real.layout is torch.strided and not real.requires_grad and fills_its_storage(real)
+        )
+
+    def like(self, real: torch.Tensor) -> Any:
+        return self.made(form_of(real))
+
+
+def fills_its_storage(tensor: torch.Tensor) -> bool:
+    """Whether there is nothing in its memory that it does not show."""
+    if tensor.storage_offset():
+        return False
+    spans = (stride * (side - 1) for side, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    needed = (1 + sum(spans)) * tensor.element_size() if tensor.numel() else 0
+    return bool(tensor.untyped_storage().nbytes() == needed)

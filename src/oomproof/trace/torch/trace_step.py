@@ -1,0 +1,216 @@
+"""A job's steady training step as a Timeline.
+
+The step to forecast is the second: optimizer state exists, and the gradients of the step before are alive until the
+loop drops them. The tracer does not run a first step for that. It lays out gradients, lets the optimizer make its
+state from them, and traces one step; the first one is put in front afterwards (memory/first_step.py). Of an
+accumulated step the last micro-batch is traced, which finds the gradients of the others in place.
+A job with a step of its own is simply run twice, and so is one whose gradients are used at once: its optimizer's state
+is made here and there in backward.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from oomproof.changes.torch.gradients import at_once_for
+from oomproof.changes.torch.training import Training
+from oomproof.changes.torch.trees import mapped
+from oomproof.memory.first_step import with_first_step
+from oomproof.memory.timeline import Timeline
+from oomproof.trace.torch.around.without_dynamo import without_dynamo
+from oomproof.trace.torch.gpu.dialect import Dialect, speaking
+from oomproof.trace.torch.gpu.samplers import filled_samplers
+from oomproof.trace.torch.ledger import Ledger
+from oomproof.trace.torch.loop import Loop, Pieces
+from oomproof.trace.torch.tracer import Tracer
+from oomproof.trace.user_code import blaming_user_code
+
+
+def trace_step(
+    pieces: Pieces,
+    training: Training,
+    *,
+    dialect: Dialect = "cuda",
+    about: dict[str, Any] | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Timeline:
+    with (
+        without_dynamo(),
+        _steady_lifetimes(),
+        _same_chance(),
+        speaking(dialect),
+        Tracer() as tracer,
+        blaming_user_code(),
+        ExitStack() as tracing,
+    ):
+        ledger = tracer.ledger
+        progress("building the model")
+        loop = Loop(pieces, training)
+        _adopt_model(tracer, loop.model)
+        tracer.know_weights(loop.model)
+        ledger.name_modules(loop.model)
+        ledger.mark_model(loop.model)
+        tracing.enter_context(_marking_gradients(ledger, loop.model, training.gradients == "at_once"))
+        progress("making a batch")
+        loop.load()
+        tracing.callback(loop.passes.release)  # the user may hand out one model for every trace
+        loop.batch = _adopted(tracer, loop.batch)
+        if loop.average is not None:
+            ledger.name_modules(loop.average, "(ema)")
+            ledger.mark_model(loop.average, "(ema)")
+        gc.collect()
+        with filled_samplers(loop.model):
+            if pieces.step is None and training.gradients == "kept":
+                primed_at, primed = _prime(ledger, loop)
+                progress("tracing the step")
+                ledger.start_step()
+                with _watching(primed) as used:
+                    loop.last_of_step()
+                _mark_results(ledger, loop)
+                for parameter in primed.keys() - used:  # no part in the loss: neither gradient nor state
+                    ledger.erase(primed[parameter])
+            else:
+                primed_at = None
+                for text in ("first", "second"):
+                    progress(f"tracing the {text} step")
+                    ledger.start_step()
+                    loop.last_of_step(first=text == "first")
+                    _mark_results(ledger, loop)
+        described = {
+            "framework": f"torch {torch.__version__}",
+            "dialect": dialect,
+            "threads": torch.get_num_threads(),
+            "values_asked": dict(tracer.demands),
+            "batchnorms": trained_batchnorms(loop.model),
+            "model": type(loop.model).__name__,
+            "optimizer": type(loop.optimizer).__name__,
+            "at_once": at_once_for(loop.optimizer),
+            "on_host": sum(ledger.host.values()),
+            "matching": any(hasattr(module, "proposal_matcher") for module in loop.model.modules()),
+            **(about or {}),
+        }
+        timeline = ledger.build(described)
+        whole = [call.separable for call in timeline.modules if call.path == described["model"]]
+        described["separable"] = bool(whole) and all(whole)
+        timeline = replace(timeline, about=described)
+    return timeline if primed_at is None else with_first_step(timeline, primed_at)
+
+
+def _prime(ledger: Ledger, loop: Loop) -> tuple[int, dict[torch.Tensor, list[int]]]:
+    """Gradients and optimizer state as a step before would have left them; which blocks belong to which parameter."""
+    primed_at = ledger.builder.ticks
+    parameters = [p for group in loop.optimizer.param_groups for p in group["params"]]
+    for parameter in parameters:
+        parameter.grad = torch.empty_like(parameter)
+    _mark_results(ledger, loop)
+    loop.optimizer.step()
+    _mark_results(ledger, loop)
+    gc.collect()
+    blocks = {parameter: [ledger.track(parameter.grad, "gradient")] for parameter in parameters}
+    for parameter, state in loop.optimizer.state.items():
+        blocks[parameter] += [ledger.track(t, "state") for t in state.values() if isinstance(t, torch.Tensor)]
+    return primed_at, blocks
+
+
+def _mark_results(ledger: Ledger, loop: Loop) -> None:
+    ledger.mark_gradients(loop.model)
+    ledger.mark_state(loop.optimizer, {id(parameter): owner for parameter, owner in _owners(loop.model).items()})
+
+
+@contextmanager
+def _marking_gradients(ledger: Ledger, model: torch.nn.Module, passing: bool) -> Iterator[None]:
+    """For gradients that are gone when a step ends (``passing``); before the loop has hooks that use them."""
+    owners = _owners(model) if passing else {}
+    hooks = [
+        parameter.register_post_accumulate_grad_hook(
+            lambda parameter, owner=owner: ledger.mark(parameter.grad, "gradient", owner)
+        )
+        for parameter, owner in owners.items()
+        if parameter.requires_grad
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _owners(model: torch.nn.Module) -> dict[torch.nn.Parameter, str]:
+    return {
+        parameter: path or type(module).__name__
+        for path, module in model.named_modules()
+        for parameter in module._parameters.values()
+        if parameter is not None
+    }
+
+
+@contextmanager
+def _watching(parameters: Iterable[torch.Tensor]) -> Iterator[set[torch.Tensor]]:
+    """The parameters that backward brings a gradient to."""
+    used: set[torch.Tensor] = set()
+    hooks = [parameter.register_post_accumulate_grad_hook(used.add) for parameter in parameters]
+    try:
+        yield used
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _adopt_model(tracer: Tracer, model: torch.nn.Module) -> None:
+    """Weights that came from a file or from NumPy are real; the step must see fake ones."""
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and not isinstance(parameter, FakeTensor):
+                module._parameters[name] = torch.nn.Parameter(tracer.adopt(parameter.detach()), parameter.requires_grad)
+        for name, buffer in module._buffers.items():
+            if buffer is not None and not isinstance(buffer, FakeTensor):
+                module._buffers[name] = tracer.adopt(buffer)
+
+
+def _adopted(tracer: Tracer, batch: Any) -> Any:
+    """The batch with real tensors made fake; their values are kept."""
+    return mapped(lambda tensor: tensor if isinstance(tensor, FakeTensor) else tracer.adopt(tensor), batch)
+
+
+def trained_batchnorms(model: torch.nn.Module) -> int:
+    """Layers whose result for one image depends on the others of its batch."""
+    norm = torch.nn.modules.batchnorm._BatchNorm
+    return sum(isinstance(module, norm) and module.training for module in model.modules())
+
+
+@contextmanager
+def _same_chance() -> Iterator[None]:
+    """Jobs make up boxes and images at random: every trace of a job draws the same ones, whatever ran before it."""
+    torch_state, numpy_state, python_state = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    torch.random.default_generator.manual_seed(0)  # not CUDA's, which is the user's
+    np.random.seed(0)
+    random.seed(0)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(torch_state)
+        np.random.set_state(numpy_state)
+        random.setstate(python_state)
+
+
+@contextmanager
+def _steady_lifetimes() -> Iterator[None]:
+    """Cyclic garbage stays until the end, as it may in a real step; a collection in the middle would be luck."""
+    enabled = gc.isenabled()
+    gc.disable()
+    gc.freeze()  # what was there before is not looked through again and again
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if enabled:
+            gc.enable()
