@@ -19,6 +19,7 @@ from oomproof.api.fit import fit
 from oomproof.changes.torch.step import Step
 from oomproof.memory.cards.devices import Device
 from oomproof.plan.cost import REACHED
+from oomproof.trace.request import TraceRequest
 from oomproof.trace.torch.gpu.samplers import filled_samplers
 
 FINEST = 4 << 20
@@ -72,7 +73,7 @@ def answers(job: CpuJob) -> dict[str, Callable[..., dict[str, Any]]]:
 
     def plan(budget: int, speed: dict[str, float]) -> dict[str, Any]:
         small = open_bench_job("tiny")  # loads what the tracer loads: rivals are warm too when their time begins
-        small.trace(small.plain, lambda text: None)
+        small.trace(TraceRequest(small.plain))
         began = time.process_time()
         found = fit(job, device(budget, speed), leave=("expandable_segments",), **job.given)
         return {

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import oomproof
-from oomproof.api.fit import knobs
+from oomproof.api.fit import list_knobs
 from oomproof.errors import InputError
 from oomproof.memory.cards.devices import find
 from oomproof.memory.files import timeline_file
 from oomproof.plan.plan import Plan
 from oomproof.sources import open_job
-from oomproof.sources.job import PROMISES
+from oomproof.sources.job import PROMISES, TraceRequest
 from oomproof.sources.settings import resolve
 
 sys.path.insert(0, str(Path(__file__).parent / "plan"))
@@ -199,7 +199,7 @@ def test_a_budget_below_the_parameters() -> None:
 
 
 def test_knobs_are_named_with_their_promises() -> None:
-    found = {knob.name: knob for knob in knobs(opened("normed"), on="RTX 2080 Ti")}
+    found = {knob.name: knob for knob in list_knobs(opened("normed"), on="RTX 2080 Ti")}
     assert found["batch"].promise == "equivalent" and found["side"].promise == "different"
     assert [option.value for option in found["precision"].options] == ["fp32", "fp16"]
     assert "expandable_segments" in found
@@ -258,7 +258,7 @@ def test_a_job_without_a_batch_parameter() -> None:
 
 def test_a_saved_step(tmp_path: Path) -> None:
     job = opened("images")
-    timeline_file.save(job.trace(resolve(job, {}), lambda text: None), tmp_path / "a.timeline")
+    timeline_file.save(job.trace(TraceRequest(resolve(job, {}))), tmp_path / "a.timeline")
     saved = open_job(str(tmp_path / "a.timeline"))
     plan = oomproof.fit(saved, on=card("images", 0.5))
     assert not plan.fits
@@ -269,7 +269,7 @@ def test_a_saved_step(tmp_path: Path) -> None:
 
 def test_a_saved_step_that_only_the_run_around_it_makes_fit(tmp_path: Path) -> None:
     job = opened("wide")
-    timeline_file.save(job.trace(resolve(job, {}), lambda text: None), tmp_path / "a.timeline")
+    timeline_file.save(job.trace(TraceRequest(resolve(job, {}))), tmp_path / "a.timeline")
     saved = open_job(str(tmp_path / "a.timeline"))
     view = oomproof.check(saved, on="80GiB", ddp=True, gradient_as_bucket_view=True)
     device = replace(find("8GiB"), total=view.on_device.high + (64 << 20))

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from oomproof.api.check import check
+    from oomproof.api.check import check, sweep
     from oomproof.api.explain import explain
     from oomproof.api.fit import fit
     from oomproof.api.slim import slim
@@ -26,11 +26,14 @@ if TYPE_CHECKING:
     from oomproof.diagnosis.diagnosis import Diagnosis
     from oomproof.errors import DamagedFile, InputError, JobError, OomproofError, Unanswerable
     from oomproof.memory.forecast import Forecast
+    from oomproof.memory.settings import Settings
     from oomproof.memory.timeline import Timeline
     from oomproof.plan.plan import Plan
-    from oomproof.sources.job import Knob, Option
+    from oomproof.sources.job import Job, Knob, Option, Setting
     from oomproof.sources.keras.job import KerasJob
+    from oomproof.sources.source import Opening, Source
     from oomproof.sources.torch.job import TorchJob
+    from oomproof.trace.request import TraceRequest
 
 __version__ = "0.1.0"
 
@@ -39,15 +42,21 @@ __all__ = [
     "Diagnosis",
     "Forecast",
     "InputError",
+    "Job",
     "JobError",
     "KerasJob",
     "Knob",
     "OomproofError",
+    "Opening",
     "Option",
     "Plan",
+    "Setting",
+    "Settings",
+    "Source",
     "Step",
     "Timeline",
     "TorchJob",
+    "TraceRequest",
     "Unanswerable",
     "__version__",
     "check",
@@ -55,6 +64,7 @@ __all__ = [
     "fit",
     "read_settings",
     "slim",
+    "sweep",
 ]
 
 _HOME = {
@@ -62,21 +72,28 @@ _HOME = {
     "Diagnosis": "oomproof.diagnosis.diagnosis",
     "Forecast": "oomproof.memory.forecast",
     "InputError": "oomproof.errors",
+    "Job": "oomproof.sources.job",
     "JobError": "oomproof.errors",
     "KerasJob": "oomproof.sources.keras.job",
     "Knob": "oomproof.sources.job",
     "OomproofError": "oomproof.errors",
+    "Opening": "oomproof.sources.source",
     "Option": "oomproof.sources.job",
     "Plan": "oomproof.plan.plan",
+    "Setting": "oomproof.sources.job",
+    "Settings": "oomproof.memory.settings",
+    "Source": "oomproof.sources.source",
     "Step": "oomproof.changes.torch.step",
     "Timeline": "oomproof.memory.timeline",
     "TorchJob": "oomproof.sources.torch.job",
+    "TraceRequest": "oomproof.trace.request",
     "Unanswerable": "oomproof.errors",
     "check": "oomproof.api.check",
     "explain": "oomproof.api.explain",
     "fit": "oomproof.api.fit",
     "read_settings": "oomproof.changes.settings_file",
     "slim": "oomproof.api.slim",
+    "sweep": "oomproof.api.check",
 }
 
 

@@ -113,7 +113,7 @@ def test_the_trace_agrees_with_a_real_step_and_shows_the_saving() -> None:
         assert seen == pytest.approx(real.without_scratch, rel=0.005)
         timeline = timeline_of(step, "cpu")
         # In whatever order: a block begins when the one after it is done with.
-        assert max(timeline.about["orders"].values()) < 1.02 * timeline.peak().bytes
+        assert max(timeline.about.orders.values()) < 1.02 * timeline.peak().bytes
         peaks.append((real.without_scratch, timeline))
     (before, plain), (after, thrifty) = peaks
     assert after < 0.55 * before

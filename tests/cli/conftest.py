@@ -10,6 +10,7 @@ import pytest
 from planned import Asked, Jotter
 
 from oomproof.cli import main
+from oomproof.memory.about import About
 from oomproof.memory.timeline import Builder
 
 MIB = 1 << 20
@@ -50,14 +51,14 @@ def step(tmp_path: Path) -> str:
     for block in reversed(kept):
         builder.free(block)
     path = tmp_path / "step.timeline"
-    timeline_file.save(builder.build({"job": "hand-made", "settings": {}}), path)
+    timeline_file.save(builder.build(About(job="hand-made")), path)
     return str(path)
 
 
 @pytest.fixture
 def asked(step: str, monkeypatch: pytest.MonkeyPatch) -> Asked:
     asked = Asked(step)
-    monkeypatch.setattr("oomproof.api.fit.fit", asked.fit)
+    monkeypatch.setattr("oomproof.fit", asked.fit)
     return asked
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from oomproof import cli
+from oomproof.memory.about import About
 from oomproof.memory.files import timeline_file
 from oomproof.memory.timeline import Builder
 
@@ -226,12 +227,19 @@ def test_image_sizes(refused: Refused, size: str) -> None:
 # -- files -------------------------------------------------------------------------------------------------------
 
 
+class OddAbout(About):
+    """Says in a file whatever it is told to."""
+
+    def as_header(self) -> dict[str, Any]:
+        return dict(self.details)
+
+
 def saved(path: Path, about: dict[str, Any] | None = None, spec: dict[str, Any] | None = None) -> bytes:
     step = Builder()
     step.allocate(1 << 20, kind="parameter", owner="net", op="parameter")
     if spec is not None:
         step.call(owner="net", spec=spec)
-    timeline_file.save(step.build({"job": "hand-made", **(about or {})}), path)
+    timeline_file.save(step.build(OddAbout(details={"job": "hand-made", **(about or {})})), path)
     return path.read_bytes()
 
 

@@ -147,7 +147,7 @@ def test_knobs_are_listed(run: Run, step: str, monkeypatch: pytest.MonkeyPatch) 
     knob = Knob(
         "batch", (Option(16, {"batch": 16}), Option("8 x 2", {"batch": 8, "accumulate": 2})), "identical", "mean"
     )
-    monkeypatch.setattr("oomproof.api.fit.knobs", lambda job, on, **settings: (knob,))
+    monkeypatch.setattr("oomproof.api.fit.list_knobs", lambda job, on, **settings: (knob,))
     code, out, _ = run("fit", step, "--on", "8GiB", "--knobs", "-q")
     assert code == 0
     assert "16 -> 8 x 2" in out

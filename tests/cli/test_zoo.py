@@ -9,28 +9,30 @@ from typing import Any
 
 import pytest
 
-from oomproof.api import check as forecasting
+import oomproof
 from oomproof.errors import JobError
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.forecast import Forecast
+from oomproof.memory.settings import Settings
 from oomproof.plan.plan import Change, Plan
 from oomproof.sources.job import Job
 
 Run = Callable[..., Any]
 SEGMENTERS = 6
+SMALL = Settings({"batch": 2, "image_size": (8, 8)}, {"batch": "batch"})
 
 
 @pytest.fixture
 def asked(step: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     """Instead of each model a saved step of 2 GiB is forecast, which is quick; what was asked is noted."""
     calls: list[tuple[str, dict[str, Any]]] = []
-    real = forecasting.check
+    real = oomproof.check
 
     def check(job: Job, on: Device, **given: Any) -> Forecast:
         calls.append((job.name, given))
-        return replace(real(step, on), job=job.name, settings={"batch": 2, "image_size": (8, 8)})
+        return replace(real(step, on), job=job.name, settings=SMALL)
 
-    monkeypatch.setattr("oomproof.api.check.check", check)
+    monkeypatch.setattr("oomproof.check", check)
     return calls
 
 
@@ -42,11 +44,12 @@ def planned(step: str, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     def fit(job: Job, on: Device, *, progress: Callable[[str, float], None], **asked: Any) -> Plan:
         calls.append({"job": job.name, **asked})
         progress("looking", 0.5)
-        before, after = (forecasting.check(job, device) for device in (on, replace(on, total=8 << 30)))
+        before, after = (oomproof.check(job, device) for device in (on, replace(on, total=8 << 30)))
         change = Change("batch", 2, "1 x 2", "equivalent", "", 1 << 30, 1.1, {"batch": 1, "accumulate": 2})
-        return Plan(job.name, on, {"batch": 1, "accumulate": 2}, (change,), before, after, 1.1)
+        settings = Settings({"batch": 1, "accumulate": 2}, {"batch": "batch"})
+        return Plan(job.name, on, settings, (change,), before, after, 1.1)
 
-    monkeypatch.setattr("oomproof.api.fit.fit", fit)
+    monkeypatch.setattr("oomproof.fit", fit)
     return calls
 
 
@@ -87,31 +90,29 @@ def test_what_does_not_fit_is_made_to(run: Run, planned: list[dict[str, Any]]) -
 
 @pytest.mark.usefixtures("asked")
 def test_none_fits(run: Run, monkeypatch: pytest.MonkeyPatch, planned: list[dict[str, Any]]) -> None:
-    from oomproof.api import fit as planning
-
-    found = planning.fit
+    found = oomproof.fit
 
     def fit(*args: Any, **kwargs: Any) -> Plan:
         plan = found(*args, **kwargs)
         return replace(plan, after=plan.before)
 
-    monkeypatch.setattr("oomproof.api.fit.fit", fit)
+    monkeypatch.setattr("oomproof.fit", fit)
     code, out, _ = run("zoo", "lraspp", "--on", "2GiB", "-q")
     assert code == 2
     assert out.startswith("2.00 GiB trains none of these 1 models.")
 
 
 def test_ctrl_c_shows_what_was_found(run: Run, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = forecasting.check
+    real = oomproof.check
     seen: list[str] = []
 
     def check(job: Job, on: Device, **given: Any) -> Forecast:
         seen.append(job.name)
         if len(seen) == 3:
             raise KeyboardInterrupt
-        return replace(real(step, on), settings={"batch": 2, "image_size": (8, 8)})
+        return replace(real(step, on), settings=SMALL)
 
-    monkeypatch.setattr("oomproof.api.check.check", check)
+    monkeypatch.setattr("oomproof.check", check)
     code, out, err = run("zoo", "--task", "segmentation", "--on", "8GiB", "-q")
     assert code == 130
     assert "deeplabv3_resnet101" in out and "deeplabv3_resnet50" in out and "fcn_resnet101" not in out
@@ -120,24 +121,22 @@ def test_ctrl_c_shows_what_was_found(run: Run, step: str, monkeypatch: pytest.Mo
 
 @pytest.mark.usefixtures("asked")
 def test_a_search_that_was_stopped_ends_the_survey(run: Run, planned: list[dict[str, Any]], monkeypatch: Any) -> None:
-    from oomproof.api import fit as planning
-
-    found = planning.fit
-    monkeypatch.setattr("oomproof.api.fit.fit", lambda *a, **k: replace(found(*a, **k), interrupted=True))
+    found = oomproof.fit
+    monkeypatch.setattr("oomproof.fit", lambda *a, **k: replace(found(*a, **k), interrupted=True))
     code, out, _ = run("zoo", "--task", "segmentation", "--on", "2GiB", "--json")
     assert code == 130
     assert len(planned) == len(json.loads(out)) == 1
 
 
 def test_a_model_that_fails_does_not_stop_the_others(run: Run, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = forecasting.check
+    real = oomproof.check
 
     def check(job: Job, on: Device, **given: Any) -> Forecast:
         if "fcn" in job.name:
             raise JobError("the job raised ValueError: no")
-        return replace(real(step, on), settings={"batch": 2, "image_size": (8, 8)})
+        return replace(real(step, on), settings=SMALL)
 
-    monkeypatch.setattr("oomproof.api.check.check", check)
+    monkeypatch.setattr("oomproof.check", check)
     code, out, _ = run("zoo", "--task", "segmentation", "--on", "8GiB", "--json")
     rows = {row["model"].partition(":")[2]: row for row in json.loads(out)}
     assert code == 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from oomproof.memory.about import About
+from oomproof.memory.settings import Settings
 from oomproof.memory.timeline import KINDS, PHASES, Builder, Timeline
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=12)
@@ -24,4 +26,4 @@ def timelines(draw: st.DrawFn, max_events: int = 40) -> Timeline:
             step.call(owner=draw(names), spec={"op": draw(names), "n": draw(st.integers(0, 9))})
         elif what == "enter":
             step.enter(draw(st.sampled_from(PHASES)))
-    return step.build({"job": draw(names), "settings": {"batch": draw(st.integers(1, 64))}})
+    return step.build(About(job=draw(names), settings=Settings({"batch": draw(st.integers(1, 64))})))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from oomproof.memory.about import About
 from oomproof.memory.allocators import bfc
 from oomproof.memory.arena import as_allocated
 from oomproof.memory.cards import jax_limits
@@ -32,7 +33,7 @@ def two_steps() -> Timeline:
         late = step.allocate(30 * MIB, kind="gradient", owner="conv", op="fusion")
         for block in (late, kept, gaps, batch):
             step.free(block)
-    return step.build({"arena": 64 * MIB, "allocator": "bfc", "dialect": "cuda"})
+    return step.build(About(arena=64 * MIB, allocator="bfc"))
 
 
 def test_the_allocator_sees_one_block_a_step() -> None:
@@ -53,14 +54,14 @@ def test_workspaces_are_inside_the_arena() -> None:
     block = step.allocate(8 * MIB, kind="temporary", owner="conv", op="fusion")
     step.call(owner="conv", spec={"op": "nms", "elements": 1})
     step.free(block)
-    timeline = step.build({"arena": 8 * MIB})
+    timeline = step.build(About(arena=8 * MIB))
     seen = as_allocated(timeline.with_scratch(timeline.calls.spec * 0 + 4 * MIB))
     assert [size // MIB for size in seen.bytes.tolist() if size] == [12]
 
 
 def test_other_timelines_stay_as_they_are() -> None:
     steps = two_steps()
-    plain = replace(steps, about={})
+    plain = replace(steps, about=About())
     assert as_allocated(plain) is plain
 
 
@@ -86,6 +87,6 @@ def test_a_step_on_jax_has_less_room_than_one_on_tensorflow() -> None:
     # 10.2 GiB: TensorFlow leaves 21.4 of 23.6 GiB to its allocator, JAX 17.7.
     steps = replace(two_steps(), bytes=two_steps().bytes * 110)
     card = find("RTX 3090")
-    on_jax = replace(steps, about={**steps.about, "limits": "jax"})
+    on_jax = replace(steps, about=replace(steps.about, limits="jax"))
     assert forecast(steps, card, Runtime(), "job", {}).shortage is None
     assert forecast(on_jax, card, Runtime(), "job", {}).shortage is not None

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from oomproof.memory.about import About
 from oomproof.memory.activity import ModuleCall, Work
 from oomproof.memory.first_step import with_first_step
 from oomproof.memory.timeline import KINDS, PHASES, Builder, Timeline
@@ -47,7 +48,7 @@ def steady(drop: str, *, state: bool = True, scratch: bool = True) -> tuple[Time
     if scratch:
         buffer = step.allocate(SCRATCH, kind="temporary", owner="(step)", op="sqrt")
         step.free(buffer)
-    return step.build({"job": "by hand"}), primed_at
+    return step.build(About(job="by hand")), primed_at
 
 
 DROPS = ("before_forward", "before_backward", "keep")

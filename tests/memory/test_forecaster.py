@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from oomproof.memory import make_forecast as forecaster
+from oomproof.memory.about import About
 from oomproof.memory.cards.devices import Device, find
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.lasting import context
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.scratch import cpu, cuda, priced
+from oomproof.memory.settings import Settings
 from oomproof.memory.timeline import KINDS, Builder, Timeline
 
 MIB = 1 << 20
@@ -37,7 +39,7 @@ CONVOLUTION = {
 """x and y of 8 MiB, w of 144 KiB"""
 
 
-def training(about: dict[str, Any] | None = None, *, scale: int = 1, call: dict[str, Any] | None = None) -> Timeline:
+def training(about: About | None = None, *, scale: int = 1, call: dict[str, Any] | None = None) -> Timeline:
     """Four layers: weights, activations kept for backward, gradients that outlive the step, state of the optimizer."""
     step = Builder()
     layers = [f"body.{number}" for number in range(4)]
@@ -60,10 +62,10 @@ def training(about: dict[str, Any] | None = None, *, scale: int = 1, call: dict[
         step.free(activation)
     step.enter("optimizer")
     step.free(step.allocate(3 * MIB, kind="temporary", owner="(step)", op="_foreach_sqrt"))
-    return step.build({"job": "hand-made", **(about or {})})
+    return step.build(about or About(job="hand-made"))
 
 
-def convolution(about: dict[str, Any] | None = None, **call: Any) -> Timeline:
+def convolution(about: About | None = None, **call: Any) -> Timeline:
     """A block of 200 MiB, and a convolution that takes its workspace beside it, at the peak."""
     step = Builder()
     step.enter("forward")
@@ -73,7 +75,7 @@ def convolution(about: dict[str, Any] | None = None, **call: Any) -> Timeline:
 
 
 def check(timeline: Timeline, device: Device = RTX, runtime: Runtime = PLAIN) -> Forecast:
-    return forecaster.forecast(timeline, device, runtime, "job", {"batch": 8})
+    return forecaster.forecast(timeline, device, runtime, "job", Settings({"batch": 8}))
 
 
 def of(total: int) -> Device:
@@ -98,7 +100,7 @@ TIMELINES = {
     "training": training(),
     "large": training(scale=20),
     "no calls": without_calls(training()),
-    "cpu": training({"dialect": "cpu", "threads": 4}),
+    "cpu": training(About(dialect="cpu", threads=4)),
     "empty": Builder().build(),
 }
 
@@ -145,7 +147,7 @@ def test_figures_of_a_step_one_can_add_up() -> None:
 
 @pytest.mark.parametrize("dialect", ["cpu", "cuda"])
 def test_the_upper_figure_leaves_room_for_what_no_model_covers(dialect: str) -> None:
-    found = check(without_calls(training({"dialect": dialect})))
+    found = check(without_calls(training(About(dialect=dialect))))
     margin = 1 + forecaster.UNMODELLED[dialect]
     assert margin > 1
     assert found.allocated.high == int(found.allocated.expected * margin)
@@ -287,7 +289,7 @@ def test_benchmark_mode_raises_the_upper_figure_alone() -> None:
 
 
 def test_the_cpus_dialect_has_its_own_prices_and_no_cublas() -> None:
-    timeline = training({"dialect": "cpu", "threads": 2}, call={"channels_last": True})
+    timeline = training(About(dialect="cpu", threads=2), call={"channels_last": True})
     scratch, _, _ = priced(timeline, cpu.price(2))
     assert scratch.max() > 0
     peak = timeline.with_scratch(scratch).peak().bytes
@@ -297,7 +299,7 @@ def test_the_cpus_dialect_has_its_own_prices_and_no_cublas() -> None:
 
 
 def test_threads_reach_the_cpus_prices() -> None:
-    few, many = (check(convolution({"dialect": "cpu", "threads": threads})).allocated for threads in (1, 64))
+    few, many = (check(convolution(About(dialect="cpu", threads=threads))).allocated for threads in (1, 64))
     assert many.high > few.high
     assert many.expected == few.expected
 
@@ -315,7 +317,7 @@ def test_what_others_hold_is_not_ours() -> None:
 
 def test_what_the_tracer_did_not_count_is_carried() -> None:
     note = "the second stream of the data loader"
-    found = check(training({"not_counted": [note]}))
+    found = check(training(About(not_counted=(note,))))
     assert found.not_counted[0] == note
     assert set(forecaster.NOT_COUNTED) < set(found.not_counted)
     assert check(training()).not_counted == forecaster.NOT_COUNTED

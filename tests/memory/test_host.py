@@ -61,7 +61,7 @@ def test_a_batch_of_its_own_for_each_step_is_one_batch() -> None:
 def test_what_the_input_pipeline_keeps_is_counted_where_it_is_known() -> None:
     plain = step(BATCH)
     without = host_memory(plain, Runtime())[0]
-    read = replace(plain, about={**plain.about, "pipeline": 500 * MIB, "pipeline_high": 900 * MIB})
+    read = replace(plain, about=replace(plain.about, pipeline=500 * MIB, pipeline_high=900 * MIB))
     ram = host_memory(read, Runtime())[0]
     assert ram.expected == without.expected + 500 * MIB
     assert ram.high == without.high + 900 * MIB

@@ -7,6 +7,7 @@ import pytest
 from histories import timelines
 from hypothesis import given, settings
 
+from oomproof.memory.about import About
 from oomproof.memory.cards.device_table import ARCHITECTURES
 from oomproof.memory.cards.devices import Device, find, known
 from oomproof.memory.lasting import BUCKETS, CUBLAS, CUBLAS_HOPPER, LIBRARIES, context, trained_bytes, with_lasting
@@ -28,7 +29,7 @@ def step() -> Timeline:
     builder.allocate(5 * MIB, kind="gradient", owner="net", op="mm")
     builder.call(owner="net", spec={"op": "sort", "elements": 9, "item": 4})
     builder.allocate(3, kind="gradient", owner="net", op="mm")
-    return builder.build({"job": "hand-made"})
+    return builder.build(About(job="hand-made"))
 
 
 def test_cublas_in_two_threads() -> None:

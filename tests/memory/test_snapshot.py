@@ -89,9 +89,9 @@ def test_blocks_and_their_lines(tmp_path: Path) -> None:
     assert timeline.by_kind(1)["temporary"] == 3 * MIB
     assert timeline.by_kind(1)["activation"] == 5 * MIB, "alive at the end"
     assert timeline.peak().bytes == 8 * MIB
-    assert (timeline.about["job"], timeline.about["source"]) == ("snapshot.pickle", "torch snapshot")
-    assert timeline.about["reserved"] == 20 * MIB == replay(timeline).reserved
-    assert "CUDA context" in timeline.about["not_counted"][0]
+    assert (timeline.about.job, timeline.about.recorded) == ("snapshot.pickle", True)
+    assert timeline.about.reserved == 20 * MIB == replay(timeline).reserved
+    assert "CUDA context" in timeline.about.not_counted[0]
 
 
 def test_blocks_from_before_the_recording(tmp_path: Path) -> None:
@@ -125,15 +125,15 @@ def test_the_peak_of_reserved_memory(tmp_path: Path) -> None:
     ]
     before = segment(200 * MIB, (10 * MIB, "inactive"))
     timeline = loaded(tmp_path, [before, segment(90 * MIB, (20 * MIB, "inactive"))], trace)
-    assert timeline.about["reserved"] == 60 * MIB, "10 from before, 30 and 20"
+    assert timeline.about.reserved == 60 * MIB, "10 from before, 30 and 20"
 
 
 def test_the_busiest_gpu_and_a_word_about_the_others(tmp_path: Path) -> None:
     second = [event("alloc", 0, MIB), event("alloc", MIB, MIB)]
     other = segment(0, (64 * MIB, "active_allocated"), device=0)
     timeline = loaded(tmp_path, [other], [event("alloc", 7 * MIB, 5)], second, [])
-    assert (timeline.about["device"], timeline.bytes.tolist()) == (1, [MIB, MIB])
-    assert timeline.about["not_counted"][1] == "1 more GPU(s) of this snapshot"
+    assert (timeline.about.device, timeline.bytes.tolist()) == (1, [MIB, MIB])
+    assert timeline.about.not_counted[1] == "1 more GPU(s) of this snapshot"
 
 
 def test_lines_when_there_is_no_user_code(tmp_path: Path) -> None:

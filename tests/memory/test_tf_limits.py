@@ -9,6 +9,7 @@ import pytest
 from oomproof.api.check import check
 from oomproof.errors import InputError
 from oomproof.memory import make_forecast as forecaster
+from oomproof.memory.about import About
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.cards.tf_limits import MIB, largest_limit, limit
 from oomproof.memory.files import timeline_file
@@ -68,7 +69,7 @@ def holding(size: int) -> Timeline:
         block = step.allocate(size, kind="activation", owner="net", op="Conv2D")
         step.enter("backward")
         step.free(block)
-    return step.build({"allocator": "bfc", "dialect": "cuda"})
+    return step.build(About(allocator="bfc"))
 
 
 def forecast(size: int, gib: float) -> Forecast:
@@ -117,6 +118,6 @@ def test_a_saved_step_has_the_settings_of_tensorflow(tmp_path: Path) -> None:
 
 def test_pytorch_may_take_all() -> None:
     step = holding(1000 * MIB)
-    plain = Timeline(**{**vars(step), "about": {"dialect": "cuda"}})
+    plain = Timeline(**{**vars(step), "about": About()})
     told = forecaster.forecast(plain, card(4), Runtime(), "job", {})
     assert told.room is None and told.excess == told.on_device.high - told.budget

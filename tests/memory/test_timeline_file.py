@@ -25,6 +25,7 @@ from histories import timelines
 from hypothesis import HealthCheck, given, settings
 
 from oomproof.errors import DamagedFile, InputError
+from oomproof.memory.about import About
 from oomproof.memory.files.timeline_check import BLOCKS, CALLS, MARKS
 from oomproof.memory.files.timeline_file import HEADER, load, save
 from oomproof.memory.timeline import Builder, Timeline
@@ -38,7 +39,7 @@ def example() -> Timeline:
     out = step.allocate(1 << 20, kind="activation", owner="fc.out", op="addmm")
     step.free(out)
     step.set_owner(weights, "fc")
-    return step.build({"job": "example", "not_counted": ["nothing"]})
+    return step.build(About(job="example", not_counted=("nothing",)))
 
 
 def assert_same(a: Timeline, b: Timeline) -> None:
@@ -58,7 +59,7 @@ def exercise(timeline: Timeline) -> None:
     timeline.by_phase()
     timeline.by_owner(peak.tick)
     timeline.with_scratch(np.ones(len(timeline.calls), dtype=np.int64)).peak()
-    json.dumps(dict(timeline.about), ensure_ascii=False).encode()
+    json.dumps(timeline.about.as_header(), ensure_ascii=False).encode()
     "".join((*timeline.owners, *timeline.ops)).encode()
 
 
@@ -78,11 +79,12 @@ def test_numpy_itself_can_read_it(tmp_path: Path) -> None:
 
 
 def test_names_that_no_terminal_should_see(tmp_path: Path) -> None:
-    hostile = replace(example(), owners=("fc\x1b[2J", "half \ud800"), about={"ratio": float("nan"), "at": Path("x")})
+    odd = About(details={"ratio": float("nan"), "at": Path("x")})
+    hostile = replace(example(), owners=("fc\x1b[2J", "half \ud800"), about=odd)
     save(hostile, tmp_path / "step.npz")
     loaded = load(tmp_path / "step.npz")
     assert loaded.owners == ("fc?[2J", "half ?")
-    assert loaded.about == {"ratio": "nan", "at": "x"}
+    assert loaded.about.details == {"ratio": "nan", "at": "x"}
 
 
 def test_a_saved_file_is_an_ordinary_one(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from oomproof import TorchJob
 from oomproof.memory.timeline import Timeline
 from oomproof.plan.what_if import step_start
 from oomproof.sources import open_job
-from oomproof.sources.job import Job, Knob, Option
+from oomproof.sources.job import Job, Knob, Option, TraceRequest
 from oomproof.sources.settings import resolve
 
 
@@ -172,7 +172,7 @@ def opened(name: str) -> Job:
 
 def traced(name: str, **settings: Any) -> Timeline:
     job = opened(name)
-    return job.trace(resolve(job, settings), lambda text: None)
+    return job.trace(TraceRequest(resolve(job, settings)))
 
 
 def peak(step: Timeline) -> int:

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 import oomproof
-from oomproof.api.fit import fit, knobs
+from oomproof.api.fit import fit, list_knobs
 from oomproof.errors import InputError
+from oomproof.memory.about import About
 from oomproof.memory.host_memory import TRAINER, WORKER
 from oomproof.memory.timeline import Builder
 from oomproof.plan.host_ram import Host, choose
 from oomproof.plan.plan import Plan
-from oomproof.sources.job import Knob, Option
+from oomproof.sources.job import Knob, Option, Settings
 from oomproof.sources.saved.job import SavedJob
 
 MIB = 1 << 20
@@ -29,7 +30,7 @@ def saved(**about: Any) -> SavedJob:
         block = step.allocate(500 * MIB, kind="activation", owner="net", op="conv")
         step.enter("backward")
         step.free(block)
-    return SavedJob("job", step.build({"dialect": "cuda", **about}))
+    return SavedJob("job", step.build(About(**about)))
 
 
 def needed(workers: int, ready: int) -> int:
@@ -90,11 +91,11 @@ def test_a_device_that_does_not_fit_comes_first() -> None:
 
 
 def test_knobs_of_the_host_wait_for_a_budget() -> None:
-    named = {knob.name: knob for knob in knobs(saved(), "8GiB", workers=8, prefetch_factor=3)}
+    named = {knob.name: knob for knob in list_knobs(saved(), "8GiB", workers=8, prefetch_factor=3)}
     assert [option.value for option in named["workers"].options] == [8, 4, 2, 1]
     assert [option.value for option in named["prefetch_factor"].options] == [3, 1]
     assert named["workers"].host and not named["expandable_segments"].host
-    assert "workers" not in [knob.name for knob in knobs(saved(), "8GiB")]
+    assert "workers" not in [knob.name for knob in list_knobs(saved(), "8GiB")]
     with pytest.raises(InputError, match="workers saves host RAM alone, and plans look at that where they are told"):
         fit(saved(), "8GiB", workers=8, allow=["workers"])
 
@@ -116,7 +117,7 @@ def test_the_least_of_a_change_that_harms() -> None:
         return (int(settings["prefetch"]) * 2 + int(settings["shuffle"])) * MIB
 
     def chosen(ram: int) -> dict[str, Any]:
-        found = choose(Host(bytes_of, ram * MIB), {"prefetch": 8, "shuffle": 64}, (shuffle, prefetch))
+        found = choose(Host(bytes_of, ram * MIB), Settings({"prefetch": 8, "shuffle": 64}), (shuffle, prefetch))
         return {knob.name: option.value for knob, option in found}
 
     assert chosen(80) == {}

@@ -6,6 +6,7 @@ import pytest
 
 from oomproof.memory.timeline import Timeline
 from oomproof.plan import what_if
+from oomproof.sources.job import TraceRequest
 from oomproof.sources.settings import resolve
 
 keras = pytest.importorskip("keras")
@@ -22,7 +23,7 @@ def traced(**settings: int) -> Timeline:
         return net
 
     job = KerasJob(model=model)
-    return job.trace(resolve(job, {"jit_compile": "false", **settings}), lambda text: None)
+    return job.trace(TraceRequest(resolve(job, {"jit_compile": "false", **settings})))
 
 
 def test_accumulated_gradients_have_a_place_of_their_own() -> None:

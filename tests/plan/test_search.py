@@ -20,7 +20,8 @@ from oomproof.plan.tracing import Tracing
 from oomproof.plan.ways import Structure, Turned
 from oomproof.plan.wording import described
 from oomproof.sources import open_job
-from oomproof.sources.job import Knob, Option
+from oomproof.sources.job import Knob, Option, Settings
+from oomproof.sources.run_knobs import all_knobs
 from oomproof.sources.settings import resolve
 
 SMALL: dict[str, Any] = {"batch": 8, "width": 16, "blocks": 2}
@@ -39,7 +40,7 @@ def starting(name: str, device: Device, left: tuple[str, ...] = LEFT, **given: A
     settings = resolve(job, given)
     tracing = Tracing(job, device, lambda text, done: None)
     facts = first_trace(tracing, settings).about
-    every = selection.suited((*job.knobs(settings, facts), *selection.run_knobs(settings, facts, device)), device)
+    every = all_knobs(job, settings, facts, device)
     return Search(tracing, settings, selection.allowed(every, "equivalent", (), left))
 
 
@@ -132,13 +133,13 @@ def test_a_step_with_many_images_that_asks_for_values_begins_small(monkeypatch: 
     for few_asked, images in ((30, 12), (11, 2)):
         monkeypatch.setattr(first, "FEW_ASKED", few_asked)
         step = first_trace(Tracing(job, find("8GiB"), lambda text, done: None), settings)
-        assert step.about["settings"]["batch"] == images
+        assert step.about.settings["batch"] == images
 
 
 def test_detectors_with_many_images_begin_small() -> None:
     class Seen(Tracing):
-        def trace(self, settings: Any, doing: str, *, most_asked: int | None = None) -> Any:
-            raise InputError(f"{settings['batch']} {most_asked}")
+        def trace(self, settings: Any, doing: str, *, patience: int | None = None) -> Any:
+            raise InputError(f"{settings['batch']} {patience}")
 
     for batch, small in ((8, "8 None"), (9, "2 None")):
         job = open_job("torchvision:fasterrcnn_resnet50_fpn")
@@ -147,10 +148,13 @@ def test_detectors_with_many_images_begin_small() -> None:
 
 
 def test_small_settings() -> None:
-    assert small_settings({"batch": 16, "accumulate": 4}) == {"batch": 2, "accumulate": 1}
-    assert small_settings({"batch": 1, "accumulate": 4}) == {"batch": 1, "accumulate": 1}
-    assert small_settings({"batch": 16}) == {"batch": 16}
-    assert small_settings({"accumulate": 4}) == {"accumulate": 4}
+    def small(values: dict[str, int]) -> dict[str, int]:
+        return dict(small_settings(Settings(values, {"batch": "batch"})))
+
+    assert small({"batch": 16, "accumulate": 4}) == {"batch": 2, "accumulate": 1}
+    assert small({"batch": 1, "accumulate": 4}) == {"batch": 1, "accumulate": 1}
+    assert small({"batch": 16}) == {"batch": 16}
+    assert small({"accumulate": 4}) == {"accumulate": 4}
 
 
 def test_words_for_ways() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from oomproof.errors import InputError
+from oomproof.memory.about import About
 from oomproof.memory.cards.devices import find
 from oomproof.plan import selection
-from oomproof.sources.job import Knob, Option
+from oomproof.sources.job import Job, Knob, Option, Settings
+from oomproof.sources.run_knobs import all_knobs, run_knobs
 
 
 def knob(name: str, promise: str, *promises: str) -> Knob:
@@ -87,12 +89,16 @@ def test_a_knob_that_the_job_does_not_have() -> None:
 
 
 def test_half_precision_that_suits_the_card() -> None:
-    options = tuple(Option(value, {"precision": value}) for value in ("fp32", "bf16", "fp16"))
-    precision = Knob("precision", options, "equivalent", "why")
+    halves = (Option(value, {"precision": value}, arithmetic=value) for value in ("bf16", "fp16"))
+    precision = Knob("precision", (Option("fp32", {"precision": "fp32"}), *halves), "equivalent", "why")
+
+    class Both(Job):
+        def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
+            return precision, MIXED
 
     def suited(card: str) -> list[str]:
-        first, second = selection.suited((precision, MIXED), find(card))
-        assert second is MIXED
+        first, second, *_ = all_knobs(Both(), Settings(), About(), find(card))
+        assert second.options == MIXED.options
         return [option.value for option in first.options]
 
     assert suited("RTX 2080 Ti") == suited("GTX 1080 Ti") == ["fp32", "fp16"]
@@ -101,7 +107,7 @@ def test_half_precision_that_suits_the_card() -> None:
 
 def test_knobs_of_the_run() -> None:
     def turned(**settings: bool) -> dict[str, tuple[bool, ...]]:
-        found = selection.run_knobs(settings, {}, find("8GiB"))
+        found = run_knobs(Settings(settings), About(), find("8GiB"))
         assert all(
             each.options[0].settings.items() == {each.name: settings.get(each.name, False)}.items() for each in found
         )
@@ -112,4 +118,4 @@ def test_knobs_of_the_run() -> None:
     assert turned(ddp=True)["gradient_as_bucket_view"] == (False, True)
     assert turned(cudnn_benchmark=True)["cudnn_benchmark"] == (True, False)
     assert set(turned(ddp=True, gradient_as_bucket_view=True)) == {"expandable_segments"}
-    assert selection.run_knobs({"expandable_segments": True}, {}, find("8GiB")) == ()
+    assert run_knobs(Settings({"expandable_segments": True}), About(), find("8GiB")) == ()

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from oomproof.api.check import check
-from oomproof.api.fit import fit, knobs
+from oomproof.api.fit import fit, list_knobs
+from oomproof.memory.about import About
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.cards.tf_limits import MIB
 from oomproof.memory.lasting import context
 from oomproof.memory.timeline import Builder, Timeline
-from oomproof.plan.tensorflow_run import tensorflow_knobs
+from oomproof.sources.job import Settings
 from oomproof.sources.saved.job import SavedJob
+from oomproof.sources.tensorflow_run_knobs import tensorflow_knobs
 
-PLAIN = {"memory_growth": False, "memory_limit_mb": 0}
+PLAIN = Settings({"memory_growth": False, "memory_limit_mb": 0})
 
 
 def card(mib: int, capability: tuple[int, int] = (8, 6), architecture: str = "ampere") -> Device:
     return Device("a card", mib * MIB, architecture, capability)
 
 
-def job(*sizes: int, **about: str) -> SavedJob:
+def job(*sizes: int, **about: Any) -> SavedJob:
     """Blocks of so many MiB that are live together."""
     step = Builder()
     for _ in range(2):
@@ -29,7 +33,7 @@ def job(*sizes: int, **about: str) -> SavedJob:
         step.enter("backward")
         for block in blocks:
             step.free(block)
-    timeline: Timeline = step.build({"allocator": "bfc", "dialect": "cuda", **about})
+    timeline: Timeline = step.build(About(allocator="bfc", **about))
     return SavedJob("job", timeline)
 
 
@@ -51,12 +55,12 @@ def test_no_limit_where_tensorflow_takes_as_much_by_itself() -> None:
 
 
 def test_a_limit_of_the_users_stays() -> None:
-    assert tensorflow_knobs({**PLAIN, "memory_limit_mb": 2000}, card(8192)) == ()
+    assert tensorflow_knobs(PLAIN.changed({"memory_limit_mb": 2000}), card(8192)) == ()
 
 
 def test_jax_has_neither_knob() -> None:
-    assert [knob.name for knob in knobs(job(100), card(8192))] == ["memory_limit_mb"]
-    assert knobs(job(100, limits="jax"), card(8192)) == ()
+    assert [knob.name for knob in list_knobs(job(100), card(8192))] == ["memory_limit_mb"]
+    assert list_knobs(job(100, limits="jax"), card(8192)) == ()
 
 
 def test_a_plan_raises_the_limit_where_nothing_else_helps() -> None:
@@ -95,7 +99,7 @@ def test_without_growth_no_region_is_left_behind() -> None:
 
 
 def test_a_limit_turns_growth_off() -> None:
-    [growth, limit] = tensorflow_knobs({**PLAIN, "memory_growth": True}, card(8192))
+    [growth, limit] = tensorflow_knobs(PLAIN.changed({"memory_growth": True}), card(8192))
     assert growth.name == "memory_growth"
     assert limit.options[-1].settings == {"memory_limit_mb": 7117, "memory_growth": False}
 

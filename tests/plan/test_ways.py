@@ -18,6 +18,7 @@ from oomproof.plan.recompute import Choice
 from oomproof.plan.tracing import Tracing
 from oomproof.plan.ways import PENALTY, Estimator, Structure, Turned, Way, corrected, promise_of, seconds_of
 from oomproof.sources.job import Knob
+from oomproof.sources.run_knobs import all_knobs
 from oomproof.sources.settings import resolve
 
 DEVICE = find("RTX 3060")
@@ -40,7 +41,7 @@ def structure(name: str, **given: Any) -> Structure:
 @cache
 def knobs(name: str, **given: Any) -> dict[str, Knob]:
     start = structure(name, **given)
-    return {knob.name: knob for knob in tracing(name).job.knobs(start.settings, start.step.about)}
+    return {knob.name: knob for knob in all_knobs(tracing(name).job, start.settings, start.step.about, DEVICE)}
 
 
 def turned(knob: Knob, value: Any) -> Turned:
@@ -65,7 +66,7 @@ def test_micro_batches_come_to_what_a_trace_shows(value: str, settings: dict[str
     way = estimator("images", "batch").bare(start, (turned(knobs("images")["batch"], value),))
     assert way.changed == settings
     job = tracing("images")
-    asked = {**start.settings, **settings}
+    asked = start.settings.changed(settings)
     step = job.trace(asked, "")[0]
     assert way.peak == pytest.approx(peak(job.lean(step, asked)[0]) + start.lasting, rel=0.01)
     real = seconds_of(step, SPEED, settings["batch"], settings["accumulate"], 0)
@@ -78,7 +79,7 @@ def test_knobs_build_on_each_other_in_whatever_order_they_are_given() -> None:
     estimates = estimator("wide", "update", "optimizer_state")
     one, other = estimates.bare(start, both), estimates.bare(start, both[::-1])
     assert (one.peak, one.seconds) == (other.peak, other.seconds)
-    job, asked = tracing("wide"), {**start.settings, **one.changed}
+    job, asked = tracing("wide"), start.settings.changed(one.changed)
     step = job.trace(asked, "")[0]
     assert one.peak == pytest.approx(peak(job.lean(step, asked)[0]) + start.lasting, rel=0.03)
 

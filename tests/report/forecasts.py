@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.forecast import Forecast, Range, Shortage
+from oomproof.memory.settings import Role, Settings
 from oomproof.sources.job import Setting
 
 MIB = 1 << 20
@@ -36,19 +37,24 @@ OWNERS = (
     ("", 25 * MIB),
 )
 
+ROLES: dict[Role, str] = {"batch": "batch", "image size": "image_size", "precision": "precision", "workers": "workers"}
+
 
 def mask_rcnn(total: int, name: str = "RTX 3060 12GB") -> Forecast:
     expected, high = 5980 * MIB, 6246 * MIB
     shortage = Shortage(1164 * MIB, "backward", "rpn.head.conv.0.0", "convolution_backward")
     return Forecast(
         job="torchvision:maskrcnn_resnet50_fpn",
-        settings={
-            "batch": 2,
-            "image_size": (800, 1333),
-            "precision": "fp32",
-            "optimizer": "sgd",
-            "expandable_segments": False,
-        },
+        settings=Settings(
+            {
+                "batch": 2,
+                "image_size": (800, 1333),
+                "precision": "fp32",
+                "optimizer": "sgd",
+                "expandable_segments": False,
+            },
+            ROLES,
+        ),
         device=Device(name, total, "ampere", (8, 6)),
         allocated=Range(5100 * MIB, 5000 * MIB, 5300 * MIB),
         reserved=Range(5480 * MIB, 5200 * MIB, 5746 * MIB),

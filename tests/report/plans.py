@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ from forecasts import MIB, mask_rcnn
 
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.forecast import Forecast, Range, Shortage
+from oomproof.memory.settings import Role, Settings
 from oomproof.plan.plan import Alternative, Change, Plan, Point
 
 GIB = 1 << 30
@@ -16,13 +18,15 @@ DEVICE = Device("RTX 3060 12GB", 12042 * MIB, "ampere", (8, 6))
 MODULES = ",".join(f"backbone.body.layer{layer}.{block}" for layer in (1, 2, 3, 4) for block in range(3))
 NOW = {"batch": 16, "accumulate": 1, "image_size": (800, 1333), "precision": "fp32", "checkpoint": "none"}
 
+ROLES: dict[Role, str] = {"batch": "batch", "image size": "image_size", "precision": "precision", "workers": "workers"}
 
-def forecast(expected: int, high: int, settings: dict[str, Any], device: Device = DEVICE) -> Forecast:
+
+def forecast(expected: int, high: int, settings: Mapping[str, Any], device: Device = DEVICE) -> Forecast:
     """A Mask R-CNN's forecast with these figures on the device; its other levels follow them."""
     shortage = Shortage(1164 * MIB, "backward", "rpn.head.conv.0.0", "convolution_backward")
     return replace(
         mask_rcnn(device.total, device.name),
-        settings=settings,
+        settings=Settings(settings, ROLES),
         device=device,
         allocated=Range(expected - 700 * MIB, expected - 900 * MIB, high - 700 * MIB),
         reserved=Range(expected - 400 * MIB, expected - 700 * MIB, high - 400 * MIB),
@@ -48,7 +52,7 @@ def brought_to_fit() -> Plan:
     return Plan(
         job="torchvision:maskrcnn_resnet50_fpn",
         device=DEVICE,
-        settings=chosen,
+        settings=Settings(chosen, ROLES),
         changes=changes,
         before=forecast(round(24.3 * GIB), round(26.1 * GIB), dict(NOW)),
         after=forecast(round(9.81 * GIB), round(10.9 * GIB), chosen),

@@ -37,14 +37,14 @@ def test_only_settings_the_job_has(does_not_fit: Forecast, settings: tuple[Setti
 
 
 def test_batch_is_as_large_as_should_fit(does_not_fit: Forecast, settings: tuple[Setting, ...]) -> None:
-    sixteen = replace(does_not_fit, settings={**does_not_fit.settings, "batch": 16})
+    sixteen = replace(does_not_fit, settings=does_not_fit.settings.changed({"batch": 16}))
     assert "--batch 8" in options(sixteen, settings)  # 4.48 GiB scale, 2.10 have to go: 16 * 0.53
-    one = replace(does_not_fit, settings={**does_not_fit.settings, "batch": 1})
+    one = replace(does_not_fit, settings=does_not_fit.settings.changed({"batch": 1}))
     assert not any(option.startswith("--batch") for option in options(one, settings))
 
 
 def test_nothing_is_offered_that_is_done_already(does_not_fit: Forecast, settings: tuple[Setting, ...]) -> None:
-    thrifty = {**does_not_fit.settings, "precision": "fp16", "expandable_segments": True}
+    thrifty = does_not_fit.settings.changed({"precision": "fp16", "expandable_segments": True})
     assert options(replace(does_not_fit, settings=thrifty), settings) == ["--batch 1", "--image-size 480x800"]
 
 
@@ -56,7 +56,7 @@ def test_a_job_that_fits_is_left_alone(fits: Forecast, settings: tuple[Setting, 
 
 
 def test_image_size_is_no_help_where_the_model_resizes(does_not_fit: Forecast, settings: tuple[Setting, ...]) -> None:
-    resizing = replace(does_not_fit, settings={**does_not_fit.settings, "resize": "model"})
+    resizing = replace(does_not_fit, settings=does_not_fit.settings.changed({"resize": "model"}))
     assert not any(option.startswith("--image-size") for option in options(resizing, settings))
 
 
@@ -65,16 +65,16 @@ def test_checkpointing_and_the_fused_update_where_the_job_has_them(does_not_fit:
         Setting("checkpoint", "none", ""),
         Setting("update", "auto", "", ("auto", "foreach", "fused", "plain")),
     )
-    values = {**does_not_fit.settings, "checkpoint": "none", "update": "auto"}
+    values = does_not_fit.settings.changed({"checkpoint": "none", "update": "auto"})
     assert options(replace(does_not_fit, settings=values), settings) == ["--set checkpoint=nonreentrant"]
-    in_update = replace(does_not_fit, settings={**values, "checkpoint": "reentrant"}, phase="optimizer")
+    in_update = replace(does_not_fit, settings=values.changed({"checkpoint": "reentrant"}), phase="optimizer")
     assert options(in_update, settings) == ["--set update=fused"]
 
 
 def test_optimizer_state_is_named_where_it_weighs(does_not_fit: Forecast, settings: tuple[Setting, ...]) -> None:
     heavy = replace(
         does_not_fit,
-        settings={**does_not_fit.settings, "optimizer": "adamw"},
+        settings=does_not_fit.settings.changed({"optimizer": "adamw"}),
         kinds={**does_not_fit.kinds, "optimizer": 2 << 30},
     )
     assert "--set optimizer=sgd" in options(heavy, settings)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.memory.forecast import Forecast
+from oomproof.memory.sweep import Sweep
 from oomproof.report import as_json
-from oomproof.report.sweep import Sweep
 from oomproof.sources.job import Setting
 
 RANGE = {"expected": int, "low": int, "high": int}

@@ -8,6 +8,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from oomproof.memory.forecast import Forecast
+from oomproof.memory.settings import Role, Settings
 from oomproof.report import terminal
 from oomproof.report.advice import next_steps
 from oomproof.sources.job import Setting
@@ -22,10 +23,17 @@ KEYS = (
     Setting("gpus", 1, "GPUs"),
 )
 
+ROLES: dict[Role, str] = {
+    "batch": "SOLVER.IMS_PER_BATCH",
+    "image size": "image_size",
+    "precision": "precision",
+    "gpus": "gpus",
+}
+
 
 def of_config(forecast: Forecast, batch: int, gpus: int) -> Forecast:
     values = {setting.name: setting.default for setting in KEYS}
-    return replace(forecast, settings={**values, "SOLVER.IMS_PER_BATCH": batch, "gpus": gpus})
+    return replace(forecast, settings=Settings({**values, "SOLVER.IMS_PER_BATCH": batch, "gpus": gpus}, ROLES))
 
 
 def options(forecast: Forecast) -> list[str]:
@@ -59,7 +67,7 @@ def test_a_sweep_is_offered_where_any_number_will_do(fits: Forecast) -> None:
 
 def test_notes_and_values(fits: Forecast) -> None:
     told = replace(of_config(fits, 2, 1), notes=("SOLVER.ACCUMULATION_STEPS does nothing",))
-    other = replace(told, settings={**told.settings, "SOLVER.STEPS": (1, 2), "image_size": (600, 900)})
+    other = replace(told, settings=told.settings.changed({"SOLVER.STEPS": (1, 2), "image_size": (600, 900)}))
     text = drawn(other)
     assert "\nNotes\n  - SOLVER.ACCUMULATION_STEPS does nothing\n" in text
     assert "SOLVER.STEPS (1, 2)" in text and "image_size 600x900" in text

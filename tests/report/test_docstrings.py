@@ -7,10 +7,13 @@ from importlib import import_module
 
 import pytest
 
+MODULES = (
+    "report.sizes", "report.bars", "report.changes", "memory.sweep", "memory.settings", "sources.job", "cli.arguments",
+    "cli.fit",
+)  # fmt: skip
 
-@pytest.mark.parametrize(
-    "module", ["report.sizes", "report.bars", "report.sweep", "report.changes", "cli.arguments", "cli.fit"]
-)
+
+@pytest.mark.parametrize("module", MODULES)
 def test_docstrings(module: str) -> None:
     failed, tried = doctest.testmod(import_module(f"oomproof.{module}"))
     assert tried and not failed

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from forecasts import SETTINGS, mask_rcnn
 from plans import DEVICE, GIB, as_it_is, brought_to_fit, forecast, too_large
 from rich.console import Console, RenderableType
 
+from oomproof.memory.settings import Settings
 from oomproof.plan.plan import Alternative, Change, Plan, Point
 from oomproof.report import changes, plan
 from oomproof.report.frontier import MOST, Frontier, thinned
@@ -87,8 +87,9 @@ def test_where_no_knob_is_enough_nothing_is_offered() -> None:
 
 
 def test_a_batch_under_another_name_is_a_batch() -> None:
-    def renamed(settings: Mapping[str, Any]) -> dict[str, Any]:
-        return {("batch_size" if name == "batch" else name): value for name, value in settings.items()}
+    def renamed(settings: Settings) -> Settings:
+        values = {("batch_size" if name == "batch" else name): value for name, value in settings.items()}
+        return Settings(values, {"batch": "batch_size"})
 
     made = brought_to_fit()
     before = replace(made.before, settings=renamed(made.before.settings))
@@ -100,11 +101,11 @@ def test_a_batch_under_another_name_is_a_batch() -> None:
 def test_the_learning_rate_rule_is_told() -> None:
     text = drawn(plan.report(brought_to_fit(), SETTINGS), 120)
     assert "the effective batch stays 16 = 4 images x 4 micro-batches: learning rate and schedule stay" in text
-    smaller = replace(brought_to_fit(), settings={**brought_to_fit().settings, "accumulate": 2})
+    smaller = replace(brought_to_fit(), settings=brought_to_fit().settings.changed({"accumulate": 2}))
     assert "the effective batch goes from 16 to 8 = 4 images x 2 micro-batches: the learning rate has to" in drawn(
         plan.report(smaller, SETTINGS), 120
     )
-    silent = replace(brought_to_fit(), settings={"size": 3})
+    silent = replace(brought_to_fit(), settings=Settings({"size": 3}))
     assert "effective batch" not in drawn(plan.report(silent, SETTINGS))
 
 

@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from oomproof.memory.forecast import Forecast
-from oomproof.report.sweep import Sweep, conclusion, report
+from oomproof.memory.sweep import Sweep
+from oomproof.report.sweep import conclusion, report
 
 
 @pytest.mark.parametrize("width", [60, 120])

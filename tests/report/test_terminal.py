@@ -10,6 +10,7 @@ from rich.console import Console, RenderableType
 
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.forecast import Forecast
+from oomproof.memory.settings import Settings
 from oomproof.report import terminal
 from oomproof.report.verdict import verdict
 from oomproof.sources.job import Setting
@@ -89,7 +90,7 @@ def test_settings_as_usual_are_left_out(fits: Forecast, settings: tuple[Setting,
     text = drawn(terminal.report(fits, settings), 160)
     assert "batch 2, image_size 800x1333, precision fp32" in text
     assert "optimizer sgd" not in text
-    other = replace(fits, settings={**fits.settings, "optimizer": "adamw"})
+    other = replace(fits, settings=fits.settings.changed({"optimizer": "adamw"}))
     assert "precision fp32, optimizer adamw" in drawn(terminal.report(other, settings), 160)
 
 
@@ -101,7 +102,8 @@ def test_names_what_others_hold(fits: Forecast, settings: tuple[Setting, ...]) -
 
 
 def test_an_empty_step_still_has_a_report(fits: Forecast) -> None:
-    empty = replace(fits, kinds={}, owners=(), phases={}, not_counted=(), phase="", owner="", op="", settings={})
+    nothing = {"kinds": {}, "owners": (), "phases": {}, "not_counted": (), "phase": "", "owner": "", "op": ""}
+    empty = replace(fits, **nothing, settings=Settings())
     text = drawn(terminal.report(empty, ()))
     assert "the peak is in the step" in text
     assert "Not counted" not in text

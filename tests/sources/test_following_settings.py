@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from oomproof.errors import InputError
-from oomproof.sources.job import Setting, batch_name, sharing
+from oomproof.memory.settings import Role, Settings
+from oomproof.sources.job import Setting, find_roles
 from oomproof.sources.settings import resolve
 
 
@@ -36,14 +37,30 @@ def test_a_setting_may_be_read_in_its_own_way() -> None:
 
 
 def test_batch_is_the_jobs_own_batch() -> None:
-    assert resolved(Setting("SOLVER.IMS_PER_BATCH", 16, ""), batch="8")["SOLVER.IMS_PER_BATCH"] == 8
+    assert resolved(Setting("SOLVER.IMS_PER_BATCH", 16, "", role="batch"), batch="8")["SOLVER.IMS_PER_BATCH"] == 8
     assert resolved(Setting("batch_size", 16, ""), Setting("batch", 2, ""), batch="8")["batch_size"] == 16
     with pytest.raises(InputError, match="no setting 'batch'"):
         resolved(Setting("side", 224, ""), batch="8")
 
 
 def test_how_many_share_a_batch() -> None:
-    assert sharing({}) == 1 and sharing({"gpus": 4}) == 4
-    assert sharing({"gpus": 4, "SOLVER.REFERENCE_WORLD_SIZE": 8}) == 8
-    assert batch_name({"SOLVER.IMS_PER_BATCH": 16, "gpus": 4}) == "SOLVER.IMS_PER_BATCH"
-    assert batch_name({"side": 3}) == ""
+    roles: dict[Role, str] = {"batch": "IMAGES", "gpus": "gpus", "reference gpus": "WRITTEN_FOR"}
+    assert Settings({}, roles).sharing == 1 and Settings({"gpus": 4}, roles).sharing == 4
+    assert Settings({"gpus": 4, "WRITTEN_FOR": 8}, roles).sharing == 8
+    assert Settings({"IMAGES": 16, "gpus": 4}, roles).name_of("batch") == "IMAGES"
+    assert Settings({"side": 3}, roles).name_of("batch") == ""
+    assert Settings({"side": 3}, roles).images == 1
+
+
+def test_roles_stay_when_values_change() -> None:
+    settings = Settings({"IMAGES": 16, "side": 8}, {"batch": "IMAGES"})
+    assert settings.changed({"IMAGES": 4}).images == 4
+    assert settings.without("IMAGES").name_of("batch") == ""
+    assert settings == {"IMAGES": 16, "side": 8}
+    assert Settings(settings.changed({"side": 9})).images == 16
+
+
+def test_the_first_that_claims_a_role_plays_it() -> None:
+    named = (Setting("batch_size", 2, "", role="batch"), Setting("batch", 4, ""))
+    assert find_roles((*named, Setting("workers", 0, "", plays=False))) == {"batch": "batch_size"}
+    assert find_roles((Setting("batch", 4, "", own=True),)) == {}, "a user's parameter means what the user means"

@@ -14,6 +14,7 @@ from oomproof.api.check import resolve
 from oomproof.errors import InputError, JobError, OomproofError, Unanswerable
 from oomproof.memory.timeline import Timeline
 from oomproof.sources import open_job
+from oomproof.trace.request import TraceRequest
 
 JOB = """
 import torch
@@ -45,7 +46,7 @@ def write(tmp_path: Path) -> Write:
 
 def traced(text: str, **given: Any) -> Timeline:
     job = open_job(text)
-    return job.trace(resolve(job, given), lambda progress: None)
+    return job.trace(TraceRequest(resolve(job, given)))
 
 
 def refused(text: str, *said: str, kind: type[OomproofError] = InputError, **given: Any) -> None:
@@ -76,8 +77,8 @@ def test_settings_reach_the_job(write: Write) -> None:
     timeline = traced(write(JOB), width="64", batch=32)
     assert timeline.by_kind(timeline.ticks - 1)["parameter"] == 4 * 64 * 65
     assert timeline.by_kind(timeline.ticks - 1)["input"] == 4 * 32 * 64
-    assert timeline.about["job"] == "train.py:job"
-    assert timeline.about["settings"]["width"] == 64
+    assert timeline.about.job == "train.py:job"
+    assert timeline.about.settings["width"] == 64
 
 
 def test_parameters_hide_training_settings_of_the_same_name(write: Write) -> None:
@@ -104,7 +105,7 @@ def test_no_function_said(write: Write) -> None:
 
 def test_missing_file(tmp_path: Path) -> None:
     refused(f"{tmp_path}/nowhere.py:job", "there is no file", "nowhere.py")
-    refused("whatever", "'whatever' is no job")
+    refused("whatever", "'whatever' is not a job")
 
 
 def test_their_line_when_a_file_raises(write: Write) -> None:

@@ -13,10 +13,12 @@ import pytest
 
 from oomproof.api.check import resolve
 from oomproof.errors import InputError
+from oomproof.memory.about import About
 from oomproof.sources import open_job
 from oomproof.sources.job import Knob
 from oomproof.sources.python.job import PythonJob
 from oomproof.sources.python.knobs import parameter_knobs
+from oomproof.trace.request import TraceRequest
 
 JOB = """
 from typing import Literal
@@ -103,7 +105,7 @@ def test_literals_are_choices_and_knobs_in_their_order(opened: Open) -> None:
 def test_numbers_of_a_literal_reach_the_job_as_numbers(opened: Open) -> None:
     job = opened("width: Literal[64, 32] = 64", width="width")
     for given in ({"width": "32"}, {"width": 32}, guessed(job)["width"].options[1].settings):
-        timeline = job.trace(resolve(job, given), lambda text: None)
+        timeline = job.trace(TraceRequest(resolve(job, given)))
         assert timeline.by_kind(timeline.ticks - 1)["parameter"] == 4 * 32 * 9
 
 
@@ -124,17 +126,17 @@ def test_what_the_job_says_itself_wins(opened: Open) -> None:
     options = "(Option(64, {'side': 64}), Option(8, {'side': 8}, 0.5))"
     own = f"\n        extra_knobs=(Knob('side', {options}, 'different', 'mine'),),"
     job = opened("side=64, imgsz=64", more=own, head="from oomproof.sources.job import Knob, Option\n")
-    found = {knob.name: knob for knob in job.knobs(resolve(job, {}), {})}
+    found = {knob.name: knob for knob in job.knobs(resolve(job, {}), About())}
     assert values(found["side"]) == [64, 8] and found["side"].why == "mine"
     assert values(found["imgsz"])[0] == 64
     assert {"precision", "checkpoint"} <= set(found)  # those of every PyTorch job
-    assert len(found) == len(job.knobs(resolve(job, {}), {}))
+    assert len(found) == len(job.knobs(resolve(job, {}), About()))
 
 
 def test_a_parameter_hides_the_knob_of_every_job(opened: Open) -> None:
     """Here half precision is the job's own affair, and fp16 is not among its choices."""
     job = opened("precision: Literal['fp32', 'bf16'] = 'fp32'")
-    found = [knob for knob in job.knobs(resolve(job, {}), {}) if knob.name == "precision"]
+    found = [knob for knob in job.knobs(resolve(job, {}), About()) if knob.name == "precision"]
     assert [values(knob) for knob in found] == [["fp32", "bf16"]]
 
 
@@ -180,7 +182,7 @@ def test_a_step_of_ones_own_stays_so(opened: Open) -> None:
     text = job.write(resolve(job, {"side": 32}), None)
     assert "pieces = job(side=32)" in text
     assert "step(model, batch, optimizer)" in text and "oomproof.Step" not in text
-    assert {knob.name for knob in job.knobs(resolve(job, {}), {})} == {"side"}
+    assert {knob.name for knob in job.knobs(resolve(job, {}), About())} == {"side"}
 
 
 def test_examples_in_docstrings_are_true() -> None:

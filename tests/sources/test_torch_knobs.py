@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from oomproof.changes.torch.training import CHOICES, Training
+from oomproof.memory.about import About
+from oomproof.memory.settings import Settings
 from oomproof.sources.job import PROMISES, Knob
 from oomproof.sources.torch.knobs import training_knobs
 
-PLAIN = {"batchnorms": 0, "separable": True, "optimizer": "SGD", "matching": False}
+PLAIN = About(separable=True, optimizer="SGD")
 
 
 def knobs(
     facts: dict[str, Any] | None = None, *, mean: bool = True, matches: bool = False, **settings: Any
 ) -> dict[str, Knob]:
-    given = {**vars(Training()), "batch": 8, **settings}
-    found = training_knobs(given, {**PLAIN, **(facts or {})}, mean_over_images=mean, matching=matches)
+    given = Settings({**vars(Training()), "batch": 8, **settings}, {"batch": "batch"})
+    found = training_knobs(given, replace(PLAIN, **(facts or {})), mean_over_images=mean, matching=matches)
     by_name = {knob.name: knob for knob in found}
     assert len(by_name) == len(found)
     for knob in found:  # the present one first, and nothing offered that is there already
@@ -48,7 +51,7 @@ def test_micro_batches_as_people_say_them() -> None:
 
 def test_nothing_smaller_than_one_image() -> None:
     assert "batch" not in knobs(batch=1)
-    settings = {**vars(Training()), "rows": 8}
+    settings = Settings({**vars(Training()), "rows": 8})
     assert "rows" not in {knob.name for knob in training_knobs(settings, PLAIN, mean_over_images=True, matching=False)}
 
 

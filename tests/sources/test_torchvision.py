@@ -16,6 +16,7 @@ from oomproof.errors import InputError, JobError
 from oomproof.memory.timeline import Timeline
 from oomproof.sources import open_job
 from oomproof.sources.torchvision.job import model_names, open_torchvision
+from oomproof.trace.request import TraceRequest
 from oomproof.trace.torch.tracer import Tracer
 
 NAMES = model_names()
@@ -28,7 +29,7 @@ FIXED_SIZE = ("vit_b_32", "inception_v3")
 
 def traced(name: str, **given: Any) -> Timeline:
     job = open_torchvision(name)
-    return job.trace(resolve(job, given), lambda text: None)
+    return job.trace(TraceRequest(resolve(job, given)))
 
 
 def built(name: str, **given: Any) -> nn.Module:

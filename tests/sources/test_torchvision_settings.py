@@ -18,6 +18,7 @@ from oomproof.errors import InputError
 from oomproof.sources.torchvision.code import model_code
 from oomproof.sources.torchvision.job import model_names, open_torchvision
 from oomproof.sources.torchvision.models import _without_loading
+from oomproof.trace.request import TraceRequest
 from oomproof.trace.torch.tracer import Tracer
 
 RESNETS = ("fasterrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn", "keypointrcnn_resnet50_fpn")
@@ -178,7 +179,7 @@ def test_a_model_with_other_outputs_is_refused() -> None:
 def test_lighter_settings_trace_and_hold_less(name: str, given: dict[str, Any]) -> None:
     job = open_torchvision(name)
     size = {"batch": 2, "image_size": (192, 256), "boxes": 4}  # SSDLite cannot train on one image
-    usual, light = (job.trace(resolve(job, size | more), lambda text: None).peak().bytes for more in ({}, given))
+    usual, light = (job.trace(TraceRequest(resolve(job, size | more))).peak().bytes for more in ({}, given))
     assert light < usual
 
 

@@ -293,7 +293,7 @@ class Held(nn.Module):
 def test_normalisation_that_does_not_train_mixes_nothing() -> None:
     timeline = step_of(Held, 256, 64)
     assert all(call.separable for call in timeline.modules)
-    assert timeline.about["separable"] is True and timeline.about["batchnorms"] == 0
+    assert timeline.about.separable is True and timeline.about.batchnorms == 0
 
 
 def test_images_are_what_all_tensors_have_in_common() -> None:

@@ -130,7 +130,7 @@ def attended(heads: tuple[int, ...], dtype: torch.dtype = torch.float32, mask: s
         assert out.shape == heads and out.dtype is dtype
         out.sum().backward()
         assert q.grad.shape == k.grad.shape == v.grad.shape == heads
-        return tracer.ledger.build({})
+        return tracer.ledger.build()
 
 
 def squares(timeline: Timeline, heads: int, item: int) -> int:
@@ -171,14 +171,14 @@ def test_attention_whose_values_alone_are_aligned() -> None:
     with speaking("cuda"), Tracer() as tracer:
         q, k, v = (torch.rand(2, 4, 512, head, requires_grad=True) for head in (30, 30, 32))
         F.scaled_dot_product_attention(q, k, v).sum().backward()
-        assert squares(tracer.ledger.build({}), 2 * 4, 4) > 0
+        assert squares(tracer.ledger.build(), 2 * 4, 4) > 0
 
 
 def test_cpu_attention_stays_the_cpus() -> None:
     with speaking("cpu"), Tracer() as tracer:
         q = torch.rand(2, 4, 512, 32, requires_grad=True)
         F.scaled_dot_product_attention(q, q, q).sum().backward()
-        assert "_scaled_dot_product_flash_attention_for_cpu" in tracer.ledger.build({}).ops
+        assert "_scaled_dot_product_flash_attention_for_cpu" in tracer.ledger.build().ops
 
 
 @pytest.mark.parametrize(("dialect", "at_once"), [("cuda", True), ("cpu", False)])

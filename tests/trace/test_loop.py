@@ -156,6 +156,6 @@ def test_state_on_the_host_comes_to_the_device_for_the_update() -> None:
 def test_state_on_the_host_is_counted_there() -> None:
     held = [traced(optimizer="adam", optimizer_state=where) for where in ("device", "host")]
     sizes = (64 * 128, 128, 128 * 32, 32)  # two of each, and every one a power of two already
-    assert [step.about["on_host"] for step in held] == [0, 2 * 4 * sum(sizes)]
+    assert [step.about.on_host for step in held] == [0, 2 * 4 * sum(sizes)]
     device, host = (host_memory(step, Runtime())[0] for step in held)
     assert host.expected - device.expected == 2 * 4 * sum(sizes)

@@ -15,10 +15,11 @@ from oomproof.changes.torch.training import OPTIMIZERS, Training
 from oomproof.memory.timeline import Timeline
 from oomproof.sources import open_job
 from oomproof.sources.settings import resolve
+from oomproof.trace.request import TraceRequest
 from oomproof.trace.torch import tracer
 from oomproof.trace.torch.loop import Pieces
-from oomproof.trace.torch.shapes.operations import OpFacts, look_up
 from oomproof.trace.torch.shapes import shapes
+from oomproof.trace.torch.shapes.operations import OpFacts, look_up
 from oomproof.trace.torch.trace_step import trace_step
 from oomproof.trace.torch.tracer import Tracer
 
@@ -54,7 +55,7 @@ def test_traces_are_the_same_without_it(name: str, monkeypatch: pytest.MonkeyPat
     settings = resolve(job, {"batch": 2})
 
     def make() -> Timeline:
-        return job.trace(settings, lambda text: None)
+        return job.trace(TraceRequest(settings))
 
     assert same(make(), without_memory(make, monkeypatch))
 

@@ -14,7 +14,7 @@ from oomproof.errors import InputError
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed: there are no data to read")
 import keras  # noqa: E402  comes with TensorFlow
 
-from oomproof.data.pipeline.facts import facts_of_data  # noqa: E402
+from oomproof.data.pipeline.describe import describe_data  # noqa: E402
 from oomproof.sources.keras.job import KerasJob  # noqa: E402
 
 MIB = 1 << 20
@@ -58,8 +58,8 @@ def test_a_pydataset_with_workers_keeps_a_queue() -> None:
     assert pipeline_of_generator(Batches()).expected == (2 + 1 + 1) * ONE  # no queue: tf.data fetches ahead
     apart = pipeline_of_generator(Batches(workers=4, use_multiprocessing=True, max_queue_size=2))
     assert apart.expected == (3 + 4 + 1 + 1) * ONE + 4 * WORKER
-    assert facts_of_data(Batches(workers=4))["pipeline"] == queued.expected
-    assert facts_of_data((1, 2)) == {}
+    assert describe_data(Batches(workers=4))["pipeline"] == queued.expected
+    assert describe_data((1, 2)) == {}
 
 
 def test_a_plain_generator_is_not_asked_for_a_batch() -> None:

@@ -147,7 +147,7 @@ def told_and_real(loss: Loss, left: float) -> tuple[Range, int, int, list[str]]:
     timeline = timeline_of(ready, "cpu")
     told = forecaster.forecast(timeline, find("64GiB"), Runtime(), "job", {}).allocated
     replayed = laid_out(ready, measured_order(ready, measured.order), "cpu").peak().bytes
-    return told, replayed, real, [*timeline.about["notes"], *timeline.about["not_counted"]]
+    return told, replayed, real, [*timeline.about.notes, *timeline.about.not_counted]
 
 
 @pytest.mark.slow

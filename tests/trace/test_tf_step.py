@@ -9,6 +9,7 @@ import pytest
 
 from oomproof.errors import InputError, JobError
 from oomproof.memory import make_forecast as forecaster
+from oomproof.memory.about import About
 from oomproof.memory.cards.devices import find
 from oomproof.memory.files import timeline_file
 from oomproof.memory.runtime import Runtime
@@ -51,7 +52,7 @@ def test_a_plain_function_becomes_two_steady_steps() -> None:
     # The weight is left, and the gradient of the sum: always the same, so TensorFlow makes it a constant.
     assert timeline.curve()[-1] == pytest.approx(2 * MIB, rel=0.01)
     assert set(timeline.by_phase()) == {"setup", "forward", "backward", "optimizer"}
-    assert timeline.about["allocator"] == "bfc"
+    assert timeline.about.allocator == "bfc"
 
 
 def peak(forward: Any, weight: Any, **how: Any) -> int:
@@ -125,7 +126,7 @@ def test_what_a_loop_may_hold_besides_is_told() -> None:
 
     def told(forward: Any) -> bool:
         step = trace_step(sgd_step(weight, forward), [batch()])
-        return any("runs up to ten of them at once" in each for each in step.about["not_counted"])
+        return any("runs up to ten of them at once" in each for each in step.about.not_counted)
 
     assert told(lambda x: tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, tf.tanh(y @ weight)), (0, x))[1])
     assert not told(
@@ -143,7 +144,7 @@ def test_unknown_sides_are_counted_as_said_and_told() -> None:
     def traced(unknown: int) -> Timeline:
         return trace_step(sgd_step(weight, forward), (batch(),), unknown=unknown)
 
-    assert "depends on the data" in traced(1).about["not_counted"][0]
+    assert "depends on the data" in traced(1).about.not_counted[0]
     assert traced(SIDE).peak().bytes > traced(1).peak().bytes + MIB
 
 
@@ -176,7 +177,7 @@ def test_convolutions_ask_for_workspace_on_a_gpu() -> None:
 @pytest.fixture(scope="module")
 def timeline() -> Timeline:
     weight = matrix()
-    return trace_step(sgd_step(weight, lambda x: tf.nn.relu(x @ weight)), (batch(),), about={"job": "step"})
+    return trace_step(sgd_step(weight, lambda x: tf.nn.relu(x @ weight)), (batch(),), about=About(job="step"))
 
 
 def forecast(timeline: Timeline, on: str = "RTX 3060", **runtime: Any) -> Any:
@@ -199,7 +200,7 @@ def test_a_memory_limit_is_kept(timeline: Timeline) -> None:
 
 
 def test_other_orders_raise_the_upper_figure_alone(timeline: Timeline) -> None:
-    worse = replace(timeline, about={**timeline.about, "orders": {"another": 2 * timeline.peak().bytes}})
+    worse = replace(timeline, about=replace(timeline.about, orders={"another": 2 * timeline.peak().bytes}))
     assert forecast(worse).allocated.expected == forecast(timeline).allocated.expected
     assert forecast(worse).allocated.high >= 2 * timeline.peak().bytes > forecast(timeline).allocated.high
 
@@ -217,6 +218,6 @@ def test_a_saved_step_says_the_same(timeline: Timeline, tmp_path: Any) -> None:
 
 def test_orders_of_a_foreign_file_are_checked(timeline: Timeline, tmp_path: Any) -> None:
     for wrong in ({"orders": {"gpu": "much"}}, {"allocator": "mine"}, {"orders": {"gpu": -1}}):
-        timeline_file.save(replace(timeline, about={**timeline.about, **wrong}), tmp_path / "bad.timeline")
+        timeline_file.save(replace(timeline, about=replace(timeline.about, **wrong)), tmp_path / "bad.timeline")
         with pytest.raises(InputError, match=next(iter(wrong))):
             timeline_file.load(tmp_path / "bad.timeline")

@@ -90,7 +90,7 @@ def test_a_mask_costs_what_the_eager_kernel_takes(tracer: Tracer) -> None:
     picked = torch.arange(1000)[torch.arange(1000) % 2 == 0]
     assert picked.shape == (500,)
     assert tracer.demands == {"nonzero": 1}
-    assert "nonzero" in tracer.ledger.build({}).ops
+    assert "nonzero" in tracer.ledger.build().ops
 
 
 def test_the_network_is_never_computed(tracer: Tracer) -> None:
@@ -157,7 +157,7 @@ def alive_at_the_end(timeline: Timeline) -> list[int]:
 def test_lifetimes(tracer: Tracer) -> None:
     kept = torch.zeros(1000).add(1)  # zeros dies as soon as the sum is there
     view = torch.zeros(2000)[:10]
-    timeline = tracer.ledger.build({})
+    timeline = tracer.ledger.build()
     assert timeline.bytes.tolist() == [4000, 4000, 8000]
     assert (timeline.born.tolist(), timeline.died.tolist()) == ([0, 1, 3], [2, 4, 4])
     assert len(kept) + len(view) == 1010
@@ -168,11 +168,11 @@ def test_saved_tensors_live_until_their_node_has_run(tracer: Tracer) -> None:
     y = x.exp()  # keeps its result
     z = (y * 3).sum()  # keeps nothing
     del y
-    assert 2000 in alive_at_the_end(tracer.ledger.build({}))[:-1]
+    assert 2000 in alive_at_the_end(tracer.ledger.build())[:-1]
     z.backward()
     del z
     gc.collect()
-    assert alive_at_the_end(tracer.ledger.build({})) == [2000, 2000]  # x and its gradient
+    assert alive_at_the_end(tracer.ledger.build()) == [2000, 2000]  # x and its gradient
 
 
 def test_takes_no_memory() -> None:

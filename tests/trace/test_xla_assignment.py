@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from oomproof.memory.about import About
 from oomproof.trace.xla.assignment import ALLOCATED, ARENA, FREED, OTHER, SHARED, read_proto, timeline_of
 from oomproof.trace.xla.names import in_jax, in_tensorflow
 
@@ -65,7 +66,7 @@ def test_buffers_live_as_the_compiler_has_them_live() -> None:
         (FREED, 30, "fusion.3", 0),
         (FREED, 5, "fusion.4", 0),
     ]
-    step = timeline_of(program(events, NAMES, 80), ROLES, PLACE, {})
+    step = timeline_of(program(events, NAMES, 80), ROLES, PLACE, About())
     peak = step.peak()
     assert peak.bytes == 1000 + 500 + 7 + 3 + 80
     assert (peak.phase, peak.owner) == ("backward", "conv")
@@ -75,7 +76,7 @@ def test_buffers_live_as_the_compiler_has_them_live() -> None:
     owners = step.by_owner(peak.tick)
     assert owners[ARENA] == 10
     assert owners["conv"] == 1000 + 40 + 30
-    assert step.about["arena"] == 80
+    assert step.about.arena == 80
 
 
 def test_buffers_that_share_memory_are_one_block() -> None:
@@ -87,17 +88,17 @@ def test_buffers_that_share_memory_are_one_block() -> None:
         (FREED, 41, "fusion.2", 0),
         (FREED, 50, "fusion.3", 0),
     ]
-    step = timeline_of(program(events, NAMES, 90), ROLES, PLACE, {})
+    step = timeline_of(program(events, NAMES, 90), ROLES, PLACE, About())
     assert step.peak().bytes == 1000 + 500 + 7 + 3 + 90
     assert step.by_owner(step.peak().tick).get(ARENA, 0) == 0
 
 
 def test_what_xla_has_made_up_goes_with_what_runs_around_it() -> None:
     events = [(ALLOCATED, 10, "copy", 0), (FREED, 10, "copy", 0)]
-    first = timeline_of(program(events, {"copy": ""}, 10), ROLES, PLACE, {})
+    first = timeline_of(program(events, {"copy": ""}, 10), ROLES, PLACE, About())
     assert first.by_owner(first.peak().tick)[OTHER] == 10
     events = [(ALLOCATED, 5, "fusion.1", 0), *events, (FREED, 5, "fusion.1", 0)]
-    later = timeline_of(program(events, NAMES, 15), ROLES, PLACE, {})
+    later = timeline_of(program(events, NAMES, 15), ROLES, PLACE, About())
     assert later.by_owner(later.peak().tick)["conv"] == 1000 + 15
 
 
@@ -137,7 +138,7 @@ def test_convolutions_are_noted_with_channels_second(target: str, wants: list[bo
         numbers.kernel_spatial_dimensions,
     ):
         sides.extend((1, 2))
-    step = timeline_of(read_proto(proto.SerializeToString()), ROLES, PLACE, {})
+    step = timeline_of(read_proto(proto.SerializeToString()), ROLES, PLACE, About())
     assert len(step.calls) == 2  # one a step
     [spec] = step.calls.specs
     assert '"x":[8,3,32,32]' in spec

@@ -51,7 +51,7 @@ def traced(backend: Any) -> Timeline:
 def test_tensorflow_and_jax_give_the_compiler_the_same_step() -> None:
     on_tensorflow, on_jax = traced("tensorflow"), traced("jax")
     for step in (on_tensorflow, on_jax):
-        sizes = step.about["xla_bytes"]
+        sizes = step.about.xla_bytes
         whole = sizes["argument"] + sizes["output"] - sizes["alias"] + sizes["temp"]
         assert step.peak().bytes == pytest.approx(whole, rel=1e-4)
         kinds = step.by_kind(step.peak().tick)
@@ -62,7 +62,7 @@ def test_tensorflow_and_jax_give_the_compiler_the_same_step() -> None:
         assert len(step.calls) == 2 * (3 + 3 + 2)  # forward, to the filters, to the inputs but the first
         assert {"forward", "backward", "optimizer"} <= set(step.by_phase())
     assert on_jax.peak().bytes == pytest.approx(on_tensorflow.peak().bytes, rel=0.02)
-    assert (on_tensorflow.about["limits"], on_jax.about["limits"]) == ("tensorflow", "jax")
+    assert (on_tensorflow.about.limits, on_jax.about.limits) == ("tensorflow", "jax")
 
 
 def test_what_the_step_itself_raises_is_not_put_down_to_xla() -> None:

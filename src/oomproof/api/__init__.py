@@ -1,1 +1,1 @@
-"""The public functions: check, fit, explain and slim, one file each. May import everything but cli/."""
+"""The public functions: check and sweep, fit, explain, slim. May import everything but cli/."""

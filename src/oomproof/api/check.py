@@ -7,20 +7,25 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from oomproof.memory import make_forecast as forecaster
+from oomproof.memory import make_forecast
 from oomproof.memory.cards.devices import Device, find
+from oomproof.memory.files import timeline_file
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.host_memory import ram_of
-from oomproof.memory.target import tracing_for
+from oomproof.memory.runtime import Runtime
+from oomproof.memory.sweep import Sweep
 from oomproof.memory.timeline import Timeline
 from oomproof.sources import as_job
-from oomproof.sources.job import Job, Progress, Settings
-from oomproof.sources.settings import resolve, settings_of
+from oomproof.sources.job import Job, Progress, Settings, TraceRequest
+from oomproof.sources.settings import resolve
+from oomproof.trace.request import be_silent
 
-__all__ = ["check", "forecast", "resolve", "settings_of", "trace"]
+__all__ = ["check", "sweep"]
 
 
 def check(
@@ -28,27 +33,64 @@ def check(
     on: str | Device,
     *,
     ram: str | int | None = None,
+    save: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **settings: Any,
 ) -> Forecast:
     """Forecasts the memory of one training step of ``job`` on a device: a GPU's name, a size, ``this``. With ``ram``
-    (``16GiB``), the outcome is also that of the host RAM."""
+    (``16GiB``), the outcome is also that of the host RAM. ``save`` keeps the traced step in a file."""
     granted = None if ram is None else ram_of(ram)
     device = find(on) if isinstance(on, str) else on
-    opened = as_job(job, settings.get("backend", ""))
-    resolved = resolve(opened, settings)
-    return replace(forecast(trace(opened, resolved, progress, device), device, resolved), ram=granted)
+    opened = as_job(job, settings=settings)
+    resolved, say = resolve(opened, settings), progress or be_silent
+    step = opened.trace(TraceRequest(resolved, device, progress=say))
+    if save is not None:
+        timeline_file.save(step, save)
+    say("replaying the allocator")
+    return replace(forecast_step(step, device, resolved), ram=granted)
 
 
-def trace(job: Job, settings: Settings, progress: Progress | None = None, device: Device | None = None) -> Timeline:
-    """The job's step as a Timeline. ``settings`` must be resolved: one value for every setting of the job. ``device``
-    is for jobs that a compiler lays out; the Timelines of others hold for every device."""
-    with tracing_for(device):
-        return job.trace(settings, progress or (lambda text: None))
+def sweep(
+    job: Any,
+    on: str | Device,
+    name: str,
+    values: Sequence[Any],
+    *,
+    ram: str | int | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Sweep:
+    """The same as ``check`` for several values of one setting."""
+    granted = None if ram is None else ram_of(ram)
+    device = find(on) if isinstance(on, str) else on
+    opened = as_job(job, settings=settings)
+    # Every value is checked before the first trace, which may take a minute.
+    runs = [resolve(opened, {**settings, name: value}) for value in values]
+    rows, step = [], None
+    for count, resolved in enumerate(runs, 1):
+        if step is None or name not in vars(Runtime()):
+            say = _prefixed(progress or be_silent, f"{name} {count} of {len(runs)}: ")
+            step = opened.trace(TraceRequest(resolved, device, progress=say))
+        rows.append((_value(resolved, name), replace(forecast_step(step, device, resolved), ram=granted)))
+    return Sweep(name, tuple(rows))
 
 
-def forecast(timeline: Timeline, device: Device, settings: Settings) -> Forecast:
+def forecast_step(step: Timeline, device: Device, settings: Settings) -> Forecast:
     """What a traced step means on a device."""
-    traced = dict(timeline.about.get("settings", {}))
-    name = str(timeline.about.get("job", "job"))
-    return forecaster.forecast(timeline, device, forecaster.at_runtime(settings), name, {**traced, **settings})
+    traced = step.about.settings
+    known = Settings({**traced, **settings}, {**traced.roles, **settings.roles})
+    return make_forecast.forecast(step, device, make_forecast.at_runtime(settings), step.about.job or "job", known)
+
+
+def trace_job(job: Job, settings: Settings, device: Device | None = None) -> Timeline:
+    """A job's step as a Timeline, under resolved settings."""
+    return job.trace(TraceRequest(settings, device))
+
+
+def _value(settings: Settings, name: str) -> Any:
+    """What a setting was read as; ``batch`` may be the word for another name."""
+    return settings[name] if name in settings else settings.of("batch")
+
+
+def _prefixed(say: Progress, prefix: str) -> Progress:
+    return lambda doing: say(prefix + doing)

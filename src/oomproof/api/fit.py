@@ -24,11 +24,11 @@ from oomproof.plan.plan import Plan
 from oomproof.plan.search import Confirmed, Search
 from oomproof.plan.tracing import Say, Tracing
 from oomproof.sources import as_job
-from oomproof.sources.job import Job, Knob
-from oomproof.sources.keras.xla import for_plans
+from oomproof.sources.job import Job, Knob, Settings
+from oomproof.sources.run_knobs import all_knobs
 from oomproof.sources.settings import resolve
 
-__all__ = ["Say", "fit", "knobs"]
+__all__ = ["Say", "fit", "list_knobs"]
 
 
 def fit(
@@ -58,7 +58,7 @@ def fit(
     search = Search(planner.tracing, planner.settings, on_device, tuple(allow))
     before = search.before()
     if before.fits:
-        plan = Plan(before.job, before.device, dict(search.settings), (), before, before, 1.0)
+        plan = Plan(before.job, before.device, search.settings, (), before, before, 1.0)
     else:
         plan = _found(planner, search, before, keep)
     if granted is not None:
@@ -68,7 +68,7 @@ def fit(
     return replace(plan, own=own, seconds=time.monotonic() - began, traces=planner.tracing.count)
 
 
-def knobs(job: Any, on: str | Device, **settings: Any) -> tuple[Knob, ...]:
+def list_knobs(job: Any, on: str | Device, **settings: Any) -> tuple[Knob, ...]:
     """Everything that may be turned for this job on this device, with promises."""
     planner = _opened(job, on, settings, None)
     return planner.every
@@ -77,20 +77,15 @@ def knobs(job: Any, on: str | Device, **settings: Any) -> tuple[Knob, ...]:
 class _Planner:
     """A job on a device, with every knob it has. A first trace says which promises they keep."""
 
-    def __init__(self, job: Job, device: Device, settings: Mapping[str, Any], say: Say) -> None:
+    def __init__(self, job: Job, device: Device, settings: Settings, say: Say) -> None:
         self.settings = settings
         self.left: Sequence[str] = ()
         self.tracing = Tracing(job, device, say)
-        facts = self._facts()
-        every = (*job.knobs(settings, facts), *selection.run_knobs(settings, facts, device))
-        self.every = selection.suited(every, device)
+        self.every = all_knobs(job, settings, first_trace(self.tracing, settings).about, device)
 
     def others(self, *, of_host: bool = False) -> tuple[Knob, ...]:
         """What the user might still allow."""
         return tuple(knob for knob in self.every if knob.name not in self.left and knob.host is of_host)
-
-    def _facts(self) -> Mapping[str, Any]:
-        return first_trace(self.tracing, self.settings).about
 
     def turnable(self, keep: str, allow: Sequence[str], leave: Sequence[str], ram: int | None) -> tuple[Knob, ...]:
         selection.known(self.tracing.job.name, self.every, (*allow, *leave))
@@ -106,8 +101,9 @@ class _Planner:
 
 def _opened(job: Any, on: str | Device, settings: Mapping[str, Any], progress: Say | None) -> _Planner:
     device = find(on) if isinstance(on, str) else on
-    opened = as_job(job, settings.get("backend", ""))
-    return _Planner(opened, device, for_plans(resolve(opened, settings)), progress or (lambda text, done: None))
+    opened = as_job(job, settings=settings)
+    start = opened.settings_for_plans(resolve(opened, settings))
+    return _Planner(opened, device, start, progress or (lambda text, done: None))
 
 
 def _found(planner: _Planner, search: Search, before: Forecast, keep: str) -> Plan:
@@ -135,7 +131,7 @@ def _plan(search: Search, before: Forecast, chosen: Confirmed) -> Plan:
     return Plan(
         job=before.job,
         device=before.device,
-        settings=dict(chosen.settings),
+        settings=chosen.settings,
         changes=outlook.changes(search, search.base, before, chosen),
         before=before,
         after=chosen.forecast,

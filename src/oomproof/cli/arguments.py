@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from oomproof.errors import InputError
+from oomproof.sources import described_forms
 
 if TYPE_CHECKING:
     from oomproof.memory.cards.devices import Device
@@ -24,8 +26,7 @@ JobText = Annotated[
     str,
     typer.Argument(
         metavar="JOB",
-        help="torchvision:NAME, keras:NAME, FILE.py:FUNCTION, a Detectron2 FILE.yaml, zoo name or train_net.py, a "
-        "saved FILE.keras or FILE.timeline, or a PyTorch memory SNAPSHOT.pickle.",
+        help=described_forms(others=not {"-h", "--help"}.isdisjoint(sys.argv)),
         show_default=False,
     ),
 ]
@@ -132,6 +133,12 @@ def given_settings(
     given = {**_read(file), **dict(pair(text, "--set", "precision=fp16") for text in pairs)}
     short = {"batch": batch, "image_size": image_size, "gpus": gpus, "precision": precision, "backend": backend}
     return {**given, **{name: value for name, value in short.items() if value is not None}}
+
+
+def check_names(given: Mapping[str, Any], taken: Collection[str], function: str) -> None:
+    """Refuses settings that cannot be told from an argument of the public function."""
+    if clash := given.keys() & set(taken):
+        raise InputError(f"--set {min(clash)}=...: {function} has an argument of that name; rename the job's parameter")
 
 
 def with_keys(overrides: Sequence[str] | None, given: dict[str, Any]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +23,7 @@ from oomproof.cli.arguments import (
     Precision,
     Quiet,
     Ram,
+    check_names,
     device_on,
     given_settings,
     granted,
@@ -35,12 +35,13 @@ from oomproof.cli.screen import at_work, show, write
 from oomproof.errors import InputError
 
 if TYPE_CHECKING:
-    from oomproof.memory.cards.devices import Device
     from oomproof.memory.forecast import Forecast
-    from oomproof.report.sweep import Sweep
-    from oomproof.sources.job import Job, Progress
+    from oomproof.memory.sweep import Sweep
+    from oomproof.sources.job import Job
 
 FITS, DOES_NOT_FIT = 0, 2
+TAKEN = {"job", "on", "name", "values", "ram", "save", "progress"}
+"""arguments of oomproof.check and sweep, which no setting can be named after"""
 
 
 def check(
@@ -103,72 +104,30 @@ def check(
             raise InputError("--save keeps one step, but --sweep makes many: leave one of them out")
         writable(save, "--save")
     if list_settings:
-        _print_settings(job, keys, given.get("backend", ""), as_json)
+        _print_settings(job, keys, given, as_json)
         return
+    check_names(given, TAKEN, "oomproof.check")
     device, host = device_on(on), granted(ram)
     with at_work(quiet or as_json) as say:
+        import oomproof
+        from oomproof import sources
+
         say(f"opening {job}")
-        opened = open_job(job, keys, given.get("backend", ""))
-        answer = _sweep(opened, device, given, swept, say) if swept else _one(opened, device, given, save, say)
-    fits = _print(_within(answer, host), opened, as_json)
+        opened = sources.open_job(job, keys, given)
+        answer: Forecast | Sweep
+        if swept:
+            name, values = swept
+            answer = oomproof.sweep(opened, device, name, values, ram=host, progress=say, **given)
+        else:
+            answer = oomproof.check(opened, device, ram=host, save=save, progress=say, **given)
+    fits = _print(answer, opened, as_json)
     raise typer.Exit(FITS if fits else DOES_NOT_FIT)
-
-
-def open_job(text: str, overrides: Sequence[str], backend: str) -> Job:
-    from oomproof import sources
-
-    return sources.open_job(text, overrides, backend)
-
-
-def _one(job: Job, device: Device, given: Mapping[str, Any], save: Path | None, say: Progress) -> Forecast:
-    from oomproof.api import check as forecasting
-    from oomproof.memory.files import timeline_file
-
-    settings = forecasting.resolve(job, given)
-    timeline = forecasting.trace(job, settings, say, device)
-    if save is not None:
-        timeline_file.save(timeline, save)
-    say("replaying the allocator")
-    return forecasting.forecast(timeline, device, settings)
-
-
-def _sweep(
-    job: Job, device: Device, given: Mapping[str, Any], swept: tuple[str, Sequence[str]], say: Progress
-) -> Sweep:
-    from oomproof.api import check as forecasting
-    from oomproof.memory.runtime import Runtime
-    from oomproof.report.sweep import Sweep
-
-    name, values = swept
-    # Every value is checked before the first trace, which may take a minute.
-    runs = [forecasting.resolve(job, {**given, name: value}) for value in values]
-    retrace = name not in vars(Runtime())
-    rows, timeline = [], None
-    for count, settings in enumerate(runs, 1):
-        if timeline is None or retrace:
-            prefixed = _prefixed(say, f"{name} {count} of {len(runs)}: ")
-            timeline = forecasting.trace(job, settings, prefixed, device)
-        rows.append((settings[name], forecasting.forecast(timeline, device, settings)))
-    return Sweep(name, tuple(rows))
-
-
-def _within(answer: Forecast | Sweep, ram: int | None) -> Forecast | Sweep:
-    """Held against a budget of host RAM."""
-    from oomproof.memory.forecast import Forecast
-
-    if isinstance(answer, Forecast):
-        return replace(answer, ram=ram)
-    return replace(answer, rows=tuple((value, replace(row, ram=ram)) for value, row in answer.rows))
-
-
-def _prefixed(say: Progress, prefix: str) -> Progress:
-    return lambda doing: say(prefix + doing)
 
 
 def _print(answer: Forecast | Sweep, job: Job, as_json: bool) -> bool:
     """Whether it fits (in a sweep: whether any value does)."""
-    from oomproof.api.check import settings_of
     from oomproof.memory.forecast import Forecast
+    from oomproof.sources.settings import settings_of
 
     if as_json:
         from oomproof.report import as_json as document
@@ -185,13 +144,14 @@ def _print(answer: Forecast | Sweep, job: Job, as_json: bool) -> bool:
     return answer.fits if isinstance(answer, Forecast) else bool(answer.fitting)
 
 
-def _print_settings(text: str, overrides: Sequence[str], backend: str, as_json: bool) -> None:
-    from oomproof.api.check import settings_of
+def _print_settings(text: str, pairs: Sequence[str], given: Mapping[str, Any], as_json: bool) -> None:
+    from oomproof import sources
     from oomproof.report import as_json as document
     from oomproof.report import settings as listing
+    from oomproof.sources.settings import settings_of
 
     with at_work(quiet=True):
-        settings = settings_of(open_job(text, overrides, backend))
+        settings = settings_of(sources.open_job(text, pairs, given))
     if as_json:
         write(document.text(document.settings(settings)))
     else:

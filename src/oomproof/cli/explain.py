@@ -101,7 +101,7 @@ def _read(log: str, forecast: Forecast | None) -> Diagnosis:
 
 
 def _forecast(job: str, on: str, pairs: list[str], quiet: bool, log: str) -> Forecast:
-    from oomproof.api import check as forecasting
+    import oomproof
     from oomproof.api.explain import explain as diagnosed
     from oomproof.memory.cards.devices import Device
 
@@ -117,4 +117,4 @@ def _forecast(job: str, on: str, pairs: list[str], quiet: bool, log: str) -> For
     else:
         device = device_on("")
     with at_work(quiet) as say:
-        return forecasting.check(job, device, progress=say, **given_settings(pairs, None, None))
+        return oomproof.check(job, device, progress=say, **given_settings(pairs, None, None))

@@ -25,6 +25,7 @@ from oomproof.cli.arguments import (
     Precision,
     Quiet,
     Ram,
+    check_names,
     device_on,
     given_settings,
     granted,
@@ -34,7 +35,6 @@ from oomproof.cli.arguments import (
     writable,
 )
 from oomproof.cli.screen import at_long_work, complain, show, write
-from oomproof.errors import InputError
 
 if TYPE_CHECKING:
     from oomproof.memory.cards.devices import Device
@@ -120,10 +120,7 @@ def fit(
     """
     given = given_settings(pairs or (), batch, image_size, base, gpus, precision=precision, backend=backend)
     keys = with_keys(overrides, given)
-    if taken := given.keys() & TAKEN:
-        raise InputError(
-            f"--set {min(taken)}=...: oomproof.fit has an argument of that name; rename the job's parameter"
-        )
+    check_names(given, TAKEN, "oomproof.fit")
     kept, allowed = promised(keep), names(allow or (), "--allow", "image_size,backbone")
     left = names(leave or (), "--leave", "precision,checkpoint")
     file = Path(target) if target else None
@@ -134,22 +131,22 @@ def fit(
         _print_knobs(job, keys, device, given, as_json=as_json, quiet=quiet)
         return
     with at_long_work(quiet or as_json) as say:
+        import oomproof
         from oomproof import sources
-        from oomproof.api import fit as planning
 
         say(f"opening {job}", 0.0)
-        opened = sources.open_job(job, keys, given.get("backend", ""))
+        opened = sources.open_job(job, keys, given)
         if target is not None:
             own = opened.place  # asked even with a FILE: some jobs cannot be written anywhere
             file = file or own
             writable(file, "--write")
-        plan = planning.fit(opened, device, keep=kept, allow=allowed, leave=left, ram=host, progress=say, **given)
+        plan = oomproof.fit(opened, device, keep=kept, allow=allowed, leave=left, ram=host, progress=say, **given)
     _print(plan, opened, file, as_json)
     raise typer.Exit(INTERRUPTED if plan.interrupted else FITS if plan.fits else NOTHING_FITS)
 
 
 def _print(plan: Plan, job: Job, target: Path | None, as_json: bool) -> None:
-    from oomproof.api.check import settings_of
+    from oomproof.sources.settings import settings_of
 
     writing = target is not None and plan.fits and not plan.interrupted
     if as_json:
@@ -181,13 +178,13 @@ def _print_knobs(
     job: str, overrides: Sequence[str], device: Device, given: Mapping[str, Any], *, as_json: bool, quiet: bool
 ) -> None:
     from oomproof import sources
-    from oomproof.api import fit as planning
+    from oomproof.api.fit import list_knobs
     from oomproof.report import as_json as document
     from oomproof.report import changes, plan_json
 
     with at_long_work(quiet or as_json) as say:
         say(f"opening {job}", 0.0)
-        found = planning.knobs(sources.open_job(job, overrides, given.get("backend", "")), device, **given)
+        found = list_knobs(sources.open_job(job, overrides, given), device, **given)
     if as_json:
         write(document.text(plan_json.knobs(found)))
     else:

@@ -122,17 +122,15 @@ def _survey(
 
 
 def _row(entry: Published, device: Device, given: Mapping[str, Any], keep: str, say: Say) -> Row:
+    import oomproof
     from oomproof import sources
-    from oomproof.api import check as forecasting
     from oomproof.report.zoo import Row
 
     job, given = sources.open_job(entry.job), given or entry.settings
-    forecast = forecasting.check(job, device, **given)
+    forecast = oomproof.check(job, device, **given)
     if forecast.fits:
         return Row(entry, forecast)
-    from oomproof.api import fit as planning
-
-    return Row(entry, forecast, planning.fit(job, device, keep=keep, progress=say, **given))
+    return Row(entry, forecast, oomproof.fit(job, device, keep=keep, progress=say, **given))
 
 
 def _part(say: Say, prefix: str, done: int, count: int) -> Say:

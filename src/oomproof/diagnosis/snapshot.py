@@ -34,9 +34,9 @@ def explain_snapshot(path: Path) -> Diagnosis:
         "family": "snapshot",
         "where": "device",
         "allocated": int(peak.bytes),
-        "reserved": int(timeline.about.get("reserved", 0)) or None,
+        "reserved": timeline.about.reserved or None,
         "frames": [line for line, _ in _lines(timeline, peak.tick)],
-        "device": f"GPU {timeline.about.get('device', 0)}",
+        "device": f"GPU {timeline.about.device}",
     }
     return Diagnosis(first.verdict, first.why, first.next, first.id, causes, known)
 
@@ -67,7 +67,7 @@ def _causes(timeline: Timeline) -> Iterator[Cause]:
 
 
 def _fragmentation(timeline: Timeline, evidence: tuple[str, ...]) -> Iterator[Cause]:
-    peak, reserved = timeline.peak(), int(timeline.about.get("reserved", 0))
+    peak, reserved = timeline.peak(), timeline.about.reserved
     idle = reserved - peak.bytes
     if idle > 0.25 * reserved:
         yield Cause(

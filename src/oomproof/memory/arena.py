@@ -1,6 +1,6 @@
 """Temporaries that a compiler has laid out in one block before the step runs: XLA's arena.
 
-A Timeline with ``about["arena"]`` shows every buffer inside, so that reports can say what fills it. The allocator sees
+A Timeline with ``about.arena`` shows every buffer inside, so that reports can say what fills it. The allocator sees
 one request a step: the whole arena.
 """
 
@@ -18,7 +18,7 @@ IN_ARENA = tuple(KINDS.index(kind) for kind in ("activation", "gradient", "tempo
 def as_allocated(timeline: Timeline) -> Timeline:
     """The Timeline as the allocator sees it: in each step, the first block of the arena is as large as the arena at its
     fullest and lives as long, and the others take nothing. Rows stay where they are."""
-    if not timeline.about.get("arena"):
+    if not timeline.about.arena:
         return timeline
     inside = np.isin(timeline.kind, IN_ARENA)
     died, size = timeline.died.copy(), np.where(inside, 0, timeline.bytes)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from oomproof.memory.cards.devices import Device
+from oomproof.memory.settings import Settings
 
 OUTCOMES = ("fits", "at risk", "does not fit")
 
@@ -38,7 +38,7 @@ class Forecast:
     """The answer to «will it fit?». Levels are never mixed: allocated <= reserved <= on_device."""
 
     job: str
-    settings: Mapping[str, Any]
+    settings: Settings
     device: Device
     allocated: Range
     """live blocks, as torch.cuda.max_memory_allocated or TensorFlow's get_memory_info counts them"""

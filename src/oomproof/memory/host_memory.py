@@ -41,13 +41,13 @@ def ram_of(given: str | int) -> int:
 
 def host_memory(timeline: Timeline, runtime: Runtime) -> tuple[Range, int]:
     """(RAM, bytes of /dev/shm). The user's dataset itself (annotations, caches) is in it only where the tracer has read
-    the input pipeline: ``about["pipeline"]`` then has the bytes it keeps, ``about["pipeline_high"]`` at most."""
+    the input pipeline: ``about.pipeline`` then has the bytes it keeps."""
     inputs = np.where(timeline.kind == KINDS.index("input"), timeline.bytes, 0)
     batch = int(replace(timeline, bytes=inputs).curve().max(initial=0))  # each step may have one of its own
     waiting = runtime.workers * runtime.prefetch_factor * batch
-    held = batch * 2 + int(timeline.about.get("on_host", 0))  # a batch at hand and one on its way; optimizer state
-    data = int(timeline.about.get("pipeline", 0))
-    data_high = max(data, int(timeline.about.get("pipeline_high", 0)))
+    held = batch * 2 + timeline.about.on_host  # a batch at hand and one on its way; optimizer state
+    data = timeline.about.pipeline or 0
+    data_high = max(data, timeline.about.pipeline_high)
 
     def total(trainer: int, worker: int) -> int:
         return trainer + runtime.workers * worker + held

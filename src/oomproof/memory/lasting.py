@@ -26,7 +26,7 @@ LIBRARIES = "(cublas)"
 def with_lasting(timeline: Timeline, device: Device, runtime: Runtime) -> Timeline:
     """The Timeline with what lasts from the first forward on. TensorFlow's libraries keep theirs outside of its
     allocator, in what it leaves them."""
-    if timeline.about.get("allocator") == "bfc":
+    if timeline.about.allocator == "bfc":
         return timeline
     blocks = [(LIBRARIES, "workspace", CUBLAS_HOPPER if device.capability[0] >= 9 else CUBLAS)] * _THREADS
     if runtime.ddp and not runtime.gradient_as_bucket_view:

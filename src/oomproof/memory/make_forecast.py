@@ -21,6 +21,7 @@ from oomproof.memory.lasting import context, with_lasting
 from oomproof.memory.owners import stages
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.scratch import Price, cpu, cuda, priced
+from oomproof.memory.settings import Settings
 from oomproof.memory.timeline import Timeline
 
 GRANULE = 512
@@ -70,14 +71,14 @@ class Terms:
 
 
 def terms(timeline: Timeline, device: Device, runtime: Runtime) -> Terms:
-    dialect = str(timeline.about.get("dialect", "cuda"))
-    unmodelled = max(UNMODELLED[dialect], OTHER_RACES if timeline.about.get("orders") else 0)
+    about = timeline.about
+    unmodelled = max(UNMODELLED[about.dialect], OTHER_RACES if about.orders else 0)
     margin = (1 + unmodelled) * order_spread(timeline)
-    if dialect == "cpu":
-        prices = cpu.price(int(timeline.about.get("threads", 1)))
+    if about.dialect == "cpu":
+        prices = cpu.price(about.threads)
         return Terms(prices, 1, margin, Range(0, 0, 0), None, device.budget, int(device.budget / margin))
     around = context(device)
-    if timeline.about.get("allocator") == "bfc":
+    if about.allocator == "bfc":
         return _bfc(timeline, device, runtime, around, margin)
     rules = cuda_allocator.CudaRules(runtime.expandable_segments, runtime.max_split_size_mb)
     return Terms(
@@ -93,7 +94,7 @@ def terms(timeline: Timeline, device: Device, runtime: Runtime) -> Terms:
 
 def _bfc(timeline: Timeline, device: Device, runtime: Runtime, around: Range, margin: float) -> Terms:
     """TensorFlow and JAX share an allocator, and differ in how much of a card they let it have."""
-    limits = jax_limits if timeline.about.get("limits") == "jax" else tf_limits
+    limits = jax_limits if timeline.about.limits == "jax" else tf_limits
     # Kernels that are loaded later go into what TensorFlow leaves free.
     room = limits.limit(device, runtime, around.expected)
     replay = bfc.replay if runtime.memory_growth else bfc.replay_at_once
@@ -113,15 +114,13 @@ def _bfc(timeline: Timeline, device: Device, runtime: Runtime, around: Range, ma
 
 def order_spread(timeline: Timeline) -> float:
     """How much higher the peak is in the worst of the orders in which a framework may run the step."""
-    orders: Mapping[str, int] = timeline.about.get("orders", {})
-    return max(1.0, max(orders.values(), default=0) / max(1, timeline.peak().bytes))
+    return max(1.0, max(timeline.about.orders.values(), default=0) / max(1, timeline.peak().bytes))
 
 
-def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, settings: Mapping[str, Any]) -> Forecast:
+def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, settings: Settings) -> Forecast:
     held = terms(timeline, device, runtime)
     margin, granule, around = held.margin, held.granule, held.around
-    recorded = "snapshot" in str(timeline.about.get("source", ""))  # holds the libraries' workspaces already
-    base = timeline if recorded or not held.caching else with_lasting(timeline, device, runtime)
+    base = timeline if timeline.about.recorded or not held.caching else with_lasting(timeline, device, runtime)
     expected, low, high = (base.with_scratch(scratch) for scratch in priced(base, held.prices))
     likely = _served(expected, low, held.replay, held.room)
     worst = _served(high, low, held.replay, held.room_at_worst)
@@ -140,7 +139,6 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
     )
     on_device = Range(reserved.expected + around.expected, reserved.low + around.low, reserved.high + around.high)
     host, shm = host_memory(timeline, runtime)
-    left_out = tuple(timeline.about.get("not_counted", ()))
     return Forecast(
         job=job,
         settings=settings,
@@ -158,8 +156,11 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         phases=whole.by_phase(),
         shortage=likely.shortage,
         shortage_at_worst=likely.shortage or worst.shortage,
-        not_counted=(*left_out, *(each for each in NOT_COUNTED if each != DATASET or "pipeline" not in timeline.about)),
-        notes=(*timeline.about.get("notes", ()), *held.notes),
+        not_counted=(
+            *timeline.about.not_counted,
+            *(each for each in NOT_COUNTED if each != DATASET or timeline.about.pipeline is None),
+        ),
+        notes=(*timeline.about.notes, *held.notes),
         read_by=held.read_by,
         room=held.room if held.room < device.budget - around.expected else None,
     )

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oomproof.memory.about import About
 from oomproof.memory.activity import ModuleCall, Work
 
 Ints = NDArray[np.int64]
@@ -65,7 +66,7 @@ class Peak:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Blocks as columns (one row a block), calls, phase marks, and ``about`` (job, settings, versions, notes).
+    """Blocks as columns (one row a block), calls, phase marks, and what else the trace found out (``about``).
 
     ``work`` and ``modules`` say what the steady step does; a Timeline from a file has neither.
     """
@@ -83,7 +84,7 @@ class Timeline:
     mark_tick: Ints
     mark_phase: Ints
     ticks: int
-    about: Mapping[str, Any] = field(default_factory=dict)
+    about: About = field(default_factory=About)
     work: Work = field(default_factory=Work)
     modules: tuple[ModuleCall, ...] = ()
 
@@ -226,7 +227,7 @@ class Builder:
     def __len__(self) -> int:
         return len(self._born)
 
-    def build(self, about: Mapping[str, Any] | None = None) -> Timeline:
+    def build(self, about: About | None = None) -> Timeline:
         died = np.array(self._died, dtype=np.int64)
         calls = np.array(self._calls, dtype=np.int64).reshape(-1, 4)
         marks = np.array(self._marks, dtype=np.int64)
@@ -244,7 +245,7 @@ class Builder:
             mark_tick=marks[:, 0],
             mark_phase=marks[:, 1],
             ticks=self.ticks,
-            about=dict(about or {}),
+            about=about or About(),
         )
 
     def _number(self, table: str, name: str) -> int:

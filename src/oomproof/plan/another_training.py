@@ -20,7 +20,6 @@ MOST_COMBINATIONS, MOST_TRACES = 240, 40
 """those looked at, and the traces they may take together"""
 MOST_TRIES = 6
 """of those that look as if they would fit"""
-IMAGE_NAMES = ("image_size", "size", "side", "img_size", "imgsz", "resolution")
 
 
 def settle(search: Search, base: Sequence[Structure]) -> None:
@@ -42,7 +41,7 @@ def harms(
     """Combinations of ``knobs`` by rising harm, each with structures estimated or traced for it; those that the job
     cannot run are left out."""
     by_harm = sorted(combinations(knobs), key=lambda turned: sum(option.harm for _, option in turned))
-    precision = search.by_name.get("precision") or search.by_name.get("SOLVER.AMP.ENABLED")
+    precision = next((knob for knob in search.knobs if knob.role == "precision"), None)
     starts: list[tuple[Turned, ...]] = [()]
     if precision is not None:
         starts.append(((precision, precision.options[-1]),))
@@ -59,7 +58,7 @@ def harms(
 
 def structure(search: Search, base: Sequence[Structure], turned: tuple[Turned, ...]) -> Structure:
     """By proportion where the effect is one of proportion, else by a trace of the small batch."""
-    by_size = [each for each in turned if each[0].name in IMAGE_NAMES]
+    by_size = [each for each in turned if each[0].role == "image size"]
     traced = tuple(each for each in turned if each not in by_size)
     start = search.retraced(traced) if traced else base[0]
     step = start.step

@@ -3,9 +3,8 @@ host's upper figure stays within what there is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.host_memory import host_memory
@@ -14,7 +13,7 @@ from oomproof.plan.plan import Change, Plan
 from oomproof.plan.tracing import Tracing
 from oomproof.plan.ways import Turned, promise_of
 from oomproof.plan.wording import described
-from oomproof.sources.job import PROMISES, Knob, ReadsData
+from oomproof.sources.job import PROMISES, Knob, ReadsData, Settings
 
 WORTH = 1 << 20
 """bytes that a change must save"""
@@ -24,13 +23,13 @@ WORTH = 1 << 20
 class Host:
     """The RAM that one training takes under other settings of its data, and how much there is."""
 
-    needed: Callable[[Mapping[str, Any]], int]
+    needed: Callable[[Settings], int]
     """bytes at the upper figure"""
     ram: int
     reads: bool = False
     """whether the job's data were read: notes then tell of them"""
 
-    def enough(self, settings: Mapping[str, Any]) -> bool:
+    def enough(self, settings: Settings) -> bool:
         return self.needed(settings) <= self.ram
 
 
@@ -50,14 +49,14 @@ def within(plan: Plan, ram: int, tracing: Tracing, knobs: Sequence[Knob], every:
     return replace(plan, settings=settings, changes=tuple(found), after=after, needs=needs)
 
 
-def choose(host: Host, settings: Mapping[str, Any], knobs: Sequence[Knob]) -> list[Turned]:
+def choose(host: Host, settings: Settings, knobs: Sequence[Knob]) -> list[Turned]:
     """What to turn: promise by promise the knob that saves most first, each no further than it has to be. All of it
     where nothing is enough."""
     chosen: list[Turned] = []
-    now = dict(settings)
+    now = settings
     for promise in PROMISES:
         saves = {
-            knob.name: host.needed(now) - host.needed({**now, **knob.options[-1].settings})
+            knob.name: host.needed(now) - host.needed(now.changed(knob.options[-1].settings))
             for knob in knobs
             if knob.promise == promise
         }
@@ -66,14 +65,14 @@ def choose(host: Host, settings: Mapping[str, Any], knobs: Sequence[Knob]) -> li
                 break
             if saves[knob.name] < WORTH:
                 continue
-            further = (option for option in knob.options[1:] if host.enough({**now, **option.settings}))
+            further = (option for option in knob.options[1:] if host.enough(now.changed(option.settings)))
             option = next(further, knob.options[-1])
             chosen.append((knob, option))
-            now |= option.settings
+            now = now.changed(option.settings)
     return _needed_ones(host, settings, chosen) if host.enough(now) else chosen
 
 
-def _needed_ones(host: Host, settings: Mapping[str, Any], chosen: list[Turned]) -> list[Turned]:
+def _needed_ones(host: Host, settings: Settings, chosen: list[Turned]) -> list[Turned]:
     """Without those that a later, larger change has made needless."""
     for each in list(chosen):
         others = [one for one in chosen if one is not each]
@@ -85,20 +84,20 @@ def _needed_ones(host: Host, settings: Mapping[str, Any], chosen: list[Turned]) 
 def _host(plan: Plan, ram: int, tracing: Tracing) -> Host:
     step, _ = tracing.trace(plan.settings, "looking at the host's RAM")
     job = tracing.job
-    data = job.data_by(plan.settings) if isinstance(job, ReadsData) else lambda settings: {}
+    data = job.price_data(plan.settings) if isinstance(job, ReadsData) else lambda settings: {}
     kept: dict[str, int] = {}
 
-    def needed(settings: Mapping[str, Any]) -> int:
+    def needed(settings: Settings) -> int:
         key = repr(settings)
         if key not in kept:
-            known = replace(step, about={**step.about, **data(settings)})
+            known = replace(step, about=replace(step.about, **data(settings)))
             kept[key] = host_memory(known, at_runtime(settings))[0].high
         return kept[key]
 
     return Host(needed, ram, bool(data(plan.settings)))
 
 
-def _forecast(host: Host, tracing: Tracing, plan: Plan, settings: Mapping[str, Any]) -> Forecast:
+def _forecast(host: Host, tracing: Tracing, plan: Plan, settings: Settings) -> Forecast:
     """Data that were read are read anew, for what notes tell of them; else there is nothing new to trace."""
     traced = settings if host.reads else plan.settings
     step, _ = tracing.trace(traced, "confirming the host's RAM")
@@ -142,8 +141,7 @@ def _needs(host: Host, plan: Plan, every: Sequence[Knob], allowed: Sequence[Knob
     return tuple(found) or (f"no knob of the data is enough: the host needs {least / 2**30:.2f} GiB of RAM at worst",)
 
 
-def _with(settings: Mapping[str, Any], turned: Sequence[Turned]) -> dict[str, Any]:
-    changed = dict(settings)
+def _with(settings: Settings, turned: Sequence[Turned]) -> Settings:
     for _, option in turned:
-        changed |= option.settings
-    return changed
+        settings = settings.changed(option.settings)
+    return settings

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from oomproof.memory.forecast import Forecast
 from oomproof.plan.plan import Alternative, Change, Point
-from oomproof.plan.search import UNASKED, Confirmed, Search
+from oomproof.plan.search import Confirmed, Search
 from oomproof.plan.ways import Structure, Turned, Way, promise_of
 from oomproof.plan.wording import NO_CHANGE, described
 from oomproof.sources.job import PROMISES
@@ -92,7 +92,7 @@ def _habits(search: Search, base: Sequence[Structure]) -> list[Way]:
     if search.batch is not None and len(search.batch.options) > 1:
         smaller = [search.estimate(base, ((search.batch, option),)) for option in search.batch.options[1:]]
         found.append(next((way for way in smaller if way.peak <= search.room), smaller[-1]))
-    for knob in (search.by_name[name] for name in UNASKED if name in search.by_name):
+    for knob in (search.by_name[name] for name in search.unasked):
         found.append(search.estimate(base, ((knob, knob.options[-1]),)))
     if "checkpoint" in search.by_name:
         plain = search.estimate(base, ())

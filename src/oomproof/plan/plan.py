@@ -8,7 +8,7 @@ from typing import Any
 
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.forecast import Forecast
-from oomproof.sources.job import PROMISES
+from oomproof.sources.job import PROMISES, Settings
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Plan:
 
     job: str
     device: Device
-    settings: Mapping[str, Any]
+    settings: Settings
     changes: tuple[Change, ...]
     before: Forecast
     """of a full trace too, unless ``before_estimated``"""

@@ -38,8 +38,6 @@ TOLERANCE = 1e-6
 NODES, SECONDS = 200, 60.0
 """of one programme; its best answer so far is taken then. Most need one node. Time is the last resort, since answers
 would depend on how busy the machine is"""
-_PER_BOX = "roi_heads."
-"""torchvision's heads that see boxes, not images, in dimension 0: these too are treated one by one"""
 
 
 @dataclass(frozen=True)
@@ -132,8 +130,7 @@ def ask(
     found: dict[str, list[int]] = defaultdict(list)
     for place, call in enumerate(timeline.modules):
         found[call.path].append(place)
-    whole_model = str(timeline.about.get("model", ""))  # all of it again would save nothing
-    for path in (whole_model, *without):
+    for path in (timeline.about.model, *without):  # all of it again would save nothing
         found.pop(path, None)
     whole = (view.candidate(path, places) for path, places in found.items() if _may(timeline, places))
     ranked = sorted((each for each in whole if each is not None), key=lambda each: int(each.effect.min()))
@@ -141,7 +138,8 @@ def ask(
     for each in candidates[:MOST_CHUNKED]:
         places = found[each.path]
         calls = [timeline.modules[place] for place in places]
-        if all(call.separable and (call.images == images or _PER_BOX in call.path) for call in calls):
+        per_box = each.path in timeline.about.per_box  # sees boxes, not images: these too are treated one by one
+        if all(call.separable and (call.images == images or per_box) for call in calls):
             rows = round(min(call.images for call in calls) * scale)
             candidates += [part for size in _sizes(rows) if (part := view.candidate(each.path, places, size, scale))]
     return Question(live, tuple(candidates))

@@ -8,9 +8,8 @@ does not fit after all, the estimate is corrected by what was found, and the nex
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from oomproof.errors import InputError, JobError
 from oomproof.memory.cards.devices import Device
@@ -24,8 +23,8 @@ from oomproof.plan.scale import PACKED, Scale, at_ease, scale_of
 from oomproof.plan.tracing import Tracing
 from oomproof.plan.ways import FREE, Estimator, Structure, Turned, Way, corrected, seconds_of
 from oomproof.plan.wording import described
-from oomproof.sources.job import PROMISES, Knob, batch_name, sharing
-from oomproof.trace.patience import several_asked
+from oomproof.sources.job import PROMISES, Knob, Settings
+from oomproof.trace.request import count_values
 
 MOST_ASKED = 250
 """values that a step may ask for (boxes, matches) to be traced as it is; beyond, it is estimated from a small one"""
@@ -39,8 +38,6 @@ RUN = ("gradient_as_bucket_view", "cudnn_benchmark", "expandable_segments", "mem
 """knobs of the run around the step, in the order in which they are tried where a step does not fit by itself"""
 ESTIMATED = (*FREE, "optimizer_state", "checkpoint", *RUN)
 """knobs that need no trace of their own"""
-UNASKED = ("precision", "SOLVER.AMP.ENABLED")
-"""of the others, those that are tried without being named; the rest when nothing else fits, or when named"""
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ class Confirmed:
     """A way that was traced in full."""
 
     way: Way
-    settings: Mapping[str, Any]
+    settings: Settings
     forecast: Forecast
     seconds: float
     """of one image"""
@@ -72,7 +69,7 @@ class Confirmed:
 @dataclass
 class Search:
     tracing: Tracing
-    settings: Mapping[str, Any]
+    settings: Settings
     knobs: tuple[Knob, ...]
     """those that may be turned"""
     named: tuple[str, ...] = ()
@@ -89,7 +86,7 @@ class Search:
         self.speed: Speed = speed_of(self.device)
         self.estimator = Estimator(self.speed, self.knobs)
         self.by_name = {knob.name: knob for knob in self.knobs}
-        self.batch = next((knob for knob in self.knobs if "accumulate" in knob.options[0].settings), None)
+        self.batch = next((knob for knob in self.knobs if knob.role == "batch"), None)
         self._few_were_tried = self.few == self.images
         self._impossible: set[tuple[str, int]] = set()
         """knobs turned and micro-batches with which the job cannot run, such as one image before a batch normalisation
@@ -101,14 +98,20 @@ class Search:
         return self.tracing.device
 
     @property
+    def unasked(self) -> tuple[str, ...]:
+        """Of the knobs that want a trace of their own, those that are tried without being named; the rest when nothing
+        else fits, or when named."""
+        return tuple(knob.name for knob in self.knobs if knob.role == "precision")
+
+    @property
     def images(self) -> int:
         """In one forward pass of the job as it is."""
-        return int(self.settings.get(batch_name(self.settings), 1))
+        return self.settings.images
 
     @property
     def few(self) -> int:
         """Images in the traces from which larger batches are estimated."""
-        return self.images if self.batch is None else min(SMALL * sharing(self.settings), self.images)
+        return self.images if self.batch is None else min(SMALL * self.settings.sharing, self.images)
 
     # -- the job as it is --------------------------------------------------------------------------------------
 
@@ -135,7 +138,7 @@ class Search:
         it is worked out from a step with few images."""
         if not self.tracing.is_kept(self.settings):
             few = self._traced_with_few()
-            asked = several_asked(few.about.get("values_asked", {}))
+            asked = count_values(few.about.values_asked)
             if asked * self.images / self.few > MOST_ASKED:
                 whole = self._from_few(few)
                 self.before_estimated = not self.tracing.forecast(whole, self.settings).fits
@@ -171,13 +174,13 @@ class Search:
 
     def run(self) -> None:
         """Looks for the best way; ``best`` is it, or stays None."""
-        self.settle(self._structures(UNASKED))
+        self.settle(self._structures(self.unasked))
         if self.best is None and self.scale.packed < PACKED:
             self.scale = replace(self.scale, packed=PACKED)
-            self.settle(self._structures(UNASKED))
+            self.settle(self._structures(self.unasked))
         if self.best is None and LIMIT in self.by_name and LIMIT not in self.named:
             self._raise_limit(self.base[0].step)
-            self.settle(self._structures(UNASKED))
+            self.settle(self._structures(self.unasked))
         if self.best is None:
             self.settle(self._structures(tuple(self.by_name)))
         if self.best is None:
@@ -187,8 +190,8 @@ class Search:
         """From now on, ways may need what the framework takes of the device only when it is told to."""
         self.scale = replace(self.scale, room=self.tracing.terms(step, self._raised()).room_at_worst)
 
-    def _raised(self) -> dict[str, Any]:
-        return {**self.settings, **self.by_name[LIMIT].options[-1].settings}
+    def _raised(self) -> Settings:
+        return self.settings.changed(self.by_name[LIMIT].options[-1].settings)
 
     def _structures(self, names: Sequence[str]) -> list[Structure]:
         """The job as it is, and with every combination of the knobs that want a trace and make no other training."""
@@ -317,7 +320,7 @@ class Search:
 
     def promising(self) -> Way | None:
         """The best way by estimate."""
-        structures = self._structures(UNASKED)
+        structures = self._structures(self.unasked)
         found = [way for structure in structures for way in self.ways(structure, structures)]
         return min(found, key=lambda way: way.price, default=None)
 
@@ -336,7 +339,7 @@ class Search:
 
     def confirm(self, way: Way) -> Confirmed:
         """Traces a way in full; the run around it is changed too where that makes it fit, or fit with ease."""
-        settings = {**self.settings, **way.changed}
+        settings = self.settings.changed(way.changed)
         self.tracing.done = min(0.9, max(0.4, self.tracing.done + 0.1))
         step, _ = self.tracing.trace(settings, f"confirming {described(way.turned, way)}")
         run: tuple[Turned, ...] = ()
@@ -345,11 +348,11 @@ class Search:
         for knob in (self.by_name[name] for name in RUN if name in self.by_name):
             if at_ease(forecast):
                 break
-            then = self.tracing.forecast(step, {**settings, **knob.options[-1].settings})
+            then = self.tracing.forecast(step, settings.changed(knob.options[-1].settings))
             if (then.fits and not forecast.fits) or then.excess < forecast.excess:
                 run = (*run, (knob, knob.options[-1]))
                 run_frees.append(forecast.on_device.expected - then.on_device.expected)
-                settings |= knob.options[-1].settings
+                settings = settings.changed(knob.options[-1].settings)
                 forecast = then
         lean, besides = self.tracing.lean(step, settings)
         peak, seconds = lean.peak().bytes + besides, self.seconds(step, settings)
@@ -358,11 +361,10 @@ class Search:
             self.missed = confirmed
         return confirmed
 
-    def seconds(self, step: Timeline, settings: Mapping[str, Any]) -> float:
+    def seconds(self, step: Timeline, settings: Settings) -> float:
         """Of one image, in a full trace (which shows one of the micro-batches of an accumulated step)."""
-        images = int(settings.get(batch_name(settings), 1))
         state = self.state if settings.get("optimizer_state") == "host" else 0
-        return seconds_of(step, self.speed, images, int(settings.get("accumulate", 1)), state)
+        return seconds_of(step, self.speed, settings.images, int(settings.get("accumulate", 1)), state)
 
     # -- settings ----------------------------------------------------------------------------------------------
 
@@ -370,13 +372,13 @@ class Search:
         assert self.batch is not None
         return next(name for name in self.batch.options[0].settings if name != "accumulate")
 
-    def _at(self, images: int, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def _at(self, images: int, settings: Settings | None = None) -> Settings:
         """Settings for a trace of a few images, one micro-batch of them."""
-        given = dict(self.settings if settings is None else settings)
+        given = self.settings if settings is None else settings
         return given if self.batch is None else at_images(given, self._batch_name(), images)
 
-    def with_turned(self, turned: Sequence[Turned]) -> dict[str, Any]:
-        settings = dict(self.settings)
+    def with_turned(self, turned: Sequence[Turned]) -> Settings:
+        settings = self.settings
         for _, option in turned:
-            settings |= option.settings
+            settings = settings.changed(option.settings)
         return settings

@@ -4,7 +4,7 @@ within a room, and a bound for that which is quickly told."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ from oomproof.memory.timeline import PHASES, Timeline
 from oomproof.plan import recompute, what_if
 from oomproof.plan.cost import HOST_LINK, Speed
 from oomproof.plan.recompute import Choice, Question
-from oomproof.sources.job import PROMISES, Knob, Option
+from oomproof.sources.job import PROMISES, Knob, Option, Settings
 
 Turned = tuple[Knob, Option]
 """a knob and the option it is turned to"""
@@ -36,7 +36,7 @@ class Structure:
     """A job with some knobs turned that no what-if covers, traced for a number of images."""
 
     turned: tuple[Turned, ...]
-    settings: Mapping[str, Any]
+    settings: Settings
     step: Timeline
     """with the least scratch that kernels can do with"""
     images: int
@@ -127,8 +127,8 @@ class Situation:
     def __init__(self, structure: Structure, given: tuple[Turned, ...], steps: Steps) -> None:
         self.structure, self.given, self._steps = structure, given, steps
         self.micro, self.count, self.travels = structure.images, int(structure.settings.get("accumulate", 1)), 0
-        for _, option in given:
-            if "accumulate" in option.settings:
+        for knob, option in given:
+            if knob.role == "batch":
                 self.micro = next(size for name, size in option.settings.items() if name != "accumulate")
                 self.count = option.settings["accumulate"]
             if option.settings.get("optimizer_state") == "host":

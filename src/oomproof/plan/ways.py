@@ -173,5 +173,5 @@ def _may_be_used_at_once(structure: Structure, given: tuple[Turned, ...]) -> boo
     settings = dict(structure.settings)
     for _, option in given:
         settings |= option.settings
-    several = settings.get("accumulate", 1) > 1 and structure.step.about.get("at_once") != "any"
+    several = settings.get("accumulate", 1) > 1 and structure.step.about.at_once != "any"
     return not several and settings.get("precision") != "fp16" and settings.get("optimizer_state") == "device"

@@ -5,13 +5,14 @@ Estimates that steer the search. What the search chooses is traced in full befor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from oomproof.memory.about import About
 from oomproof.memory.activity import PLAIN, Work
 from oomproof.memory.timeline import KINDS, PHASES, Ints, Timeline
 
@@ -86,7 +87,7 @@ def scaled(timeline: Timeline, factor: float, rows: Bools | None = None, work: B
 
 def with_larger_images(timeline: Timeline, pixels: float) -> Timeline:
     """With ``pixels`` times as many pixels an image. What is counted in boxes and proposals stays as it is."""
-    heads = np.array(["roi_heads" in owner for owner in timeline.owners], dtype=bool)
+    heads = _owned_by(timeline, timeline.about.per_box)
     rows = grows_with_images(timeline) & ~heads[timeline.owner]
     work = (timeline.work.phase != _UPDATE) & ~heads[timeline.work.owner]
     return scaled(timeline, pixels, rows, work)
@@ -122,7 +123,7 @@ def gradients_used_at_once(timeline: Timeline) -> Timeline:
     its parameter is updated then (changes/torch/gradients.py)."""
     if _was_traced_with(timeline, "gradients", "kept") == "at_once":
         return timeline
-    summed = timeline.about.get("at_once") == "any"
+    summed = timeline.about.at_once == "any"
     timeline = timeline if summed else updated_one_by_one(timeline)
     gradient = timeline.kind == _GRADIENT
     passing = gradient & (timeline.born >= step_start(timeline))
@@ -197,12 +198,15 @@ def matched_in_parts(timeline: Timeline) -> Timeline:
 
 
 def _one_by_one(timeline: Timeline) -> Bools:
-    """What matching holds, image by image: owned by the detector itself, its RPN or its RoI heads, not by their layers,
-    and gone before backward."""
-    whole = str(timeline.about.get("model", ""))
-    matching = np.array([owner in ("rpn", "roi_heads", whole) for owner in timeline.owners], dtype=bool)
+    """What matching holds, image by image, and gives back before backward."""
+    matching = _owned_by(timeline, timeline.about.matchers)
     held: Bools = matching[timeline.owner] & (timeline.phase == _FORWARD) & (timeline.kind == _TEMPORARY)
     return held
+
+
+def _owned_by(timeline: Timeline, owners: Collection[str]) -> Bools:
+    """By number of an owner, whether it is one of these."""
+    return np.array([owner in owners for owner in timeline.owners], dtype=bool)
 
 
 def _one_launch_each(timeline: Timeline) -> bool:
@@ -211,12 +215,12 @@ def _one_launch_each(timeline: Timeline) -> bool:
 
 
 def _was_traced_with(timeline: Timeline, name: str, default: Any) -> Any:
-    return timeline.about.get("settings", {}).get(name, default)
+    return timeline.about.settings.get(name, default)
 
 
-def _as_if_traced_with(timeline: Timeline, name: str, value: Any) -> Mapping[str, Any]:
+def _as_if_traced_with(timeline: Timeline, name: str, value: Any) -> About:
     """The story of a step, for the next what-if: no effect may be counted twice."""
-    return {**timeline.about, "settings": {**timeline.about.get("settings", {}), name: value}}
+    return replace(timeline.about, settings=timeline.about.settings.changed({name: value}))
 
 
 def _summed(timeline: Timeline, gradients: Ints) -> Work:

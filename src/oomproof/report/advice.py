@@ -15,7 +15,7 @@ from typing import Any
 from oomproof.memory.forecast import Forecast
 from oomproof.report.sizes import GIB, gib, sides
 from oomproof.report.verdict import tight
-from oomproof.sources.job import BATCH_NAMES, Setting, batch_name, sharing
+from oomproof.sources.job import Role, Setting
 
 Choices = Mapping[str, tuple[str, ...]]
 """the job's settings by name, with the values each may take (empty: any)"""
@@ -46,9 +46,9 @@ def next_steps(forecast: Forecast, settings: Sequence[Setting]) -> tuple[str, tu
     steps = [step for attempt in tries if (step := attempt(forecast, choices))]
     missing = gib(forecast.excess) if forecast.excess > 0 else "a little"
     # A saved step can be replayed under other rules, but not made smaller.
-    inside = (
-        "" if names & {*BATCH_NAMES, "image_size", "precision"} else "make the job smaller (batch, fp16, image size)"
-    )
+    roles: tuple[Role, ...] = ("batch", "image size", "precision")
+    whole = any(forecast.settings.name_of(role) in names for role in roles)
+    inside = "" if whole else "make the job smaller (batch, fp16, image size)"
     if not steps:
         return f"save {missing} to be safe: {inside or 'a larger GPU is what is left'}", ()
     way = inside or "`oomproof fit` finds the best way"
@@ -69,8 +69,8 @@ def _room(forecast: Forecast, names: set[str]) -> str:
     room = f"{gib(max(0, -forecast.excess))} stay free even at worst"
     if tight(forecast):
         room = "it is tight, so keep other programs off the device"
-    batch = batch_name(forecast.settings)
-    if batch in names and sharing(forecast.settings) == 1:
+    batch = forecast.settings.name_of("batch")
+    if batch in names and forecast.settings.sharing == 1:
         return f"{room}; --sweep {batch}=1..16 finds the largest batch"
     return f"{room}; nothing to change"
 
@@ -124,7 +124,7 @@ def _precision(forecast: Forecast, choices: Choices) -> Step | None:
 
 
 def _batch(forecast: Forecast, choices: Choices) -> Step | None:
-    name, gpus = batch_name(forecast.settings), sharing(forecast.settings)
+    name, gpus = forecast.settings.name_of("batch"), forecast.settings.sharing
     now = _now(forecast, name)
     if name not in choices or not isinstance(now, int) or now < 2 * gpus:
         return None

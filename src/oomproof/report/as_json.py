@@ -8,7 +8,7 @@ from typing import Any
 
 from oomproof.memory.cards.devices import Device, estimated
 from oomproof.memory.forecast import Forecast, Range
-from oomproof.report.sweep import Sweep
+from oomproof.memory.sweep import Sweep
 from oomproof.report.verdict import verdict
 from oomproof.sources.job import Setting
 

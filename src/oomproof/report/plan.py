@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -17,7 +16,7 @@ from oomproof.report.plan_verdict import next_step, verdict, why
 from oomproof.report.sizes import named, number
 from oomproof.report.terminal import STYLES, bullets, device_facts, given, levels, section
 from oomproof.report.verdict import moment
-from oomproof.sources.job import Setting, batch_name
+from oomproof.sources.job import Setting, Settings
 
 
 def report(plan: Plan, settings: Sequence[Setting], writing: bool = False) -> RenderableType:
@@ -110,7 +109,7 @@ def _about_the_batch(plan: Plan) -> Iterator[str]:
     before, after = _effective_batch(plan.before.settings), _effective_batch(plan.settings)
     if not before or not after:
         return
-    micro, count = plan.settings[batch_name(plan.settings)], plan.settings.get("accumulate", 1)
+    micro, count = plan.settings.of("batch"), plan.settings.get("accumulate", 1)
     product = f" = {micro} images x {count} micro-batches" if count > 1 else ""
     if before == after:
         yield f"the effective batch stays {after}{product}: learning rate and schedule stay as they are"
@@ -118,7 +117,7 @@ def _about_the_batch(plan: Plan) -> Iterator[str]:
         yield f"the effective batch goes from {before} to {after}{product}: the learning rate has to follow it"
 
 
-def _effective_batch(settings: Mapping[str, Any]) -> int:
+def _effective_batch(settings: Settings) -> int:
     """Images per update; 0 where the job does not say."""
-    batch, count = settings.get(batch_name(settings)), settings.get("accumulate", 1)
+    batch, count = settings.of("batch"), settings.get("accumulate", 1)
     return batch * count if isinstance(batch, int) and isinstance(count, int) else 0

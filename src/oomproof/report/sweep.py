@@ -2,46 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Any
-
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from oomproof.memory.forecast import Forecast
-from oomproof.report.sizes import gib, number, sides, value
+from oomproof.memory.sweep import Sweep
+from oomproof.report.sizes import gib, number, value
 from oomproof.report.terminal import STYLES
 from oomproof.report.verdict import empties_cache
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """Forecasts of one job on one device, a row per value of the setting ``name``."""
-
-    name: str
-    rows: tuple[tuple[Any, Forecast], ...]
-
-    @property
-    def fitting(self) -> tuple[Any, ...]:
-        return tuple(setting for setting, forecast in self.rows if forecast.fits)
-
-    @property
-    def largest(self) -> Any:
-        """The largest number or image size that fits; None where none does, or where values have no size."""
-        sized = [setting for setting in self.fitting if size(setting) is not None]
-        return max(sized, key=lambda setting: size(setting) or 0, default=None)
-
-
-def size(setting: Any) -> float | None:
-    """
-    >>> size((800, 1333)) > size((640, 640))
-    True
-    """
-    if isinstance(setting, float):
-        return setting
-    return math.prod(lengths) if (lengths := sides(setting)) else None
 
 
 def report(sweep: Sweep) -> RenderableType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -14,11 +14,11 @@ from oomproof.report.advice import next_steps
 from oomproof.report.bars import Chart
 from oomproof.report.sizes import gib, named, number
 from oomproof.report.verdict import PLURALS, moment, verdict, why
-from oomproof.sources.job import BATCH_NAMES, Setting
+from oomproof.sources.job import Role, Setting, Settings
 
 STYLES = {"fits": "bold green", "at risk": "bold yellow", "does not fit": "bold red"}
 OWNERS = 8
-ALWAYS_SHOWN = (*BATCH_NAMES, "image_size", "precision")
+ALWAYS_SHOWN: tuple[Role, ...] = ("batch", "image size", "precision")
 
 
 def report(forecast: Forecast, settings: Sequence[Setting]) -> RenderableType:
@@ -54,10 +54,11 @@ def _opening(forecast: Forecast, settings: Sequence[Setting]) -> RenderableType:
     return grid
 
 
-def given(values: Mapping[str, object], settings: Sequence[Setting]) -> Iterator[str]:
+def given(values: Settings, settings: Sequence[Setting]) -> Iterator[str]:
     """The settings worth a reader's time: those that nearly always matter, and those that are not as usual."""
     usual = {setting.name: setting.default for setting in settings}
-    shown = [name for name in values if name in ALWAYS_SHOWN or name not in usual or values[name] != usual[name]]
+    always = {values.name_of(role) for role in ALWAYS_SHOWN}
+    shown = [name for name in values if name in always or name not in usual or values[name] != usual[name]]
     if shown:
         yield "\n" + ", ".join(f"{name} {named(name, values[name])}" for name in shown)
 

@@ -20,7 +20,6 @@ from oomproof.report.changes import brief, times, with_reason
 from oomproof.report.sizes import number, value
 from oomproof.report.terminal import STYLES
 from oomproof.report.verdict import tight
-from oomproof.sources.job import batch_name
 from oomproof.sources.zoo import Published
 
 TITLES = {
@@ -177,7 +176,7 @@ def _settings(row: Row) -> str:
         return ", ".join(f"{each.knob} {brief(each.before)} -> {brief(each.after)}" for each in row.plan.changes)
     assert row.final is not None
     settings = row.final.settings
-    return f"batch {value(settings[batch_name(settings)])}, {value(settings['image_size'])}"
+    return f"batch {value(settings.of('batch'))}, {value(settings['image_size'])}"
 
 
 def _outcome(rows: Sequence[Row]) -> str:

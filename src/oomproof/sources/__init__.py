@@ -1,94 +1,92 @@
-"""Where jobs come from, one file per source. May import memory/ and trace/; frameworks only inside functions."""
+"""Where jobs come from: one folder per source, each with a ``source.py`` that says which texts it recognises.
+
+May import memory/, data/, trace/ and changes/; frameworks only inside functions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
 
-from oomproof.errors import InputError
-from oomproof.sources.job import Job
-from oomproof.sources.keras.installed import is_model, use_backend
+from oomproof.errors import InputError, OomproofError
+from oomproof.sources.source import GROUP, Opening, Source
+
+if TYPE_CHECKING:
+    from oomproof.sources.job import Job
+
+OURS = ("detectron2", "torchvision", "python", "keras", "saved")
+"""asked in this order; then the sources of other packages"""
 
 
-def open_job(text: str, overrides: Sequence[str] = (), backend: str = "") -> Job:
-    """``torchvision:NAME``, ``keras:NAME``, ``keras_hub:NAME``, ``FILE.py:FUNCTION``, a Detectron2 ``FILE.yaml``, zoo
-    name or training script ``FILE.py``, a saved ``FILE.keras``, ``FILE.h5`` or ``FILE.timeline``, or a memory snapshot
-    ``FILE.pickle``. ``overrides`` is KEY, VALUE, KEY, VALUE ... of a Detectron2 config; ``backend`` that of Keras,
-    which has to be known before a job loads it."""
-    if backend:
-        use_backend(backend)
-    detectron2 = _detectron2(text, overrides)
-    if detectron2 is not None:
-        return detectron2
-    if overrides:
+def open_job(text: str, pairs: Sequence[str] = (), given: Mapping[str, Any] | None = None) -> Job:
+    """The job that a text names. ``pairs`` is KEY, VALUE, KEY, VALUE ... of a config; ``given`` are the settings that
+    the user gives, some of which have to be known before a job is loaded (Keras's backend)."""
+    source = next((each for each in known_sources() if each.recognises(text)), None)
+    if source is None:
+        forms = [form for each in known_sources() for form in each.forms]
+        raise InputError(f"'{text}' is not a job: expected {', '.join(forms[:-1])} or {forms[-1]}")
+    if pairs and not source.takes_pairs:
+        takers = " and ".join(each.name for each in known_sources() if each.takes_pairs)
         raise InputError(
-            f"'{overrides[0]}': pairs KEY VALUE after the job are for Detectron2 configs; {text} takes --set NAME=VALUE"
+            f"'{pairs[0]}': pairs KEY VALUE after the job are for configs of {takers}; {text} takes --set NAME=VALUE"
         )
-    source, _, rest = text.partition(":")
-    if source == "torchvision":
-        from oomproof.sources.torchvision.job import open_torchvision
-
-        return open_torchvision(rest)
-    path, colon, function = text.rpartition(":")
-    if colon and path.endswith(".py"):
-        from oomproof.sources.python.job import open_python
-
-        return open_python(Path(path), function)
-    if text.endswith(".py"):
-        raise InputError(f"which function of {text} makes the job? Say {text}:FUNCTION (docs/jobs.md)")
-    if source in ("keras", "keras_hub") and rest:
-        return _keras_by_name(source, rest)
-    if text.endswith((".keras", ".h5", ".hdf5")):
-        from oomproof.sources.keras.files import open_saved_model
-
-        return open_saved_model(Path(text))
-    if text.endswith((".timeline", ".pickle", ".pkl")):
-        from oomproof.sources.saved.job import open_saved
-
-        return open_saved(Path(text))
-    raise InputError(
-        f"'{text}' is no job: expected torchvision:NAME, keras:NAME, keras_hub:NAME, FILE.py:FUNCTION, a Detectron2 "
-        "FILE.yaml, a saved FILE.keras or FILE.timeline, or a PyTorch memory snapshot FILE.pickle"
-    )
+    return source.open(Opening(text, tuple(pairs), dict(given or {})))
 
 
-def as_job(given: Any, backend: str = "") -> Job:
-    """What ``oomproof.check`` and ``oomproof.fit`` are given: a text, a job, or a compiled Keras model."""
+def as_job(given: Any, pairs: Sequence[str] = (), settings: Mapping[str, Any] | None = None) -> Job:
+    """What ``oomproof.check`` and ``oomproof.fit`` are given: a text, a job, or what a source makes one of (a compiled
+    Keras model)."""
     if isinstance(given, str):
-        return open_job(given, backend=backend)
-    if is_model(given):
-        from oomproof.sources.keras.job import KerasJob
-
-        return KerasJob(given, name=given.name)
+        return open_job(given, pairs, settings)
+    for source in known_sources():
+        job = source.adopts(given)
+        if job is not None:
+            return job
     if not hasattr(given, "trace"):
         raise InputError(
-            f"a {type(given).__name__} is no job: expected a text such as 'torchvision:resnet50', a TorchJob, a "
+            f"a {type(given).__name__} is not a job: expected a text such as 'torchvision:resnet50', a TorchJob, a "
             "KerasJob or a compiled Keras model"
         )
-    job: Job = given
-    return job
+    opened: Job = given
+    return opened
 
 
-def _keras_by_name(source: str, name: str) -> Job:
-    if source == "keras":
-        from oomproof.sources.keras.models import open_application
-
-        return open_application(name)
-    from oomproof.sources.keras.hub import open_hub
-
-    return open_hub(name)
+def described_forms(*, others: bool) -> str:
+    """What a job may look like, for the help; with what other packages bring, who take a moment to be looked for."""
+    found = [*_our_sources(), *(_sources_of_others() if others else ())]
+    return ". ".join(f"{', '.join(source.forms)}: {source.about}" for source in found) + "."
 
 
-def _detectron2(text: str, overrides: Sequence[str]) -> Job | None:
-    """The job, where the text names a config of Detectron2 or a script that makes one."""
-    name = text if text.startswith("detectron2://") else text.removeprefix("detectron2:")
-    if name.endswith((".yaml", ".yml")) or text.startswith("detectron2:"):
-        from oomproof.sources.detectron2.job import open_detectron2
+def known_sources() -> Iterator[Source]:
+    """Ours, then those of other packages, which are looked for when none of ours will do."""
+    yield from _our_sources()
+    yield from _sources_of_others()
 
-        return open_detectron2(name, overrides)
-    if text.endswith(".py"):
-        from oomproof.sources.detectron2.script.script import is_script, open_script
 
-        return open_script(Path(text), overrides) if is_script(Path(text)) else None
-    return None
+def _our_sources() -> Iterator[Source]:
+    for name in OURS:
+        source: Source = import_module(f"oomproof.sources.{name}.source").SOURCE
+        yield source
+
+
+@cache
+def _sources_of_others() -> tuple[Source, ...]:
+    found = []
+    for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
+        try:
+            source = entry.load()
+        except Exception as error:  # whatever another package raises while it is loaded
+            raise OomproofError(
+                f"the source '{entry.name}' ({entry.value}) of another package cannot be loaded: "
+                f"{type(error).__name__}: {error}; mend that package or uninstall it"
+            ) from error
+        if not isinstance(source, Source):
+            raise OomproofError(
+                f"the source '{entry.name}' ({entry.value}) must be an oomproof.Source; it is a "
+                f"{type(source).__name__}: mend that package or uninstall it"
+            )
+        found.append(source)
+    return tuple(found)

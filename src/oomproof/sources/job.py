@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from oomproof.errors import InputError
+from oomproof.memory.about import About
+from oomproof.memory.settings import Role, Settings
 from oomproof.memory.timeline import Timeline
+from oomproof.trace.request import Progress, TraceRequest
 
-Progress = Callable[[str], None]
-"""Called with what the job is doing now, in a few words."""
-
-Settings = Mapping[str, Any]
+__all__ = [
+    "PROMISES", "SUFFIX", "Job", "Knob", "Option", "Progress", "ReadsData", "Role", "Setting", "Settings",
+    "TraceRequest", "find_roles",
+]  # fmt: skip
 
 PROMISES = ("identical", "equivalent", "different")
 """What a change leaves of the training, the strictest first: the same gradients (proved by a test); the same in
 expectation or up to rounding; another training."""
 
+SUFFIX = ".oomproof.json"
+"""of the file that settings are written to where a job has none of its own"""
 
-BATCH_NAMES = ("batch", "batch_size", "images_per_gpu", "bs", "SOLVER.IMS_PER_BATCH")
-"""what people call the number of images in a step"""
+OWN_WORDS: Mapping[str, Role] = {
+    "batch": "batch", "accumulate": "accumulation", "image_size": "image size", "precision": "precision",
+    "workers": "workers", "boxes": "boxes", "gpus": "gpus", "optimizer": "optimizer",
+}  # fmt: skip
+"""oomproof's own names for settings, and the roles that they play"""
 
 
 @dataclass(frozen=True)
@@ -33,10 +42,34 @@ class Setting:
     choices: tuple[str, ...] = ()
     read: Callable[[Any], Any] | None = None
     """makes a value of what was given, where the default's type does not say how"""
-    follows: Callable[[Settings], Any] | None = None
+    follows: Callable[[Mapping[str, Any]], Any] | None = None
     """works out the value from the other settings, where none is given"""
     own: bool = False
     """a parameter of the user's code: it means what the code means by it, even if every training has one of its name"""
+    role: Role | None = None
+    """what it stands for, where its name is not one of OWN_WORDS"""
+    plays: bool = True
+    """False: another setting plays the role that the name suggests"""
+    given_as: str = ""
+    """how the command line takes it, ``{value}`` in it; empty: ``--set NAME=VALUE``"""
+
+    def as_option(self, value: str) -> str:
+        """What a user adds to the command line for this value.
+
+        >>> Setting("batch", 1, "", given_as="--batch {value}").as_option("8")
+        '--batch 8'
+        """
+        return (self.given_as or f"--set {self.name}={{value}}").format(value=value)
+
+
+def find_roles(settings: Iterable[Setting]) -> dict[Role, str]:
+    """Which setting plays which role; the first that claims it."""
+    found: dict[Role, str] = {}
+    for setting in settings:
+        role = setting.role or (OWN_WORDS.get(setting.name) if not setting.own else None)
+        if role is not None and setting.plays:
+            found.setdefault(role, setting.name)
+    return found
 
 
 @dataclass(frozen=True)
@@ -44,13 +77,15 @@ class Option:
     """One position of a knob: its value as a person would say it, and what it sets."""
 
     value: Any
-    settings: Settings
+    settings: Mapping[str, Any]
     harm: float = 0.0
     """orders options that make another training: 0 is none, 1 is as bad as it gets"""
     note: str = ""
     """what is known of its effect, such as a published AP"""
     promise: str = ""
     """where it is another than the knob's"""
+    arithmetic: str = ""
+    """``bf16`` or ``fp16``, where it computes in one: few devices suit both"""
 
 
 @dataclass(frozen=True)
@@ -65,55 +100,70 @@ class Knob:
     """what the promise rests on, or what the knob costs, in a phrase"""
     host: bool = False
     """saves host RAM alone: turned where it is known how much there is"""
+    role: Role | None = None
+    """``batch``: its options say how a batch is cut into micro-batches; others as of settings"""
 
 
-def sharing(settings: Settings) -> int:
-    """How many GPUs share the batch that the settings name: 1 where it is that of one GPU, as it mostly is."""
-    return int(settings.get("SOLVER.REFERENCE_WORLD_SIZE") or settings.get("gpus") or 1)
+class Job:
+    """One training job as its framework would run it: what sources share. A source's job has ``name``, ``settings`` and
+    ``trace``; the rest has a usual form here."""
 
+    if TYPE_CHECKING:  # most jobs are dataclasses, for which a property here would be a default
 
-def batch_name(settings: Settings) -> str:
-    """The setting that says how many images a step takes; empty where the job has none."""
-    return next((name for name in BATCH_NAMES if isinstance(settings.get(name), int)), "")
+        @property
+        def name(self) -> str: ...
 
+        @property
+        def settings(self) -> tuple[Setting, ...]:
+            """What may be set, with the job's own values as defaults."""
+            ...
 
-class Job(Protocol):
-    """One training job as its framework would run it."""
+    def trace(self, request: TraceRequest) -> Timeline:
+        """One steady training step as a Timeline."""
+        raise NotImplementedError
 
-    @property
-    def name(self) -> str: ...
+    def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
+        """What may change to save memory, from ``settings`` on. ``about`` is what a trace of the job found: whether
+        batch normalisation trains, for instance."""
+        return ()
 
-    @property
-    def settings(self) -> tuple[Setting, ...]:
-        """What may be set, with the job's own values as defaults."""
-        ...
+    def settings_for_plans(self, settings: Settings) -> Settings:
+        """What a search starts from, which traces many times: the settings, without what would make each trace long."""
+        return settings
 
-    def trace(self, settings: Settings, progress: Progress) -> Timeline:
-        """One steady training step under ``settings`` (every setting has a value), as a Timeline."""
-        ...
-
-    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
-        """What may change to save memory, from ``settings`` on. ``facts`` is what a trace of the job found (the
-        Timeline's ``about``): whether batch normalisation trains, for instance."""
-        ...
+    def settings_for_time(self, settings: Settings) -> Settings | None:
+        """Where a trace under ``settings`` shows no work, because a compiler made one program of it: settings with
+        which the same operations run one by one."""
+        return None
 
     @property
     def place(self) -> Path:
-        """The file that ``write`` makes or edits where no target is named; raises InputError where nothing can be
-        written."""
-        ...
+        """The file that ``write`` makes or edits where no target is named; InputError where nothing can be written."""
+        raise InputError(f"{self.name} has no file of its own: say where its settings should go")
+
+    def training_code(self, settings: Settings, path: Path, changes: Sequence[str]) -> Sequence[str]:
+        """What to paste into a training so that it runs with the settings in ``path``."""
+        raise InputError(f"{self.name} cannot be written back")
+
+    def own_names(self, settings: Settings) -> frozenset[str]:
+        """Settings that mean what the job means by them, even if every training has one of that name."""
+        return frozenset(setting.name for setting in self.settings if setting.own)
 
     def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
         """Puts settings where the job came from, or into ``target``; returns what the user should do with it.
         ``device`` and ``changes`` say in words what they were made for, where there is a place for that."""
-        ...
+        from oomproof.changes.settings_file import write_settings
+
+        path = target or self.place
+        write_settings(path, self.name, device, settings, changes, own=self.own_names(settings))
+        code = self.training_code(settings, path, changes)
+        return "\n".join([f"wrote {path}. In your training:", "", *code, ""])
 
 
 @runtime_checkable
 class ReadsData(Protocol):
     """A job that knows what its data keep in host RAM, without a trace."""
 
-    def data_by(self, settings: Settings) -> Callable[[Settings], Mapping[str, Any]]:
-        """For the job under ``settings``: from other sizes of its data to what a trace would say of them in a
-        Timeline's ``about``."""
+    def price_data(self, settings: Settings) -> Callable[[Settings], Mapping[str, Any]]:
+        """For the job under ``settings``: from other sizes of its data to the fields of About that they decide."""
         ...

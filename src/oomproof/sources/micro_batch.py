@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from oomproof.sources.job import Knob, Option, Settings, batch_name
+from oomproof.memory.about import About
+from oomproof.sources.job import Knob, Option, Settings
 
 
 def micro_batch(
-    settings: Settings, facts: Mapping[str, Any], *, mean_over_images: bool, by: str = "", exactly: str = ""
+    settings: Settings, about: About, *, mean_over_images: bool, by: str = "", exactly: str = ""
 ) -> Knob | None:
     """``by``: what accumulates; ``exactly``: what more must hold of a loss that is a mean over images."""
-    name = batch_name(settings)
+    name = settings.name_of("batch")
     if not name or "accumulate" not in settings or settings[name] < 2:
         return None
     whole, already = settings[name], settings["accumulate"]
@@ -22,15 +20,15 @@ def micro_batch(
         if whole % size == 0
     ]
     same = f"same effective batch{by and f' by {by}'}"
-    if facts.get("batchnorms"):
+    if about.batchnorms:
         promise, why = "equivalent", f"{same}; BatchNorm takes its statistics from fewer images"
     elif not mean_over_images:
         promise, why = "equivalent", f"{same}; the loss may be divided by counts of the whole batch"
-    elif not facts.get("separable"):
+    elif not about.separable:
         promise, why = "equivalent", f"{same}; random draws fall on other images"
     else:
         promise, why = "identical", f"{same}: the loss is a mean over images{exactly and f' ({exactly})'}"
-    return Knob(name, tuple(options), promise, why)
+    return Knob(name, tuple(options), promise, why, role="batch")
 
 
 def _said(size: int, count: int) -> str | int:

@@ -11,7 +11,7 @@ from typing import Any
 from oomproof.errors import InputError, did_you_mean
 from oomproof.memory.allocators.cuda import CudaRules
 from oomproof.memory.runtime import HELP, OF_TENSORFLOW, Runtime
-from oomproof.sources.job import Job, Setting, batch_name
+from oomproof.sources.job import Job, Setting, Settings, find_roles
 
 _LEAST = {
     "batch": 1, "batch_size": 1, "image_size": 1, "size": 1, "height": 1, "width": 1, "classes": 1, "num_classes": 1,
@@ -42,10 +42,11 @@ def runtime_settings(usual: Mapping[str, Any], *, of_tensorflow: bool = False) -
     )
 
 
-def resolve(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
+def resolve(job: Job, given: Mapping[str, Any]) -> Settings:
     """One value for every setting: what was given (texts are read as the default's type), else the default."""
     known = {setting.name: setting for setting in settings_of(job)}
-    own = batch_name({name: setting.default for name, setting in known.items()})
+    roles = find_roles(known.values())
+    own = roles.get("batch", "")
     for word in ("batch", "batch_size"):  # --batch N, batch_size=N: whatever the job calls it
         if word in given and word not in known and own:
             given = {**{name: value for name, value in given.items() if name != word}, own: given[word]}
@@ -61,7 +62,7 @@ def resolve(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
         CudaRules(
             values["expandable_segments"], values["max_split_size_mb"]
         )  # refuses what PyTorch's allocator refuses
-    return values
+    return Settings(values, roles)
 
 
 def _read(setting: Setting, value: Any) -> Any:

@@ -17,6 +17,7 @@ from oomproof.sources import open_job
 from oomproof.sources.detectron2.config.keys import idle
 from oomproof.sources.detectron2.job import Detectron2Job
 from oomproof.sources.settings import resolve
+from oomproof.trace.request import TraceRequest
 
 SMALL = ("INPUT.MIN_SIZE_TRAIN", "(128,)", "INPUT.MAX_SIZE_TRAIN", "192", "SOLVER.IMS_PER_BATCH", "2")
 
@@ -129,4 +130,4 @@ def test_the_real_thing_is_asked_for_only_where_it_is() -> None:
     real = next(setting for setting in job.settings if setting.name == "real")
     if not real.default:
         with pytest.raises(InputError, match="real=true"):
-            job.trace(resolve(job, {"real": True}), lambda text: None)
+            job.trace(TraceRequest(resolve(job, {"real": True})))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from oomproof.errors import InputError
+from oomproof.memory.about import About
 from oomproof.sources import open_job
 from oomproof.sources.detectron2.job import Detectron2Job
 from oomproof.sources.detectron2.zoo import configs as zoo
@@ -16,7 +17,7 @@ from oomproof.sources.settings import resolve
 
 def knobs_of(name: str, *overrides: str, **given: Any) -> dict[str, Knob]:
     job = open_job(name, overrides)
-    return {knob.name: knob for knob in job.knobs(resolve(job, given), {})}
+    return {knob.name: knob for knob in job.knobs(resolve(job, given), About())}
 
 
 def test_the_batch_keeps_its_size_or_takes_its_schedule_along() -> None:
@@ -96,7 +97,7 @@ def test_every_option_names_keys_that_the_job_takes() -> None:
         job = open_job(name)
         assert isinstance(job, Detectron2Job)
         present = resolve(job, {})
-        for knob in job.knobs(present, {}):
+        for knob in job.knobs(present, About()):
             first, *others = knob.options
             assert all(present.get(key, job.config.values.get(key)) == value for key, value in first.settings.items())
             for option in others:
@@ -118,6 +119,6 @@ def test_every_published_config_opens() -> None:
     for name in zoo.names():
         job = open_job(name)
         assert isinstance(job, Detectron2Job) and not job.config.notes
-        found = job.knobs(resolve(job, {"gpus": 8}), {})
+        found = job.knobs(resolve(job, {"gpus": 8}), About())
         assert {"checkpoint", "SOLVER.AMP.ENABLED", "INPUT.MIN_SIZE_TRAIN"} <= {knob.name for knob in found}
         assert all(len({str(option.value) for option in knob.options}) == len(knob.options) for knob in found)

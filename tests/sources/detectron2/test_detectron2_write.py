@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomproof.errors import InputError
+from oomproof.memory.about import About
 from oomproof.sources import open_job
 from oomproof.sources.detectron2.config.config import read
 from oomproof.sources.detectron2.config.yaml_file import parse
@@ -49,9 +50,9 @@ def opened(name: str) -> tuple[Detectron2Job, dict[str, Any], Path]:
 @settings(deadline=None, max_examples=80)
 def test_any_knobs_in_any_sample(name: str, picks: list[int]) -> None:
     job, present, path = opened(name)
-    plan = dict(present)
-    for knob, pick in zip(job.knobs(present, {}), picks, strict=False):
-        plan |= knob.options[pick % len(knob.options)].settings
+    plan = present
+    for knob, pick in zip(job.knobs(present, About()), picks, strict=False):
+        plan = plan.changed(knob.options[pick % len(knob.options)].settings)
     planned = job.values(plan)
     before = path.read_bytes().decode()
     after = edited(path, planned, path)
@@ -114,7 +115,7 @@ def test_in_another_folder_the_base_is_found_all_the_same(folder: Path) -> None:
     job = open_job(str(folder / "child.yaml"))
     target = folder / "deep" / "fitted.yaml"
     target.parent.mkdir()
-    job.write({**resolve(job, {}), "SOLVER.IMS_PER_BATCH": 2}, target)
+    job.write(resolve(job, {}).changed({"SOLVER.IMS_PER_BATCH": 2}), target)
     assert '_BASE_: "../shared.yaml"' in target.read_text()
     found = read(target)
     assert found.values == {**read(folder / "child.yaml").values, "SOLVER.IMS_PER_BATCH": 2}
@@ -124,8 +125,8 @@ def test_in_another_folder_the_base_is_found_all_the_same(folder: Path) -> None:
 def test_a_published_config_becomes_a_file_of_its_own(tmp_path: Path) -> None:
     job = open_job("mask_rcnn_R_50_FPN_3x.yaml", ("MODEL.ROI_HEADS.NUM_CLASSES", "3"))
     target = tmp_path / "fitted.yaml"
-    plan = {**resolve(job, {}), "SOLVER.IMS_PER_BATCH": 8, "checkpoint": "backbone.bottom_up.res4"}
-    plan["zero_grad"], plan["expandable_segments"] = "before_forward", True
+    changed = {"SOLVER.IMS_PER_BATCH": 8, "checkpoint": "backbone.bottom_up.res4", "zero_grad": "before_forward"}
+    plan = resolve(job, {}).changed({**changed, "expandable_segments": True})
     told = job.write(plan, target, device="RTX 3060", changes=["two\nlines"])
     text = target.read_text()
     assert text.startswith("# mask_rcnn_R_50_FPN_3x.yaml, as oomproof fitted it to RTX 3060\n# two lines\nVERSION: 2\n")
@@ -150,9 +151,9 @@ def test_an_old_config_is_not_given_new_names(tmp_path: Path) -> None:
     path.write_text("MODEL:\n  WEIGHT: w.pkl\nSOLVER:\n  IMS_PER_BATCH: 8\n")
     job = open_job(str(path))
     with pytest.raises(InputError, match="old version"):
-        job.write({**resolve(job, {}), "MODEL.WEIGHTS": "v.pkl"}, None)
+        job.write(resolve(job, {}).changed({"MODEL.WEIGHTS": "v.pkl"}), None)
     assert not (tmp_path / "old.yaml.orig").exists()
-    job.write({**resolve(job, {}), "SOLVER.IMS_PER_BATCH": 4}, None)
+    job.write(resolve(job, {}).changed({"SOLVER.IMS_PER_BATCH": 4}), None)
     assert path.read_text() == "MODEL:\n  WEIGHT: w.pkl\nSOLVER:\n  IMS_PER_BATCH: 4\n"
 
 

@@ -25,11 +25,11 @@ def small() -> keras.Model:
 
 
 def test_time_is_that_of_the_operations_one_by_one() -> None:
-    job = as_job(small(), "jax")
+    job = as_job(small())
     tracing = Tracing(job, find("2GiB"), lambda doing, done: None)
     compiled, _ = tracing.trace(resolve(job, {"batch": 8, "backend": "jax"}), "tracing")
     plain, _ = tracing.trace(resolve(job, {"batch": 8, "backend": "tensorflow", "jit_compile": "false"}), "tracing")
-    assert "compiled by the XLA" in compiled.about["framework"]
+    assert "compiled by the XLA" in compiled.about.framework
     assert compiled.work.flops.sum() == plain.work.flops.sum() > 0
 
 

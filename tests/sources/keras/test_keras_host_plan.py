@@ -15,6 +15,7 @@ from oomproof.sources import open_job
 from oomproof.sources.job import ReadsData
 from oomproof.sources.keras.job import KerasJob
 from oomproof.sources.settings import resolve
+from oomproof.trace.request import TraceRequest
 
 MIB = 1 << 20
 SIDE = 64
@@ -86,10 +87,10 @@ def test_data_are_priced_as_a_trace_prices_them(own: bool, tmp_path: Any) -> Non
     opened = open_job(f"{file}:job")
     assert isinstance(opened, ReadsData)
     settings = resolve(opened, {"batch": 8, "prefetch": 3})
-    price = opened.data_by(settings)
+    price = opened.price_data(settings)
     for changed in ({}, {"shuffle": 100}, {"prefetch": 1, "map": 2}):
-        facts = price({**settings, **changed})
-        about = opened.trace({**settings, **changed}, lambda text: None).about
-        assert {name: about[name] for name in ("pipeline", "pipeline_high")} == {
+        facts = price(settings.changed(changed))
+        about = opened.trace(TraceRequest(settings.changed(changed))).about
+        assert {name: getattr(about, name) for name in ("pipeline", "pipeline_high")} == {
             name: facts[name] for name in ("pipeline", "pipeline_high")
         }

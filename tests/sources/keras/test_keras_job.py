@@ -19,6 +19,7 @@ from oomproof.data.pipeline import Assumed
 from oomproof.errors import InputError, JobError
 from oomproof.sources.keras.batch import batch_of, batch_size, example_of
 from oomproof.sources.keras.models import open_application
+from oomproof.trace.request import TraceRequest
 
 layers = keras.layers
 SIDE = 24
@@ -34,7 +35,7 @@ def net(*more: Any, loss: Any = "sparse_categorical_crossentropy", side: int | N
 def knobs(model: Any) -> dict[str, Any]:
     job = oomproof.KerasJob(model)
     settings = resolve(job, {"batch": 4})
-    facts = job.trace(settings, lambda text: None).about
+    facts = job.trace(TraceRequest(settings)).about
     return {knob.name: knob for knob in job.knobs(settings, facts)}
 
 
@@ -218,5 +219,5 @@ def test_what_is_no_keras_job_is_refused() -> None:
         oomproof.check(oomproof.KerasJob(model=lambda: 3), on="8GiB")
     with pytest.raises(InputError, match="set KERAS_BACKEND=torch in the environment before Keras is imported"):
         oomproof.check(net(), on="8GiB", backend="torch")
-    with pytest.raises(InputError, match="is no job"):
+    with pytest.raises(InputError, match="is not a job"):
         oomproof.check(3, on="8GiB")

@@ -13,8 +13,9 @@ import keras
 import tensorflow as tf
 
 from oomproof.api.check import resolve
+from oomproof.memory.settings import Settings
 from oomproof.sources import open_job
-from oomproof.sources.keras.write import DATASET, write_file
+from oomproof.sources.keras.training_code import DATASET, write_training_code
 
 pytestmark = [
     # Keras 3.15 on NumPy 2: said while weights are saved.
@@ -97,8 +98,8 @@ def test_of_a_function(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def around(path: Path, *changes: str, **settings: Any) -> list[str]:
     """What is printed before the model is made."""
     usual = {"backend": "tensorflow", "memory_growth": False, "memory_limit_mb": 0}
-    text = write_file(path, "job", {**usual, **settings}, ["model = ..."], changes=changes)
-    return text.split("In your training:\n\n")[1].split("from oomproof.run.keras")[0].splitlines()
+    lines = write_training_code(Settings({**usual, **settings}), path, ["model = ..."], changes)
+    return lines[: lines.index("from oomproof.run.keras import apply, batches")]
 
 
 def test_what_concerns_the_device_comes_before_any_model(tmp_path: Path) -> None:

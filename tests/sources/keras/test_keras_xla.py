@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,8 @@ import pytest
 
 from oomproof.errors import InputError
 from oomproof.memory.cards.devices import find
-from oomproof.memory.target import tracing_for
+from oomproof.memory.settings import Settings
+from oomproof.sources.keras.compiled import MaybeCompiled
 
 pytest.importorskip("keras")
 
@@ -21,7 +21,7 @@ import oomproof
 from oomproof.changes.keras import apply
 from oomproof.sources import open_job
 from oomproof.sources.keras import xla
-from oomproof.sources.keras.xla import Way, as_switch, for_plans, way_of
+from oomproof.sources.keras.xla import Way, as_switch
 from oomproof.trace.xla import installed
 
 JOB = """
@@ -41,12 +41,14 @@ def net(**given: Any) -> Any:
 
 
 @pytest.fixture
-def with_extra(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def with_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """The decision alone; nothing is compiled."""
     monkeypatch.setattr(xla, "xla_installed", lambda: True)
     monkeypatch.setattr(xla, "require_xla", lambda what: None)
-    with tracing_for(find("RTX 3060")):
-        yield
+
+
+def way_of(model: Any, settings: dict[str, str]) -> Way:
+    return xla.way_of(model, settings, find("RTX 3060"))
 
 
 def compiled(way: Way) -> bool:
@@ -81,8 +83,7 @@ def test_what_keras_would_not_compile_is_not() -> None:
 
 def test_without_the_extra_the_note_says_what_the_figure_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xla, "xla_installed", lambda: False)
-    with tracing_for(find("RTX 3060")):
-        way = way_of(net(), {})
+    way = way_of(net(), {})
     assert not compiled(way)
     assert way.notes[0].startswith("for compile(jit_compile=False)")
     assert "pip install 'oomproof[xla]'" in way.notes[0]
@@ -101,11 +102,15 @@ def test_a_file_that_says_no_is_believed(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(home, "compile", home.compile)  # put back afterwards
     (tmp_path / "xla_said.py").write_text(JOB)
     job: Any = open_job(f"{tmp_path}/xla_said.py:job", ())
-    said = {jit: way_of(job._job({"jit": jit}).made, {}) for jit in ("auto", "true", "false")}
+    said = {jit: way_of(job._job(Settings({"jit": jit})).made, {}) for jit in ("auto", "true", "false")}
     assert (compiled(said["auto"]), compiled(said["true"])) == (True, True)
     assert "cannot be told" not in said["auto"].notes[0]
     assert not compiled(said["false"])
     assert "compile() says so" in said["false"].notes[0]
+
+
+def for_plans(values: dict[str, Any]) -> Settings:
+    return MaybeCompiled().settings_for_plans(Settings(values))
 
 
 def test_plans_are_for_jit_compile_false_unless_asked() -> None:

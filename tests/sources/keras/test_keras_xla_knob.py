@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from oomproof.errors import InputError
+from oomproof.memory.about import About
 from oomproof.memory.cards.devices import find
-from oomproof.memory.target import tracing_for
+from oomproof.memory.settings import Settings
 
 pytest.importorskip("tensorflow", reason="Keras jobs need TensorFlow: pip install 'oomproof[tensorflow]'")
 
@@ -56,7 +57,7 @@ def residual() -> Any:
 
 
 def knob(**settings: str) -> Knob | None:
-    found = {each.name: each for each in training_knobs({**PLAIN, **settings}, {})}
+    found = {each.name: each for each in training_knobs(Settings({**PLAIN, **settings}), About())}
     return found.get("jit_compile")
 
 
@@ -92,9 +93,9 @@ def test_recomputation_under_xla_is_refused() -> None:
 
 def test_what_is_computed_again_is_forecast_without_xla(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xla, "xla_installed", lambda: True)
-    with tracing_for(find("RTX 3060")):
-        assert xla.way_of(residual(), {"checkpoint": "none"}).target is not None
-        way = xla.way_of(residual(), {"checkpoint": "add0"})
+    card = find("RTX 3060")
+    assert xla.way_of(residual(), {"checkpoint": "none"}, card).target is not None
+    way = xla.way_of(residual(), {"checkpoint": "add0"}, card)
     assert way.target is None and "XLA may undo checkpoint=add0" in way.notes[0]
 
 

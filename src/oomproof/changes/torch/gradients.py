@@ -10,7 +10,7 @@ The optimizer stays what it is, with its hooks, schedulers, ``state_dict`` and `
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final, Literal
 
 import torch
 
@@ -18,13 +18,14 @@ from oomproof.changes.torch.some_parameters import Group, only, plain_step, repl
 from oomproof.changes.torch.training import Training
 from oomproof.errors import InputError
 
-ANY, ONE = "any", "one"
+ANY: Final = "any"
+ONE: Final = "one"
 """how many micro-batches an optimizer's gradients may be used at once for"""
 _LEAVE = "gradients=kept"
 _HOOKED = "the optimizer has a hook before its step, which would find no gradients"
 
 
-def at_once_for(optimizer: torch.optim.Optimizer) -> str:
+def at_once_for(optimizer: torch.optim.Optimizer) -> Literal["", "any", "one"]:
     """``any`` number of micro-batches, ``one``, or an empty text: not with this optimizer."""
     try:
         plain_step(optimizer, "", "")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from oomproof.errors import DamagedFile, InputError
+from oomproof.memory.about import About
 from oomproof.memory.files.plain_pickle import NotPlain, read_plain
 from oomproof.memory.files.timeline_check import MAX_BYTES, clean
 from oomproof.memory.timeline import KINDS, Builder, Timeline
@@ -84,13 +85,13 @@ def _timeline(snapshot: Any, name: str) -> Timeline:
         step.kinds[block] = KINDS.index("activation")
     others = sum(1 for trace in traces if trace) - 1
     return step.build(
-        {
-            "job": clean(name),
-            "source": "torch snapshot",
-            "device": device,
-            "reserved": _peak_reserved(events, segments),
-            "not_counted": [NOT_COUNTED, *([f"{others} more GPU(s) of this snapshot"] if others else [])],
-        }
+        About(
+            job=str(clean(name)),
+            recorded=True,
+            device=device,
+            reserved=_peak_reserved(events, segments),
+            not_counted=(NOT_COUNTED, *([f"{others} more GPU(s) of this snapshot"] if others else [])),
+        )
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from oomproof.memory.about import about_from_header
 from oomproof.memory.timeline import KINDS, PHASES, Calls, Ints, Timeline
 
 BLOCKS = ("born", "died", "bytes", "kind", "phase", "owner", "op")
@@ -28,6 +29,26 @@ ABOUT = {
     "on_host": int,
     "pipeline": int,
     "pipeline_high": int,
+    "framework": str,
+    "limits": str,
+    "arena": int,
+    "recorded": bool,
+    "reserved": int,
+    "device": int,
+    "model": str,
+    "optimizer": str,
+    "precision": str,
+    "batchnorms": int,
+    "separable": bool,
+    "mean_over_images": bool,
+    "matching": bool,
+    "at_once": str,
+    "blocks": int,
+    "values_asked": dict,
+    "per_box": list,
+    "matchers": list,
+    "details": dict,
+    "roles": dict,
 }
 """what others read of «about», and its type"""
 MAX_BYTES = 1 << 60
@@ -57,17 +78,7 @@ def checked(header: Mapping[str, Any], columns: Mapping[str, Ints]) -> Timeline:
     about = header.get("about")
     if not isinstance(about, dict):
         raise Wrong("expected «about» to be an object; found none")
-    for name, kind in ABOUT.items():
-        if name in about and not isinstance(about[name], kind):
-            raise Wrong(f"expected «{name}» to be of type {kind.__name__}; found {about[name]!r:.40}")
-    if about.get("dialect", "cuda") not in ("cpu", "cuda"):
-        raise Wrong(f"expected «dialect» to be cpu or cuda; found {about['dialect']!r:.40}")
-    if about.get("allocator", "cuda") not in ("cuda", "bfc"):
-        raise Wrong(f"expected «allocator» to be cuda or bfc; found {about['allocator']!r:.40}")
-    if not all(type(peak) is int and 0 <= peak < MAX_BYTES for peak in about.get("orders", {}).values()):
-        raise Wrong("expected «orders» to have a number of bytes for each order; found another value")
-    if not all(0 <= about.get(name, 0) < MAX_BYTES for name in ("on_host", "pipeline", "pipeline_high")):
-        raise Wrong("expected bytes of host memory to be a number from 0 on; found another")
+    _check_about(about)
     for group in (BLOCKS, CALLS, MARKS):
         if len({len(columns[name]) for name in group}) > 1:
             raise Wrong(f"expected columns of one length; found {', '.join(f'{n} {len(columns[n])}' for n in group)}")
@@ -89,8 +100,34 @@ def checked(header: Mapping[str, Any], columns: Mapping[str, Ints]) -> Timeline:
         mark_tick=columns["mark_tick"],
         mark_phase=columns["mark_phase"],
         ticks=ticks,
-        about=about,
+        about=about_from_header(about),
     )
+
+
+_BYTES = ("on_host", "pipeline", "pipeline_high", "arena", "reserved")
+_TEXTS = ("notes", "not_counted", "per_box", "matchers")
+_WORDS = {
+    "dialect": ("cpu", "cuda"), "allocator": ("cuda", "bfc"), "limits": ("tensorflow", "jax"),
+    "at_once": ("", "any", "one"),
+}  # fmt: skip
+
+
+def _check_about(about: Mapping[str, Any]) -> None:
+    for name, kind in ABOUT.items():
+        if name in about and not isinstance(about[name], kind):
+            raise Wrong(f"expected «{name}» to be of type {kind.__name__}; found {about[name]!r:.40}")
+    for name, words in _WORDS.items():
+        if about.get(name, words[0]) not in words:
+            raise Wrong(f"expected «{name}» to be {' or '.join(words)}; found {about[name]!r:.40}")
+    for name in _TEXTS:
+        if not all(isinstance(each, str) for each in about.get(name, ())):
+            raise Wrong(f"expected «{name}» to be a list of texts; found another value")
+    if not all(isinstance(each, str) for each in about.get("roles", {}).values()):
+        raise Wrong("expected «roles» to name settings; found another value")
+    if not all(type(peak) is int and 0 <= peak < MAX_BYTES for peak in about.get("orders", {}).values()):
+        raise Wrong("expected «orders» to have a number of bytes for each order; found another value")
+    if not all(0 <= about.get(name, 0) < MAX_BYTES for name in _BYTES):
+        raise Wrong("expected bytes of host memory to be a number from 0 on; found another")
 
 
 def _names(header: Mapping[str, Any], table: str) -> tuple[str, ...]:

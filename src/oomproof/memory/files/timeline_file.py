@@ -89,7 +89,7 @@ def _write(timeline: Timeline, file: Any) -> None:
         "owners": timeline.owners,
         "ops": timeline.ops,
         "specs": calls.specs,
-        "about": timeline.about,
+        "about": timeline.about.as_header(),
     }
     blocks = (timeline.born, timeline.died, timeline.bytes, timeline.kind, timeline.phase, timeline.owner, timeline.op)
     columns = (*blocks, calls.tick, calls.owner, calls.phase, calls.spec, timeline.mark_tick, timeline.mark_phase)

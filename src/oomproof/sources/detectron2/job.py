@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.errors import InputError
+from oomproof.memory.about import About
 from oomproof.memory.runtime import HELP as RUN_HELP
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.detectron2.config import keys
@@ -16,7 +17,7 @@ from oomproof.sources.detectron2.config.config import Config, read
 from oomproof.sources.detectron2.config.schema import DEFAULTS
 from oomproof.sources.detectron2.notes import notes
 from oomproof.sources.detectron2.sizes import MOST_BOXES, images_per_gpu, largest_image
-from oomproof.sources.job import Knob, Progress, Setting, Settings
+from oomproof.sources.job import Job, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.torch.job import training_settings
 
 _TRAINING = ("precision", "accumulate", "checkpoint", "zero_grad")
@@ -24,7 +25,7 @@ _TRAINING = ("precision", "accumulate", "checkpoint", "zero_grad")
 
 
 @dataclass(frozen=True)
-class Detectron2Job:
+class Detectron2Job(Job):
     """A config, and the script that it was read out of, where it was one."""
 
     name: str
@@ -47,26 +48,27 @@ class Detectron2Job:
         )  # fmt: skip
         return (*own, *around, *_training(self.config.values), *_run())
 
-    def trace(self, settings: Settings, progress: Progress) -> Timeline:
+    def trace(self, request: TraceRequest) -> Timeline:
         from oomproof.sources.detectron2.pieces import pieces
 
+        settings = request.settings
         if settings["real"] and not _installed():
             raise InputError(
                 "real=true wants Detectron2 to be installed; leave it out to trace a blueprint of the model"
             )
         job = replace(pieces(self.values(settings), settings), name=self.name)
-        step = job.trace(settings, progress)
-        told = [*notes(self.config, self.values(settings), settings), *step.about.get("notes", ())]
-        return replace(step, about={**step.about, "notes": told, "settings": dict(settings)})
+        step = job.trace(request)
+        told = (*notes(self.config, self.values(settings), settings), *step.about.notes)
+        return replace(step, about=replace(step.about, notes=told, settings=settings))
 
     def values(self, settings: Settings) -> dict[str, Any]:
         """Every key of Detectron2, as ``settings`` have it."""
         return {**self.config.values, **{key: value for key, value in settings.items() if key in DEFAULTS}}
 
-    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+    def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         from oomproof.sources.detectron2.knobs import knobs
 
-        return knobs(self.values(settings), settings, facts)
+        return knobs(self.values(settings), settings, about)
 
     @property
     def place(self) -> Path:
@@ -129,4 +131,7 @@ def _run() -> tuple[Setting, ...]:
         "cudnn_benchmark": lambda settings: settings["CUDNN_BENCHMARK"],
     }
     defaults = {"ddp": False, "workers": 0, "cudnn_benchmark": False}
-    return tuple(Setting(name, defaults[name], RUN_HELP[name], follows=follows[name]) for name in follows)
+    return tuple(
+        Setting(name, defaults[name], RUN_HELP[name], follows=rule, plays=name != "workers")
+        for name, rule in follows.items()
+    )

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from oomproof.memory.about import About
 from oomproof.sources.detectron2.schedule import rescaled
 from oomproof.sources.detectron2.sizes import largest_image
 from oomproof.sources.detectron2.zoo.parts import BACKBONES
 from oomproof.sources.image_sizes import harm_of_size, smaller_sizes
-from oomproof.sources.job import Knob, Option, Settings, sharing
+from oomproof.sources.job import Knob, Option, Settings
 
 Values = Mapping[str, Any]
 
@@ -31,11 +32,11 @@ _SHAPE = (
 """what a backbone of the zoo decides"""
 
 
-def knobs(values: Values, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+def knobs(values: Values, settings: Settings, about: About) -> tuple[Knob, ...]:
     every = (
         _zero_grad(settings),
         _checkpoint(settings),
-        _batch(values, settings, facts),
+        _batch(values, settings, about),
         _half_precision(settings),
         _grouping(settings),
         _workers(settings),
@@ -64,10 +65,10 @@ def _checkpoint(settings: Settings) -> Knob | None:
     return Knob("checkpoint", (Option("none", {"checkpoint": "none"}),), "identical", why)
 
 
-def _batch(values: Values, settings: Settings, facts: Mapping[str, Any]) -> Knob | None:
+def _batch(values: Values, settings: Settings, about: About) -> Knob | None:
     """Micro-batches that keep the effective batch, with two lines of code; and, for those who allow the knob, a batch
     that is really smaller, with the schedule that the linear rule gives it."""
-    name, gpus = "SOLVER.IMS_PER_BATCH", sharing(settings)
+    name, gpus = "SOLVER.IMS_PER_BATCH", settings.sharing
     whole, already = settings[name], settings["accumulate"]
     sizes = [size for size in range(whole - gpus, 0, -gpus) if whole % size == 0]
     if not sizes:
@@ -75,17 +76,17 @@ def _batch(values: Values, settings: Settings, facts: Mapping[str, Any]) -> Knob
     options = [Option(whole, {name: whole, "accumulate": already})]
     for size in sizes:
         count = already * whole // size
-        options.append(Option(f"{size} x {count}", {name: size, "accumulate": count}, note=_kept(facts)))
+        options.append(Option(f"{size} x {count}", {name: size, "accumulate": count}, note=_kept(about)))
     for size in sizes:
         schedule = rescaled(values, size / whole)
         words = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in schedule.items())
         smaller = {name: size, "accumulate": already, **schedule}
         options.append(Option(f"{size} alone", smaller, _SMALLER_BATCH, f"by the linear rule {words}", "different"))
-    return Knob(name, tuple(options), "equivalent", "fewer images at a time")
+    return Knob(name, tuple(options), "equivalent", "fewer images at a time", role="batch")
 
 
-def _kept(facts: Mapping[str, Any]) -> str:
-    if facts.get("batchnorms"):
+def _kept(about: About) -> str:
+    if about.batchnorms:
         return "same effective batch; BatchNorm takes its statistics from fewer images"
     return "same effective batch; losses are divided by counts of each micro-batch, as they are on several GPUs"
 
@@ -95,7 +96,8 @@ def _half_precision(settings: Settings) -> Knob | None:
     if settings[name] or settings["precision"] != "fp32":
         return None
     options = (Option(False, {name: False, "precision": "fp32"}), Option(True, {name: True, "precision": "fp16"}))
-    return Knob(name, options, "equivalent", "autocast: weights stay fp32, most arithmetic is rounded to 16 bits")
+    why = "autocast: weights stay fp32, most arithmetic is rounded to 16 bits"
+    return Knob(name, options, "equivalent", why, role="precision")
 
 
 def _grouping(settings: Settings) -> Knob | None:

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.errors import DamagedFile, InputError
+from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
-from oomproof.sources.job import Knob, Progress, Setting, Settings
+from oomproof.sources.job import SUFFIX, Knob, Setting, Settings, TraceRequest
+from oomproof.sources.keras.compiled import MaybeCompiled
 from oomproof.sources.keras.installed import keras_on
 from oomproof.sources.keras.job import KerasJob
 from oomproof.trace.user_code import blaming_user_code
@@ -36,7 +38,7 @@ _CUSTOM = Setting(
 
 
 @dataclass(frozen=True)
-class SavedModel:
+class SavedModel(MaybeCompiled):
     """A model in a file. Its weights are not read: a forecast needs their shapes alone."""
 
     path: Path
@@ -49,28 +51,27 @@ class SavedModel:
     def settings(self) -> tuple[Setting, ...]:
         custom = _needs_custom(_config(self.path))
         if custom:  # what the model has is known when its layers are
-            from oomproof.sources.keras.training import training_settings
+            from oomproof.sources.keras.training import batch_setting, training_settings
 
-            return (_CUSTOM, Setting("batch", 32, "images a step"), *training_settings({}))
+            return (_CUSTOM, batch_setting(32), *training_settings({}))
         return (*self._job("").settings, _CUSTOM)
 
-    def trace(self, settings: Settings, progress: Progress) -> Timeline:
-        progress("reading the model")
-        others = {name: value for name, value in settings.items() if name != "custom"}
-        return self._job(settings["custom"]).trace(others, progress)
+    def trace(self, request: TraceRequest) -> Timeline:
+        request.progress("reading the model")
+        settings = request.settings
+        return self._job(settings["custom"]).trace(request.changed(settings.without("custom")))
 
-    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
-        return self._job(settings["custom"]).knobs(settings, facts)
+    def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
+        return self._job(settings["custom"]).knobs(settings, about)
 
     @property
     def place(self) -> Path:
-        return self.path.with_suffix(".oomproof.json")
+        return self.path.with_suffix(SUFFIX)
 
-    def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
-        from oomproof.sources.keras.write import write_file
+    def training_code(self, settings: Settings, path: Path, changes: Sequence[str]) -> Sequence[str]:
+        from oomproof.sources.keras.training_code import write_training_code
 
-        code = _loading(self.path, settings["custom"])
-        return write_file(target or self.place, self.name, settings, code, device=device, changes=changes)
+        return write_training_code(settings, path, _loading(self.path, settings["custom"]), changes)
 
     def _job(self, custom: str) -> KerasJob:
         if custom not in self._jobs:

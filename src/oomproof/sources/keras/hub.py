@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from oomproof.errors import InputError, did_you_mean
+from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
-from oomproof.sources.job import Knob, Progress, Setting, Settings
+from oomproof.sources.job import SUFFIX, Knob, Setting, Settings, TraceRequest
+from oomproof.sources.keras.compiled import MaybeCompiled
 from oomproof.sources.keras.installed import keras_hub, keras_on
 from oomproof.sources.keras.job import KerasJob
-from oomproof.sources.keras.training import training_settings
+from oomproof.sources.keras.training import batch_setting, size_setting, training_settings
 
 _RESNET50 = {
     "input_conv_filters": [64],
@@ -87,7 +89,7 @@ PRESETS = {
 
 
 @dataclass(frozen=True)
-class HubJob:
+class HubJob(MaybeCompiled):
     """``keras_hub:NAME``"""
 
     model: str
@@ -104,8 +106,8 @@ class HubJob:
     def settings(self) -> tuple[Setting, ...]:
         side = self._preset.side
         own = [
-            Setting("batch", 4, "images a step"),
-            Setting("image_size", (side, side), "height x width of the images, in pixels"),
+            batch_setting(4),
+            size_setting((side, side)),
             Setting("classes", self._preset.classes, "number of classes"),
         ]
         if self._preset.task == "detection":
@@ -114,33 +116,33 @@ class HubJob:
         left = [setting for setting in training_settings({}) if setting.name != "width"]
         return (*own, *left)
 
-    def trace(self, settings: Settings, progress: Progress) -> Timeline:
-        progress("building the model")
-        job = self._job(settings)
-        others = {name: value for name, value in settings.items() if name not in ("precision", "image_size")}
-        step = job.trace(others, progress)
-        return _with_settings(step, settings)
+    def trace(self, request: TraceRequest) -> Timeline:
+        request.progress("building the model")
+        settings = request.settings
+        step = self._job(settings).trace(request.changed(settings.without("precision", "image_size")))
+        return replace(step, about=replace(step.about, settings=settings))
 
-    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+    def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         from oomproof.sources.keras.knobs import training_knobs
 
-        return training_knobs(settings, facts)
+        return training_knobs(settings, about)
 
     @property
     def place(self) -> Path:
-        return Path(f"{self.model}.oomproof.json")
+        return Path(f"{self.model}{SUFFIX}")
 
-    def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
-        from oomproof.sources.keras.write import write_file
+    def own_names(self, settings: Settings) -> frozenset[str]:
+        return frozenset(("image_size", "classes", "boxes", "precision"))
+
+    def training_code(self, settings: Settings, path: Path, changes: Sequence[str]) -> Sequence[str]:
+        from oomproof.sources.keras.training_code import write_training_code
 
         policy = settings["precision"]
         code = [
             *([] if policy == "own" else ["import keras", f"keras.config.set_dtype_policy({policy!r})"]),
             f"model = ...  # {self.model} for images of {settings['image_size']}, compiled as you do it today",
         ]
-        own = ("image_size", "classes", "boxes", "precision")
-        path = target or self.place
-        return write_file(path, self.name, settings, code, own=own, device=device, changes=changes)
+        return write_training_code(settings, path, code, changes)
 
     def _job(self, settings: Settings) -> KerasJob:
         keras, hub = keras_on(settings["backend"]), keras_hub()
@@ -176,9 +178,3 @@ def _data(preset: Preset, settings: Settings) -> tuple[Any, Any]:
         "labels": tensor((None, settings["boxes"]), dtype="int32"),
     }
     return images, boxes
-
-
-def _with_settings(step: Timeline, settings: Settings) -> Timeline:
-    from dataclasses import replace
-
-    return replace(step, about={**step.about, "settings": dict(settings)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,17 @@ from typing import Any
 from oomproof.data.pipeline.buffers import Pipeline
 from oomproof.data.pipeline.stages import Assumed
 from oomproof.errors import InputError, JobError
+from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
-from oomproof.sources.job import Knob, Progress, Setting, Settings
+from oomproof.sources.job import Knob, Setting, Settings, TraceRequest
+from oomproof.sources.keras.compiled import MaybeCompiled
 from oomproof.sources.keras.installed import backend_now, is_model, keras_on
-from oomproof.sources.keras.training import training_settings
+from oomproof.sources.keras.training import batch_setting, size_setting, training_settings
 from oomproof.trace.user_code import blaming_user_code
 
 
 @dataclass(frozen=True)
-class KerasJob:
+class KerasJob(MaybeCompiled):
     """What is trained: a compiled Keras model, or a function that makes one, and its data.
 
         KerasJob(model=make_model, data=dataset)                        # dataset: a batched tf.data.Dataset
@@ -91,9 +93,9 @@ class KerasJob:
         from oomproof.changes.keras.recompile import accumulation
         from oomproof.sources.keras.batch import batch_size, image_size
 
-        own = [Setting("batch", self.batch or batch_size(self.data, self.example), "images a step")]
+        own = [batch_setting(self.batch or batch_size(self.data, self.example))]
         if (size := image_size(self.made, self.example)) is not None:
-            own.append(Setting("image_size", size, "height x width of the images, in pixels"))
+            own.append(size_setting(size))
         return (*own, *training_settings({"accumulate": accumulation(self.made)}), *self._sizes)
 
     @cached_property
@@ -110,7 +112,7 @@ class KerasJob:
     def _pipeline(self, settings: Settings) -> Pipeline | None:
         """The data in host memory. A plan's micro-batches are cut from batches as large as before."""
         from oomproof.changes.keras.recompile import accumulation
-        from oomproof.data.pipeline.facts import pipeline_of_data
+        from oomproof.data.pipeline.describe import pipeline_of_data
         from oomproof.sources.keras.batch import batch_size
 
         own, present = batch_size(self.data, self.example), accumulation(self.made)
@@ -123,52 +125,48 @@ class KerasJob:
                 self.data, self.host, example=self.example, times=images / own, batch=images, sizes=sizes
             )
 
-    def _data(self, settings: Settings) -> dict[str, Any]:
-        """What is told of the data in host memory."""
-        from oomproof.data.pipeline.facts import facts_of
+    def _describe_data(self, settings: Settings) -> dict[str, Any]:
+        """The fields of About that the data decide."""
+        from oomproof.data.pipeline.describe import describe_pipeline
         from oomproof.sources.keras.pipeline_knobs import advice
 
         pipeline = self._pipeline(settings)
         if pipeline is None:
             return {}
-        facts = facts_of(pipeline)
-        return {**facts, "notes": [*facts["notes"], *advice(pipeline)]}
+        found = describe_pipeline(pipeline)
+        return {**found, "notes": (*found["notes"], *advice(pipeline))}
 
-    def data_by(self, settings: Settings) -> Callable[[Settings], Mapping[str, Any]]:
-        return self._data
+    def price_data(self, settings: Settings) -> Callable[[Settings], Mapping[str, Any]]:
+        return self._describe_data
 
-    def trace(self, settings: Settings, progress: Progress) -> Timeline:
+    def trace(self, request: TraceRequest) -> Timeline:
+        settings = request.settings
         backend = settings.get("backend") or backend_now()
         keras_on(backend)
         from oomproof.changes.keras.applying import compiled_for
         from oomproof.sources.keras.batch import batch_of, batch_size
-        from oomproof.sources.keras.facts import facts_for_plans
+        from oomproof.sources.keras.model_facts import describe_loss
         from oomproof.sources.keras.notes import notes_of
-        from oomproof.sources.keras.tracers import traced
+        from oomproof.sources.keras.tracers import trace_model
         from oomproof.sources.keras.xla import Way, way_of
 
         images = int(settings.get("batch") or self.batch or batch_size(self.data, self.example))
-        way = Way(None, ()) if backend == "torch" else way_of(self.made, settings)
-        data = self._data(settings)  # asks the model how it accumulates, which is changed below
+        way = Way(None, ()) if backend == "torch" else way_of(self.made, settings, request.device)
+        data = self._describe_data(settings)  # asks the model how it accumulates, which is changed below
         with compiled_for(self.made, settings) as model:
-            facts = facts_for_plans(model)
-            about = {
-                "job": self.name,
-                "settings": dict(settings),
-                **data,
-                "notes": [*way.notes, *notes_of(model, settings, self.assumed, backend), *data.get("notes", ())],
-                "not_counted": [*data.get("not_counted", ())],  # XLA is among the notes
-            }
+            notes = (*way.notes, *notes_of(model, settings, self.assumed, backend), *data.get("notes", ()))
+            known = describe_loss(model, About(job=self.name, settings=settings))
+            about = replace(known, **{**data, "notes": notes})  # XLA is among the notes
             with blaming_user_code():
                 batch = batch_of(model, self.example, images, settings.get("image_size"))
-                return traced(model, batch, way, backend, about={**facts, **about}, progress=progress)
+                return trace_model(model, batch, way, backend=backend, about=about, request=request)
 
-    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+    def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         from oomproof.sources.keras.knobs import training_knobs
         from oomproof.sources.keras.pipeline_knobs import pipeline_knobs
 
         pipeline = self._pipeline(settings) if self._sizes else None
-        found = (*training_knobs(settings, facts), *(pipeline_knobs(pipeline) if pipeline else ()))
+        found = (*training_knobs(settings, about), *(pipeline_knobs(pipeline) if pipeline else ()))
         names = {knob.name for knob in self.extra_knobs}
         return (*(knob for knob in found if knob.name not in names), *self.extra_knobs)
 
@@ -176,8 +174,7 @@ class KerasJob:
     def place(self) -> Path:
         raise InputError("a KerasJob made in Python has no file of its own: say where its settings should go")
 
-    def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
-        from oomproof.sources.keras.write import write_file
+    def training_code(self, settings: Settings, path: Path, changes: Sequence[str]) -> Sequence[str]:
+        from oomproof.sources.keras.training_code import write_training_code
 
-        code = ["model = ...  # compiled, as the job has it"]
-        return write_file(target or self.place, self.name, settings, code, device=device, changes=changes)
+        return write_training_code(settings, path, ["model = ...  # compiled, as the job has it"], changes)

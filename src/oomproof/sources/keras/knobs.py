@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from oomproof.memory.about import About
 from oomproof.sources.image_sizes import harm_of_size, likely_divisor, smaller_sizes
 from oomproof.sources.job import Knob, Option, Settings
 from oomproof.sources.micro_batch import micro_batch
@@ -17,13 +15,13 @@ _RISKY = 0.3
 _WIDTHS = ((0.75, 0.08), (0.5, 0.2), (0.25, 0.45))
 
 
-def training_knobs(settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
-    """``facts`` is the ``about`` of a trace of the job."""
+def training_knobs(settings: Settings, about: About) -> tuple[Knob, ...]:
+    """``about`` is what a trace of the job found."""
     every = (
-        _checkpoint(settings, facts),
-        micro_batch(settings, facts, mean_over_images=bool(facts.get("mean_over_images")), by=_ACCUMULATOR),
-        _precision(settings, facts),
-        _optimizer(settings, facts),
+        _checkpoint(settings, about),
+        micro_batch(settings, about, mean_over_images=about.mean_over_images, by=_ACCUMULATOR),
+        _precision(settings, about),
+        _optimizer(settings, about),
         _jit_compile(settings),
         _image_size(settings),
         _width(settings),
@@ -31,26 +29,27 @@ def training_knobs(settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, 
     return tuple(knob for knob in every if knob is not None)
 
 
-def _checkpoint(settings: Settings, facts: Mapping[str, Any]) -> Knob | None:
+def _checkpoint(settings: Settings, about: About) -> Knob | None:
     """Its further options are found by the search."""
-    if settings.get("checkpoint") != "none" or not facts.get("blocks"):
+    if settings.get("checkpoint") != "none" or not about.blocks:
         return None
     why = "the blocks that end with these layers are computed again in backward"
     return Knob("checkpoint", (Option("none", {"checkpoint": "none"}),), "identical", why)
 
 
-def _precision(settings: Settings, facts: Mapping[str, Any]) -> Knob | None:
+def _precision(settings: Settings, about: About) -> Knob | None:
     present = settings.get("precision")
-    if "precision" not in settings or facts.get("precision") != "float32":
+    if "precision" not in settings or about.precision != "float32":
         return None
-    policies = ("mixed_bfloat16", "mixed_float16")
-    options = (Option("float32", {"precision": present}), *(Option(each, {"precision": each}) for each in policies))
+    policies = {"mixed_bfloat16": "bf16", "mixed_float16": "fp16"}
+    halves = (Option(name, {"precision": name}, arithmetic=half) for name, half in policies.items())
+    options = (Option("float32", {"precision": present}), *halves)
     why = "Keras's own policy: weights stay float32, layers compute in 16 bits; float16 scales the loss"
-    return Knob("precision", options, "equivalent", why)
+    return Knob("precision", options, "equivalent", why, role="precision")
 
 
-def _optimizer(settings: Settings, facts: Mapping[str, Any]) -> Knob | None:
-    if facts.get("optimizer") not in _ADAPTIVE or "optimizer" not in settings:
+def _optimizer(settings: Settings, about: About) -> Knob | None:
+    if about.optimizer not in _ADAPTIVE or "optimizer" not in settings:
         return None
     present = Option(settings["optimizer"], {"optimizer": settings["optimizer"]})
     why = "second moments as row and column sums; needs a learning rate of its own"
@@ -81,7 +80,7 @@ def _image_size(settings: Settings) -> Knob | None:
     for size, factor in smaller_sizes(present, likely_divisor(present)):
         options.append(Option(size, {"image_size": size}, harm_of_size(factor)))
     why = "fine detail and small objects are lost first"
-    return Knob("image_size", tuple(options), "different", why) if len(options) > 1 else None
+    return Knob("image_size", tuple(options), "different", why, role="image size") if len(options) > 1 else None
 
 
 def _width(settings: Settings) -> Knob | None:

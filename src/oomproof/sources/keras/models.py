@@ -3,18 +3,19 @@ detectors and segmenters. Their weights are new."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from oomproof.errors import InputError, did_you_mean
+from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
-from oomproof.sources.job import Knob, Progress, Setting, Settings
+from oomproof.sources.job import SUFFIX, Knob, Setting, Settings, TraceRequest
+from oomproof.sources.keras.compiled import MaybeCompiled
 from oomproof.sources.keras.installed import keras_on
 from oomproof.sources.keras.job import KerasJob
-from oomproof.sources.keras.training import training_settings
+from oomproof.sources.keras.training import batch_setting, size_setting, training_settings
 
 _CLASSES = 1000
 _ADAM = (
@@ -32,7 +33,7 @@ _USUAL_SIZE = 224
 
 
 @dataclass(frozen=True)
-class Application:
+class Application(MaybeCompiled):
     """``keras:NAME``: a classifier of keras.applications."""
 
     model: str
@@ -45,27 +46,30 @@ class Application:
     def settings(self) -> tuple[Setting, ...]:
         side = _SIZES.get(self.model, _USUAL_SIZE)
         return (
-            Setting("batch", 32, "images a step"),
-            Setting("image_size", (side, side), "height x width of the images, in pixels"),
+            batch_setting(32),
+            size_setting((side, side)),
             Setting("classes", _CLASSES, "number of classes"),
             *training_settings({}),
         )
 
-    def trace(self, settings: Settings, progress: Progress) -> Timeline:
-        progress("building the model")
-        return self._job(settings).trace(_rest(settings), progress)
+    def trace(self, request: TraceRequest) -> Timeline:
+        request.progress("building the model")
+        return self._job(request.settings).trace(request.changed(request.settings.without("classes")))
 
-    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+    def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         from oomproof.sources.keras.knobs import training_knobs
 
-        return training_knobs(settings, facts)
+        return training_knobs(settings, about)
 
     @property
     def place(self) -> Path:
-        return Path(f"{self.model}.oomproof.json")
+        return Path(f"{self.model}{SUFFIX}")
 
-    def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
-        from oomproof.sources.keras.write import write_file
+    def own_names(self, settings: Settings) -> frozenset[str]:
+        return frozenset(("image_size", "classes"))
+
+    def training_code(self, settings: Settings, path: Path, changes: Sequence[str]) -> Sequence[str]:
+        from oomproof.sources.keras.training_code import write_training_code
 
         shape = f"input_shape={(*settings['image_size'], 3)}"
         code = [
@@ -73,8 +77,7 @@ class Application:
             f"model = keras.applications.{self.model}(weights=None, {shape}, classes={settings['classes']})",
             "model.compile(...)  # as you do it today",
         ]
-        path, own = target or self.place, ("image_size", "classes")
-        return write_file(path, self.name, settings, code, own=own, device=device, changes=changes)
+        return write_training_code(settings, path, code, changes)
 
     def _job(self, settings: Settings) -> KerasJob:
         keras = keras_on(settings["backend"])
@@ -99,8 +102,3 @@ def applications() -> tuple[str, ...]:
     """Every model of the installed keras.applications."""
     found = vars(keras_on().applications).items()
     return tuple(sorted(name for name, value in found if callable(value) and not name.startswith("_")))
-
-
-def _rest(settings: Settings) -> dict[str, Any]:
-    """What the model is not built with."""
-    return {name: value for name, value in settings.items() if name not in ("classes",)}

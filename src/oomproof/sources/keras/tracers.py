@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.keras.xla import Way
+from oomproof.trace.request import TraceRequest
 
 
-def traced(model: Any, batch: Any, way: Way, backend: str, **how: Any) -> Timeline:
-    """The step of a compiled model on a batch of KerasTensors; ``how``: ``about`` and ``progress``."""
+def trace_model(model: Any, batch: Any, way: Way, *, backend: str, about: About, request: TraceRequest) -> Timeline:
+    """The step of a compiled model on a batch of KerasTensors."""
     if backend == "torch":
         from oomproof.trace.keras.on_torch import trace_keras as trace_on_torch
 
-        return trace_on_torch(model, batch, **how)
+        return trace_on_torch(model, batch, about=about, patience=request.patience, progress=request.progress)
     import keras
     import tensorflow as tf
 
     from oomproof.trace.keras.blocks import with_blocks
     from oomproof.trace.keras.on_tensorflow import trace_keras
-    from oomproof.trace.keras.on_xla import trace_with_xla
+    from oomproof.trace.keras.on_xla import Backend, trace_with_xla
 
     specs = keras.tree.map_structure(lambda part: tf.TensorSpec(part.shape, part.dtype), batch)
     if way.target is None:
-        return with_blocks(trace_keras(model, specs, **how), model)
-    return trace_with_xla(model, specs, way.target, backend="jax" if backend == "jax" else "tensorflow", **how)
+        return with_blocks(trace_keras(model, specs, about=about, progress=request.progress), model)
+    compiler: Backend = "jax" if backend == "jax" else "tensorflow"
+    return trace_with_xla(model, specs, way.target, backend=compiler, about=about, progress=request.progress)

@@ -27,6 +27,14 @@ _HELP = {
 _DEFAULTS = {"precision": "own", "optimizer": "own", "accumulate": 1, "width": 1.0}
 
 
+def batch_setting(images: int) -> Setting:
+    return Setting("batch", images, "images a step", given_as="--batch {value}")
+
+
+def size_setting(sides: tuple[int, ...]) -> Setting:
+    return Setting("image_size", sides, "height x width of the images, in pixels", given_as="--image-size {value}")
+
+
 def training_settings(defaults: Mapping[str, Any]) -> tuple[Setting, ...]:
     backend = backend_now()
     own = tuple(

@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from oomproof.errors import InputError
-from oomproof.memory.target import target_device
+from oomproof.memory.cards.devices import Device
 from oomproof.trace.xla.installed import INSTALL, require_xla, xla_installed
 from oomproof.trace.xla.targets import Target, target_for
 
@@ -40,8 +40,8 @@ class Way:
     notes: tuple[str, ...]
 
 
-def way_of(model: Any, settings: Mapping[str, Any]) -> Way:
-    """How the step is forecast. ``model`` is as the user has compiled it."""
+def way_of(model: Any, settings: Mapping[str, Any], device: Device | None) -> Way:
+    """How the step is forecast for a device. ``model`` is as the user has compiled it."""
     backend, wanted = settings.get("backend", "tensorflow"), settings.get("jit_compile", "own")
     if backend == "jax":
         if wanted == "false" or getattr(model, "run_eagerly", False):
@@ -50,10 +50,10 @@ def way_of(model: Any, settings: Mapping[str, Any]) -> Way:
                 "jit_compile as it is, and compile without run_eagerly"
             )
         require_xla("a forecast of Keras on JAX")
-        return _compiled("Keras on JAX compiles the step with XLA")
+        return _compiled("Keras on JAX compiles the step with XLA", device)
     if wanted == "true":
         require_xla("jit_compile=true")
-        return _compiled("jit_compile=true")
+        return _compiled("jit_compile=true", device)
     if wanted == "false":
         return Way(None, (f"{_PLAIN}, as the setting jit_compile=false has it, and as a plan's apply() compiles",))
     because, unsaid = _why_not(model)
@@ -61,15 +61,9 @@ def way_of(model: Any, settings: Mapping[str, Any]) -> Way:
         because = f"XLA may undo checkpoint={again}, so a plan's apply() compiles without it"
     if because:
         return Way(None, (f"{_PLAIN}: {because}",))
-    if target_device() is None or not xla_installed():
+    if device is None or not xla_installed():
         return Way(None, (_WITHOUT + (_UNSAID if unsaid else ""),))
-    return _compiled("Keras compiles the step with XLA on a GPU", _UNSAID if unsaid else "")
-
-
-def for_plans(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings for a search over many traces: compiled by XLA only where that is asked for, as each takes long."""
-    unasked = settings.get("jit_compile") == "own" and settings.get("backend") != "jax"
-    return {**settings, "jit_compile": "false"} if unasked else dict(settings)
+    return _compiled("Keras compiles the step with XLA on a GPU", device, _UNSAID if unsaid else "")
 
 
 def remember_compile() -> None:
@@ -97,8 +91,8 @@ def as_switch(value: Any) -> str:
     return text
 
 
-def _compiled(because: str, more: str = "") -> Way:
-    target = target_for(target_device())
+def _compiled(because: str, device: Device | None, more: str = "") -> Way:
+    target = target_for(device)
     note = (
         f"for XLA: {because}. The real XLA compiler planned the memory for the {target.gpu}; that plan was never held "
         f"against a GPU{more}"

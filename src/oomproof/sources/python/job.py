@@ -16,19 +16,21 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from oomproof.errors import InputError, JobError, near
 from oomproof.frameworks.side_by_side import before_torch
+from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
-from oomproof.sources.job import BATCH_NAMES, Knob, Progress, Setting, Settings
+from oomproof.sources.job import SUFFIX, Job, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.keras.installed import backend_now, is_model
 from oomproof.sources.keras.job import KerasJob
 from oomproof.sources.keras.xla import remember_compile
-from oomproof.sources.python.knobs import SIZES, parameter_knobs
-from oomproof.sources.settings_target import SUFFIX, write_file
+from oomproof.sources.python.knobs import parameter_knobs
+from oomproof.sources.python.words import BATCHES, SIZES, role_of
 from oomproof.sources.torch.job import TorchJob
+from oomproof.sources.torch.training_code import write_training_code
 from oomproof.trace.user_code import blaming_user_code
 
 
 @dataclass(frozen=True)
-class PythonJob:
+class PythonJob(Job):
     name: str
     make: Callable[..., Any]
     parameters: tuple[Setting, ...]
@@ -38,7 +40,8 @@ class PythonJob:
 
     @cached_property
     def settings(self) -> tuple[Setting, ...]:
-        return (*self.parameters, *(s for s in self._job({}).settings if s.name not in self._taken))
+        others = (each for each in self._job(Settings()).settings if each.name not in self._taken)
+        return with_one_batch((*self.parameters, *others))
 
     @property
     def _own(self) -> set[str]:
@@ -49,52 +52,56 @@ class PythonJob:
         """Names that the function's parameters stand for; one for the size of images stands for ``image_size``."""
         return self._own | ({"image_size"} if self._own & set(SIZES) else set())
 
-    def trace(self, settings: Settings, progress: Progress) -> Timeline:
+    def trace(self, request: TraceRequest) -> Timeline:
         # A parameter of the user's is theirs, even if a setting of every training has its name.
-        others = {name: value for name, value in settings.items() if name not in self._own}
-        step = self._job(settings).trace(others, progress)
-        return replace(step, about={**step.about, "settings": dict(settings)})
+        settings = request.settings
+        step = self._job(settings).trace(request.changed(settings.without(*self._own)))
+        return replace(step, about=replace(step.about, settings=settings))
 
-    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+    def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         """The job's own knobs win over those that its parameters suggest, and these over the ones of every job."""
         job = self._job(settings)
         declared = {knob.name for knob in job.extra_knobs}
         guessed = parameter_knobs(self.parameters, self.literals, settings)
         guessed = tuple(knob for knob in guessed if knob.name not in declared)
-        taken = ({knob.name for knob in guessed} | self._taken) - declared - set(BATCH_NAMES)
-        return (*(knob for knob in job.knobs(settings, facts) if knob.name not in taken), *guessed)
+        taken = ({knob.name for knob in guessed} | self._taken) - declared - set(BATCHES)
+        return (*(knob for knob in job.knobs(settings, about) if knob.name not in taken), *guessed)
 
-    def data_by(self, settings: Settings) -> Callable[[Settings], Mapping[str, Any]]:
+    def settings_for_plans(self, settings: Settings) -> Settings:
+        return self._job(settings).settings_for_plans(settings)
+
+    def settings_for_time(self, settings: Settings) -> Settings | None:
+        return self._job(settings).settings_for_time(settings)
+
+    def price_data(self, settings: Settings) -> Callable[[Settings], Mapping[str, Any]]:
         job = self._job(settings)
         if not isinstance(job, KerasJob):
             return lambda sizes: {}
-        price = job.data_by(settings)
-        return lambda sizes: price({name: value for name, value in sizes.items() if name not in self._own})
+        price = job.price_data(settings)
+        return lambda sizes: price(sizes.without(*self._own))
 
     @property
     def place(self) -> Path:
         return self.path.with_suffix(SUFFIX)
 
-    def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
+    def training_code(self, settings: Settings, path: Path, changes: Sequence[str]) -> Sequence[str]:
         function = self.name.rpartition(":")[2]
         changed = {p.name: settings[p.name] for p in self.parameters if settings[p.name] != p.default}
-        given = ", ".join(f"{name}={value!r}" for name, value in self._values(changed).items())
+        given = ", ".join(f"{name}={value!r}" for name, value in self._values(Settings(changed)).items())
         code = [f"from {self.path.stem} import {function}", "", f"pieces = {function}({given})"]
-        path, job = target or self.place, self._job(settings)
+        job = self._job(settings)
         if isinstance(job, KerasJob):
-            from oomproof.sources.keras import write as keras
+            from oomproof.sources.keras import training_code as keras
 
             code.append("model = pieces.model" if is_model(job.model) else "model = pieces.model()")
             if hasattr(job.data, "element_spec"):  # what batches() takes
                 code.append("dataset = pieces.data")
-            return keras.write_file(path, self.name, settings, code, own=self._own, device=device, changes=changes)
+            return keras.write_training_code(settings, path, code, changes)
         own_step = job.step is not None
         code.append(
             "model, step = pieces.model(), pieces.step" if own_step else "model, loss = pieces.model(), pieces.loss"
         )
-        return write_file(
-            path, self.name, settings, code, own_step=own_step, own=self._own, device=device, changes=changes
-        )
+        return write_training_code(settings, path, code, own_step=own_step, own=self._own)
 
     def _values(self, settings: Settings) -> dict[str, Any]:
         """What the function is called with. A value of a Literal was read as text: the function gets its own back."""
@@ -115,6 +122,13 @@ class PythonJob:
                 "(see docs/jobs.md)"
             )
         return replace(job, name=self.name)
+
+
+def with_one_batch(settings: tuple[Setting, ...]) -> tuple[Setting, ...]:
+    """Of several settings that might be the batch, the one with the most usual name is."""
+    names = [each.name for each in settings if each.role == "batch" or each.name == "batch"]
+    first = min(names, key=BATCHES.index, default="")
+    return tuple(replace(each, plays=False) if each.name in names and each.name != first else each for each in settings)
 
 
 def open_python(path: Path, function: str) -> PythonJob:
@@ -144,7 +158,15 @@ def _parameters(make: Callable[..., Any], name: str, literals: Mapping[str, tupl
                 f"{name}: every parameter needs a default, the job's present setting; '{parameter.name}' has none"
             )
     return tuple(
-        Setting(p.name, p.default, f"parameter of {name}", tuple(map(str, literals.get(p.name, ()))), own=True)
+        Setting(
+            p.name,
+            p.default,
+            f"parameter of {name}",
+            tuple(map(str, literals.get(p.name, ()))),
+            own=True,
+            role=role_of(p.name, p.default),
+            given_as="--batch {value}" if p.name == "batch" else "",
+        )
         for p in parameters
     )
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from oomproof.sources.image_sizes import harm_of_size, likely_divisor, smaller_sizes
-from oomproof.sources.job import Knob, Option, Setting, Settings
+from oomproof.sources.job import Knob, Option, Role, Setting, Settings
+from oomproof.sources.python.words import SIZES
 
-SIZES = ("image_size", "size", "side", "img_size", "imgsz", "resolution")
 QUERIES = ("num_queries", "queries")
 WIDTHS = ("width", "width_mult")
 _OBJECTS = ("boxes", "objects")
@@ -58,7 +58,7 @@ def _size(name: str, present: Any, anchors: float | None) -> Knob | None:
         scaled = {} if anchors is None else {"anchor_scale": round(anchors * factor, 4)}
         note = "anchors become smaller by the same factor" if scaled else ""
         options.append(Option(value, {name: value, **scaled}, harm_of_size(factor), note))
-    return _knob(name, options, "fine detail and small objects are lost first")
+    return _knob(name, options, "fine detail and small objects are lost first", "image size")
 
 
 def _queries(name: str, present: Any, settings: Settings) -> Knob | None:
@@ -80,5 +80,5 @@ def _width(name: str, present: Any) -> Knob | None:
     return _knob(name, options, "fewer channels in every layer")
 
 
-def _knob(name: str, options: list[Option], why: str) -> Knob | None:
-    return Knob(name, tuple(options), "different", why) if len(options) > 1 else None
+def _knob(name: str, options: list[Option], why: str, role: Role | None = None) -> Knob | None:
+    return Knob(name, tuple(options), "different", why, role=role) if len(options) > 1 else None

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from oomproof.errors import InputError
 from oomproof.memory.timeline import Timeline
-from oomproof.sources.job import Knob, Progress, Setting, Settings
+from oomproof.sources.job import Job, Setting, Settings, TraceRequest
 from oomproof.sources.settings import runtime_settings
 
 
 @dataclass(frozen=True)
-class SavedJob:
+class SavedJob(Job):
     """A step that was traced or recorded before: only the run around it can still be set."""
 
     name: str
@@ -23,13 +22,10 @@ class SavedJob:
     @property
     def settings(self) -> tuple[Setting, ...]:
         about = self.timeline.about
-        return runtime_settings(about.get("settings", {}), of_tensorflow=about.get("allocator") == "bfc")
+        return runtime_settings(about.settings, of_tensorflow=about.allocator == "bfc")
 
-    def trace(self, settings: Settings, progress: Progress) -> Timeline:
+    def trace(self, request: TraceRequest) -> Timeline:
         return self.timeline
-
-    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
-        return ()
 
     @property
     def place(self) -> Path:
@@ -54,4 +50,4 @@ def open_saved(path: Path) -> SavedJob:
     else:
         from oomproof.memory.files.snapshot import load_snapshot as read
     timeline = read(path)
-    return SavedJob(str(timeline.about.get("job", path.name)), timeline)
+    return SavedJob(timeline.about.job or path.name, timeline)

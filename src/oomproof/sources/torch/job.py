@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oomproof.errors import InputError
+from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
-from oomproof.sources.job import Knob, Progress, Setting, Settings
-from oomproof.sources.settings_target import write_file
+from oomproof.sources.job import Job, Knob, Setting, Settings, TraceRequest
+from oomproof.sources.torch.training_code import write_training_code
 
 if TYPE_CHECKING:
     import torch
 
 
 @dataclass(frozen=True)
-class TorchJob:
+class TorchJob(Job):
     """What is trained, as functions that are called when the job is traced.
 
         TorchJob(
@@ -59,21 +60,26 @@ class TorchJob:
     def settings(self) -> tuple[Setting, ...]:
         return training_settings(self.defaults, own_step=self.step is not None)
 
-    def trace(self, settings: Settings, progress: Progress) -> Timeline:
+    def trace(self, request: TraceRequest) -> Timeline:
         from oomproof.changes.torch.training import OPTIMIZERS, training_from
         from oomproof.trace.torch.loop import Pieces
         from oomproof.trace.torch.trace_step import trace_step
 
         pieces = Pieces(self.model, self.batch, self.loss, self.optimizer or OPTIMIZERS["sgd"], self.step)
-        about = {"job": self.name, "settings": dict(settings)}
-        return trace_step(pieces, training_from(settings), about=about, progress=progress)
+        return trace_step(
+            pieces,
+            training_from(request.settings),
+            about=About(job=self.name, settings=request.settings),
+            patience=request.patience,
+            progress=request.progress,
+        )
 
-    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+    def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         if self.step is not None:  # whoever steps by themselves also decides about precision, batches and memory
             return self.extra_knobs
         from oomproof.sources.torch.knobs import training_knobs
 
-        found = training_knobs(settings, facts, mean_over_images=self.mean_over_images, matching=False)
+        found = training_knobs(settings, about, mean_over_images=self.mean_over_images, matching=False)
         names = {knob.name for knob in self.extra_knobs}
         return (*(knob for knob in found if knob.name not in names), *self.extra_knobs)
 
@@ -81,9 +87,8 @@ class TorchJob:
     def place(self) -> Path:
         raise InputError("a TorchJob made in Python has no file of its own: say where its settings should go")
 
-    def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
-        code = ["model, loss = ...  # as the job has them"]
-        return write_file(target or self.place, self.name, settings, code, device=device, changes=changes)
+    def training_code(self, settings: Settings, path: Path, changes: Sequence[str]) -> Sequence[str]:
+        return write_training_code(settings, path, ["model, loss = ...  # as the job has them"])
 
 
 def training_settings(defaults: Mapping[str, Any], own_step: bool = False) -> tuple[Setting, ...]:

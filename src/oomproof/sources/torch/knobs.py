@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from oomproof.memory.about import About
 from oomproof.sources.job import Knob, Option, Settings
 from oomproof.sources.micro_batch import micro_batch
 
@@ -13,23 +13,21 @@ _SECOND_BEST, _RISKY = 0.05, 0.3
 """harm of what should be taken only where it saves time, and of what should hardly ever be taken unasked"""
 
 
-def training_knobs(
-    settings: Settings, facts: Mapping[str, Any], *, mean_over_images: bool, matching: bool
-) -> tuple[Knob, ...]:
-    """``facts`` is the ``about`` of a trace of the job. ``mean_over_images``: its loss is a plain mean over the images
+def training_knobs(settings: Settings, about: About, *, mean_over_images: bool, matching: bool) -> tuple[Knob, ...]:
+    """``about`` is what a trace of the job found. ``mean_over_images``: its loss is a plain mean over the images
     of a batch; ``matching``: it matches anchors with boxes as torchvision does."""
     every = (
         _zero_grad(settings),
-        _gradients(settings, facts),
+        _gradients(settings, about),
         _update(settings),
-        _matching(settings, matching or bool(facts.get("matching"))),
+        _matching(settings, matching or about.matching),
         _checkpoint(settings),
-        _optimizer_state(settings, facts),
-        micro_batch(settings, facts, mean_over_images=mean_over_images, exactly="of one size"),
+        _optimizer_state(settings),
+        micro_batch(settings, about, mean_over_images=mean_over_images, exactly="of one size"),
         _precision(settings),
-        _optimizer(settings, facts),
+        _optimizer(settings, about),
         _channels_last(settings),
-        _freeze_batchnorm(settings, facts),
+        _freeze_batchnorm(settings, about),
         _width(settings),
     )
     return tuple(knob for knob in every if knob is not None)
@@ -40,11 +38,11 @@ def _zero_grad(settings: Settings) -> Knob | None:
     return _switch(settings, "zero_grad", ("before_forward",), "identical", why)
 
 
-def _gradients(settings: Settings, facts: Mapping[str, Any]) -> Knob | None:
+def _gradients(settings: Settings, about: About) -> Knob | None:
     """Which settings of others go with it, the search knows (plan/ways.py)."""
     at_odds = settings.get("optimizer_state") != "device" or settings.get("precision") == "fp16" or settings.get("ddp")
-    one_by_one = facts.get("at_once") == "one" and settings.get("accumulate", 1) > 1
-    if not facts.get("at_once") or at_odds or one_by_one:
+    one_by_one = about.at_once == "one" and settings.get("accumulate", 1) > 1
+    if not about.at_once or at_odds or one_by_one:
         return None
     why = "each gradient is used and freed the moment it is there: none waits for the update"
     return _switch(settings, "gradients", ("at_once",), "identical", why)
@@ -71,7 +69,7 @@ def _checkpoint(settings: Settings) -> Knob | None:
     return Knob("checkpoint", (Option("none", {"checkpoint": "none"}),), "identical", why)
 
 
-def _optimizer_state(settings: Settings, facts: Mapping[str, Any]) -> Knob | None:
+def _optimizer_state(settings: Settings) -> Knob | None:
     if settings.get("optimizer_state") != "device":
         return None
     options = [
@@ -86,11 +84,12 @@ def _precision(settings: Settings) -> Knob | None:
     if settings.get("precision") != "fp32":
         return None
     why = "autocast: weights stay fp32, most arithmetic is rounded to 16 bits"
-    return _switch(settings, "precision", ("bf16", "fp16"), "equivalent", why)
+    halves = (Option(each, {"precision": each}, arithmetic=each) for each in ("bf16", "fp16"))
+    return Knob("precision", (Option("fp32", {"precision": "fp32"}), *halves), "equivalent", why, role="precision")
 
 
-def _optimizer(settings: Settings, facts: Mapping[str, Any]) -> Knob | None:
-    if facts.get("optimizer") not in _ADAPTIVE or settings.get("optimizer") == "adafactor":
+def _optimizer(settings: Settings, about: About) -> Knob | None:
+    if about.optimizer not in _ADAPTIVE or settings.get("optimizer") == "adafactor":
         return None
     why = "second moments as row and column sums; needs a learning rate of its own"
     return _switch(settings, "optimizer", ("adafactor",), "equivalent", why, harm=_RISKY)
@@ -101,8 +100,8 @@ def _channels_last(settings: Settings) -> Knob | None:
     return _switch(settings, "channels_last", (True,), "equivalent", why, harm=_SECOND_BEST)
 
 
-def _freeze_batchnorm(settings: Settings, facts: Mapping[str, Any]) -> Knob | None:
-    if not facts.get("batchnorms"):
+def _freeze_batchnorm(settings: Settings, about: About) -> Knob | None:
+    if not about.batchnorms:
         return None
     why = "only for pretrained weights: statistics, scale and shift stay as they are"
     return _switch(settings, "freeze_batchnorm", (True,), "equivalent", why, harm=_RISKY)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from oomproof.errors import InputError, did_you_mean
+from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
-from oomproof.sources.job import Knob, Progress, Setting, Settings
-from oomproof.sources.settings_target import SUFFIX, write_file
+from oomproof.sources.job import SUFFIX, Job, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.torch.job import TorchJob, training_settings
+from oomproof.sources.torch.training_code import write_training_code
 from oomproof.sources.torchvision import families
 
 _TASKS = {"detection": "detection", "segmentation": "segmentation", "": "classification"}
@@ -27,7 +27,7 @@ _WEIGHTS = (
 
 
 @dataclass(frozen=True)
-class TorchvisionJob:
+class TorchvisionJob(Job):
     """``torchvision:NAME``"""
 
     model: str
@@ -47,8 +47,13 @@ class TorchvisionJob:
             classes = _PERSON
         own = [
             self._model_setting(),
-            Setting("batch", batch, "images per step on one GPU"),
-            Setting("image_size", size, "height x width of the images as the data loader gives them, in pixels"),
+            Setting("batch", batch, "images per step on one GPU", given_as="--batch {value}"),
+            Setting(
+                "image_size",
+                size,
+                "height x width of the images as the data loader gives them, in pixels",
+                given_as="--image-size {value}",
+            ),
             Setting("classes", classes, "number of classes (background included for detection)"),
             Setting("weights", "backbone" if self.task == "detection" else "none", _WEIGHTS, _PRETRAINED),
         ]
@@ -67,8 +72,8 @@ class TorchvisionJob:
         defaults = {"zero_grad": "before_backward" if self.task != "classification" else "before_forward"}
         return (*own, *training_settings(defaults))
 
-    def trace(self, settings: Settings, progress: Progress) -> Timeline:
-        return self.with_settings(settings).trace(settings, progress)
+    def trace(self, request: TraceRequest) -> Timeline:
+        return self.with_settings(request.settings).trace(request)
 
     def with_settings(self, settings: Settings) -> TorchJob:
         """The job in plain pieces, as ``settings`` have it."""
@@ -77,25 +82,24 @@ class TorchvisionJob:
         make = {"detection": data.detection, "segmentation": data.segmentation, "classification": data.classification}
         return replace(make[self.task](self._chosen(settings), settings), name=self.name)
 
-    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
+    def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         from oomproof.sources.torch.knobs import training_knobs
         from oomproof.sources.torchvision.knobs import knobs
 
         model = self._chosen(settings)
         mean = families.averages_over_images(model, self.task)
         matching = families.matches_by_overlap(model, self.task)
-        general = training_knobs(settings, facts, mean_over_images=mean, matching=matching)
+        general = training_knobs(settings, about, mean_over_images=mean, matching=matching)
         return (*general, *knobs(model, self.task, settings))
 
     @property
     def place(self) -> Path:
         return Path(f"{self.model}{SUFFIX}")
 
-    def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
+    def training_code(self, settings: Settings, path: Path, changes: Sequence[str]) -> Sequence[str]:
         from oomproof.sources.torchvision.code import model_code
 
-        code = model_code(self._chosen(settings), self.task, settings)
-        return write_file(target or self.place, self.name, settings, code, device=device, changes=changes)
+        return write_training_code(settings, path, model_code(self._chosen(settings), self.task, settings))
 
     def _model_setting(self) -> Setting:
         same = self._same_outputs()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from oomproof.sources.image_sizes import harm_of_size, smaller_sizes
-from oomproof.sources.job import Knob, Option, Settings
+from oomproof.sources.job import Knob, Option, Role, Settings
 from oomproof.sources.torchvision import families
 from oomproof.sources.zoo import Published, published
 
@@ -47,7 +47,7 @@ def _image_size(model: str, settings: Settings) -> Knob | None:
     options = [_size_option(present, 1.0, anchors)]
     for size, factor in smaller_sizes(present, families.size_divisor(model)):
         options.append(_size_option(size, factor, anchors))
-    return _knob("image_size", options, "fine detail and small objects are lost first")
+    return _knob("image_size", options, "fine detail and small objects are lost first", "image size")
 
 
 def _size_option(size: tuple[int, ...], factor: float, anchors: float | None) -> Option:
@@ -148,5 +148,5 @@ def _harm(present: Published, instead: Published) -> float:
     return round(ANOTHER_MODEL + max(0.0, (present.value - instead.value) / present.value), 3)
 
 
-def _knob(name: str, options: list[Option], why: str) -> Knob | None:
-    return Knob(name, tuple(options), "different", why) if len(options) > 1 else None
+def _knob(name: str, options: list[Option], why: str, role: Role | None = None) -> Knob | None:
+    return Knob(name, tuple(options), "different", why, role=role) if len(options) > 1 else None

@@ -15,7 +15,7 @@ _FORWARD, _INPUT = PHASES.index("forward"), KINDS.index("input")
 
 
 def with_blocks(timeline: Timeline, model: Any) -> Timeline:
-    """The Timeline with a call for each block of the model; ``about["blocks"]`` says how many can be computed again.
+    """The Timeline with a call for each block of the model; ``about.blocks`` says how many can be computed again.
 
     Blocks follow each other, so one begins where the one before has ended. What it gives on is taken to be the newest
     memory that is left when its last operation has run.
@@ -35,7 +35,7 @@ def with_blocks(timeline: Timeline, model: Any) -> Timeline:
             given = newest
         enter = leave
     count = sum(call.repeatable for call in calls)
-    return replace(timeline, modules=tuple(calls), about={**timeline.about, "blocks": count})
+    return replace(timeline, modules=tuple(calls), about=replace(timeline.about, blocks=count))
 
 
 def _start(timeline: Timeline) -> tuple[int, tuple[int, ...]]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from oomproof.errors import InputError
+from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
 from oomproof.trace.tensorflow.graph.capture import tensorflow
 from oomproof.trace.tensorflow.trace_step import Dialect, Names, Step, prepared, timeline_of
@@ -24,19 +26,18 @@ def trace_keras(
     dialect: Dialect = "cuda",
     capability: str = "8.0",
     unknown: int | None = None,
-    about: Mapping[str, Any] | None = None,
+    about: About | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Timeline:
     """``model`` is compiled; ``batch`` is what fit would hand to its train_step: (x, y) or (x, y, sample_weight), of
     tensors, arrays or TensorSpecs with the batch size as first side. Nothing is run, and the model is not changed but
     for being built. Its weights and the optimizer's variables exist in host memory meanwhile.
 
-    ``about`` gets the facts that plans want: ``model``, ``optimizer``, ``batchnorms``, ``precision``.
+    ``about`` is what the caller knows; what plans want to know of the model is added to it.
     """
     step = prepare_keras(model, batch, dialect=dialect, capability=capability, unknown=unknown, progress=progress)
-    facts = {**facts_of(model), **(about or {})}
-    timeline = timeline_of(step, dialect, about=facts, progress=progress)
-    return timeline
+    known = describe_model(model, about or About(not_counted=(NOT_JITTED,)))
+    return timeline_of(step, dialect, about=known, progress=progress)
 
 
 def prepare_keras(
@@ -84,21 +85,22 @@ def build(model: Any, batch: Sequence[Any]) -> None:
         model.optimizer.build(model.trainable_variables)
 
 
-def facts_of(model: Any) -> dict[str, Any]:
+def describe_model(model: Any, about: About) -> About:
+    """``about`` with what plans want to know of a compiled model."""
     import keras
 
     optimizer = model.optimizer
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     norms = [layer for layer in layers_of(model).values() if isinstance(layer, keras.layers.BatchNormalization)]
-    return {
-        "model": type(model).__name__,
-        "optimizer": type(inner).__name__,
-        "loss_scaling": inner is not optimizer,
-        "accumulation": int(getattr(inner, "gradient_accumulation_steps", None) or 1),
-        "batchnorms": sum(bool(layer.trainable) for layer in norms),
-        "precision": model.dtype_policy.name,
-        "not_counted": [NOT_JITTED],
-    }
+    steps = int(getattr(inner, "gradient_accumulation_steps", None) or 1)
+    return replace(
+        about,
+        model=type(model).__name__,
+        optimizer=type(inner).__name__,
+        batchnorms=sum(bool(layer.trainable) for layer in norms),
+        precision=model.dtype_policy.name,
+        details={**about.details, "loss_scaling": inner is not optimizer, "accumulation": steps},
+    )
 
 
 def layers_of(model: Any) -> dict[str, Any]:

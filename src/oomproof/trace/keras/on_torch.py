@@ -3,7 +3,7 @@ any other step of PyTorch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -12,8 +12,10 @@ import torch
 
 from oomproof.changes.torch.training import Training
 from oomproof.errors import InputError
+from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
-from oomproof.trace.keras.on_tensorflow import facts_of, layers_of
+from oomproof.trace.keras.on_tensorflow import describe_model, layers_of
+from oomproof.trace.request import Progress, be_silent
 from oomproof.trace.torch.gpu.dialect import Dialect
 from oomproof.trace.torch.loop import Pieces
 from oomproof.trace.torch.trace_step import trace_step
@@ -27,16 +29,19 @@ def trace_keras(
     batch: Sequence[Any],
     *,
     dialect: Dialect = "cuda",
-    about: Mapping[str, Any] | None = None,
-    progress: Callable[[str], None] = lambda text: None,
+    about: About | None = None,
+    patience: int | None = None,
+    progress: Progress = be_silent,
 ) -> Timeline:
     """``model`` is compiled; ``batch`` is what fit would hand to its train_step, as KerasTensors or anything else with
     a shape and a dtype. The model is not changed but for being built; its weights exist in host memory meanwhile."""
     progress("building the model")
     with pieces_of(model, batch) as pieces:
-        facts = {**facts_of(model), "not_counted": [], **(about or {})}
-        timeline = trace_step(pieces, Training(), dialect=dialect, about=facts, progress=progress)
-    return replace(timeline, about={**timeline.about, **facts})
+        known = about or About()
+        timeline = trace_step(pieces, Training(), dialect=dialect, about=known, patience=patience, progress=progress)
+    # Plans are for the Keras model, not for the stand-in that was traced.
+    found = replace(timeline.about, separable=known.separable)
+    return replace(timeline, about=describe_model(model, found))
 
 
 @contextmanager

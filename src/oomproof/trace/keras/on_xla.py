@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from oomproof.errors import JobError
+from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
-from oomproof.trace.keras.on_tensorflow import build, facts_of, layers_of, variables_of, watching_layers
+from oomproof.trace.keras.on_tensorflow import build, describe_model, layers_of, variables_of, watching_layers
 from oomproof.trace.tensorflow.graph.capture import silent, tensorflow
 from oomproof.trace.xla.assignment import Place, read_proto, timeline_of
 from oomproof.trace.xla.compiler import compile_step
@@ -28,7 +30,7 @@ def trace_with_xla(
     target: Target,
     *,
     backend: Backend = "tensorflow",
-    about: Mapping[str, Any] | None = None,
+    about: About | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Timeline:
     """``model`` is compiled, on Keras's TensorFlow backend; ``batch`` is what fit would hand to its train_step, as
@@ -46,19 +48,16 @@ def trace_with_xla(
         compiled = compile_step({}, target, hlo=module, progress=progress)
         place = in_tensorflow(scopes, model.optimizer.name)
     progress("reading XLA's plan")
-    given = dict(about or {})
-    facts = {
-        **facts_of(model),
-        "framework": f"{backend}, compiled by the XLA of jax {compiled.version}",
-        "dialect": "cuda",
-        "allocator": "bfc",
-        "limits": backend,
-        "threads": 1,
-        "xla_target": target.gpu,
-        "xla_bytes": dict(compiled.sizes),
-    }
-    notes = [WORKSPACES, *given.get("not_counted", ())]
-    return timeline_of(read_proto(compiled.proto), roles, place, {**facts, **given, "not_counted": notes})
+    known = describe_model(model, about or About())
+    found = replace(
+        known,
+        framework=f"{backend}, compiled by the XLA of jax {compiled.version}",
+        allocator="bfc",
+        limits=backend,
+        not_counted=(WORKSPACES, *known.not_counted),
+        details={**known.details, "xla_target": target.gpu, "xla_bytes": dict(compiled.sizes)},
+    )
+    return timeline_of(read_proto(compiled.proto), roles, place, found)
 
 
 def _lowered(model: Any, batch: Sequence[Any]) -> tuple[bytes, list[tuple[str, str]], dict[str, str]]:

@@ -3,7 +3,7 @@
 The step is traced to a graph, the graph goes through TensorFlow's own optimizer as on a GPU, and the order in which the
 executor would run it decides which memory is held when. That order changes from process to process, so several
 processes are looked at. The one whose peak is nearest to the middle between their lowest and highest is the Timeline;
-the peaks of all of them, and of other orders, are told beside it (``about["orders"]``): the highest makes the upper
+the peaks of all of them, and of other orders, are told beside it (``about.orders``): the highest makes the upper
 figure of a forecast.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from oomproof.memory.about import About
 from oomproof.memory.timeline import Builder, Timeline
 from oomproof.trace.tensorflow.buffers.liveness import Execution
 from oomproof.trace.tensorflow.graph.branches import taken
@@ -74,7 +75,7 @@ def trace_step(
     dialect: Dialect = "cuda",
     capability: str = "8.0",
     unknown: int | None = None,
-    about: Mapping[str, Any] | None = None,
+    about: About | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Timeline:
     """One steady training step, twice in a row, as a Timeline.
@@ -97,7 +98,7 @@ def timeline_of(
     step: Step,
     dialect: Dialect = "cuda",
     *,
-    about: Mapping[str, Any] | None = None,
+    about: About | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Timeline:
     """The Timeline of a process in the middle, with the peaks of the other orders in ``about``."""
@@ -111,11 +112,7 @@ def timeline_of(
         largest = likely_orders(graph, on_gpu=on_gpu) | other_orders(graph, on_gpu=on_gpu)
         peaks |= {f"{name}, {LARGEST}": peak for name, peak in _peaks(step.largest, largest, dialect).items()}
     expected = laid_out(step, orders[in_the_middle({name: peaks[name] for name in likely})], dialect)
-    given = dict(about or {})
-    facts = described_as(step, dialect) | {"orders": peaks}
-    facts["not_counted"] += given.pop("not_counted", ())
-    facts["notes"] = [*given.pop("notes", ()), *facts["notes"]]
-    return replace(expected, about=facts | given)
+    return replace(expected, about=replace(describe(step, dialect, about or About()), orders=peaks))
 
 
 def _peaks(step: Step, orders: Mapping[str, Order], dialect: Dialect) -> dict[str, int]:
@@ -190,7 +187,8 @@ def measured_order(step: Step, names: Iterable[str]) -> Order:
     return named_order(step.graph, names)
 
 
-def described_as(step: Step, dialect: Dialect) -> dict[str, Any]:
+def describe(step: Step, dialect: Dialect, about: About) -> About:
+    """``about`` with what is known of the step."""
     tf = tensorflow()
     notes, not_counted = [], []
     tensors = f"{step.guessed} tensors whose size depends on the data"
@@ -213,16 +211,19 @@ def described_as(step: Step, dialect: Dialect) -> dict[str, Any]:
             f"what turns of {which} hold besides lists where TensorFlow runs up to ten of them at once; and more than "
             "two elements of a list where the number of turns cannot be told"
         )
-    return {
-        "framework": f"tensorflow {tf.__version__}",
-        "dialect": dialect,
-        "allocator": "bfc",
-        "threads": 1,
-        "capability": step.capability if dialect == "cuda" else "",
-        "nodes": len(step.graph.nodes),
-        "not_counted": not_counted,
-        "notes": notes,
-    }
+    return replace(
+        about,
+        framework=f"tensorflow {tf.__version__}",
+        dialect=dialect,
+        allocator="bfc",
+        notes=(*about.notes, *notes),
+        not_counted=(*not_counted, *about.not_counted),
+        details={
+            **about.details,
+            "capability": step.capability if dialect == "cuda" else "",
+            "nodes": len(step.graph.nodes),
+        },
+    )
 
 
 def _weighs(body: Graph) -> bool:

@@ -16,6 +16,7 @@ import torch
 from torch.nn.modules.batchnorm import _NormBase
 
 from oomproof.changes.torch.trees import tensors_of
+from oomproof.memory.about import About
 from oomproof.memory.timeline import KINDS, Builder, Timeline
 from oomproof.trace.torch.activity import Activity
 from oomproof.trace.torch.values import Value
@@ -226,7 +227,7 @@ class Ledger:
 
     # -- the end -----------------------------------------------------------------------------------------------
 
-    def build(self, about: Mapping[str, Any]) -> Timeline:
+    def build(self, about: About | None = None) -> Timeline:
         """Tells the kind of every unmarked block by its lifetime, then makes the Timeline."""
         builder = self.builder
         ends = [tick for tick, _ in self._making[1:]] + [builder.ticks]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -24,13 +24,16 @@ from torch._subclasses.fake_tensor import FakeTensor
 from oomproof.changes.torch.gradients import at_once_for
 from oomproof.changes.torch.training import Training
 from oomproof.changes.torch.trees import mapped
+from oomproof.memory.about import About
 from oomproof.memory.first_step import with_first_step
 from oomproof.memory.timeline import Timeline
+from oomproof.trace.request import Progress, be_silent
 from oomproof.trace.torch.around.without_dynamo import without_dynamo
 from oomproof.trace.torch.gpu.dialect import Dialect, speaking
 from oomproof.trace.torch.gpu.samplers import filled_samplers
 from oomproof.trace.torch.ledger import Ledger
 from oomproof.trace.torch.loop import Loop, Pieces
+from oomproof.trace.torch.owner_tags import find_matchers, find_per_box
 from oomproof.trace.torch.tracer import Tracer
 from oomproof.trace.user_code import blaming_user_code
 
@@ -40,15 +43,17 @@ def trace_step(
     training: Training,
     *,
     dialect: Dialect = "cuda",
-    about: dict[str, Any] | None = None,
-    progress: Callable[[str], None] = lambda text: None,
+    about: About | None = None,
+    patience: int | None = None,
+    progress: Progress = be_silent,
 ) -> Timeline:
+    """``about`` is what the caller knows of the job; what the trace finds is added to it."""
     with (
         without_dynamo(),
         _steady_lifetimes(),
         _same_chance(),
         speaking(dialect),
-        Tracer() as tracer,
+        Tracer(patience) as tracer,
         blaming_user_code(),
         ExitStack() as tracing,
     ):
@@ -85,23 +90,26 @@ def trace_step(
                     ledger.start_step()
                     loop.last_of_step(first=text == "first")
                     _mark_results(ledger, loop)
-        described = {
-            "framework": f"torch {torch.__version__}",
-            "dialect": dialect,
-            "threads": torch.get_num_threads(),
-            "values_asked": dict(tracer.demands),
-            "batchnorms": trained_batchnorms(loop.model),
-            "model": type(loop.model).__name__,
-            "optimizer": type(loop.optimizer).__name__,
-            "at_once": at_once_for(loop.optimizer),
-            "on_host": sum(ledger.host.values()),
-            "matching": any(hasattr(module, "proposal_matcher") for module in loop.model.modules()),
-            **(about or {}),
-        }
-        timeline = ledger.build(described)
-        whole = [call.separable for call in timeline.modules if call.path == described["model"]]
-        described["separable"] = bool(whole) and all(whole)
-        timeline = replace(timeline, about=described)
+        timeline = ledger.build()
+        model = type(loop.model).__name__
+        whole = [call.separable for call in timeline.modules if call.path == model]
+        found = replace(
+            about or About(),
+            framework=f"torch {torch.__version__}",
+            dialect=dialect,
+            threads=torch.get_num_threads(),
+            values_asked=dict(tracer.demands),
+            batchnorms=trained_batchnorms(loop.model),
+            model=model,
+            optimizer=type(loop.optimizer).__name__,
+            at_once=at_once_for(loop.optimizer),
+            on_host=sum(ledger.host.values()),
+            matching=any(hasattr(module, "proposal_matcher") for module in loop.model.modules()),
+            separable=bool(whole) and all(whole),
+            per_box=find_per_box(timeline),
+            matchers=find_matchers(timeline, model),
+        )
+        timeline = replace(timeline, about=found)
     return timeline if primed_at is None else with_first_step(timeline, primed_at)
 
 

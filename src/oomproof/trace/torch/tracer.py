@@ -26,7 +26,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from oomproof.errors import Unanswerable
-from oomproof.trace.patience import check_patience
+from oomproof.trace.request import check_patience
 from oomproof.trace.torch.activity import work_of
 from oomproof.trace.torch.around.interrupt import Interrupt
 from oomproof.trace.torch.around.stand_ins import stand_ins
@@ -70,8 +70,9 @@ _DEVICE, _META = torch.ops.prim.device.default, torch.device("meta")
 class Tracer(FakeTensorMode):  # type: ignore[misc]
     """``demands`` counts, operation by operation, how often a value was asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: int | None = None) -> None:
         super().__init__(allow_non_fake_inputs=True)
+        self._patience = patience
         self.cache_enabled = False  # FakeTensorMode's own memory: Shapes is quicker
         self.ledger = Ledger()
         self.demands: Counter[str] = Counter()
@@ -293,7 +294,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
     def _answer(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """A data-dependent operation: run for real on the CPU, on values that are computed now."""
         self.demands[name] += 1
-        check_patience(self.demands)
+        check_patience(self.demands, self._patience)
         self.ledger.asked()
         if name == "_local_scalar_dense" and args[0].dtype.is_floating_point and self.value_of(args[0]).from_network:
             return NETWORK_NUMBER

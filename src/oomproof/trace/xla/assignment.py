@@ -8,9 +8,10 @@ beyond its fullest moment is a block of its own. ``memory/arena.py`` puts them t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from oomproof.memory.about import About
 from oomproof.memory.timeline import KINDS, Builder, Timeline
 from oomproof.trace.xla.convolutions import convolution
 
@@ -47,7 +48,7 @@ def read_proto(data: bytes) -> Any:
     return proto
 
 
-def timeline_of(proto: Any, roles: Sequence[tuple[str, str]], place: Place, about: Mapping[str, Any]) -> Timeline:
+def timeline_of(proto: Any, roles: Sequence[tuple[str, str]], place: Place, about: About) -> Timeline:
     """Two steps in a row. ``roles`` has (kind, owner) of every parameter of the program, by its number."""
     assignment = proto.buffer_assignment
     sizes = {buffer.id: int(buffer.size) for buffer in assignment.logical_buffers}
@@ -79,7 +80,7 @@ def timeline_of(proto: Any, roles: Sequence[tuple[str, str]], place: Place, abou
         _run(builder, moments, sizes)
         for block in held:
             builder.free(block)
-    return builder.build({**about, "arena": arena})
+    return builder.build(replace(about, arena=arena))
 
 
 def _role(roles: Sequence[tuple[str, str]], number: int) -> tuple[str, str]:

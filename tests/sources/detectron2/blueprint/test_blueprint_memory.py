@@ -63,7 +63,7 @@ def test_matching_takes_25_bytes_a_pair_of_anchor_and_box() -> None:
     with Tracer() as tracer:
         table = matching.overlaps(torch.rand(boxes, 4), torch.rand(anchors, 4))
         matching.match(table, (0.3, 0.7), (0, -1, 1), low_quality=True)
-    peak = tracer.ledger.build({}).peak().bytes
+    peak = tracer.ledger.build().peak().bytes
     assert 24 <= peak / (anchors * boxes) <= 28
 
 
@@ -92,7 +92,7 @@ def test_a_deformable_convolution_lays_its_input_out_in_columns() -> None:
         offset = torch.empty(images, 2 * TAPS, side, side)
         out = layer(tracer.adopt(x.detach()).requires_grad_(), offset)
         assert out.shape == x.shape
-    step = tracer.ledger.build({})
+    step = tracer.ledger.build()
     largest = int(step.bytes.max())
     assert largest == TAPS * x.nbytes
 

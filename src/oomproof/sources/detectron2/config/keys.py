@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from oomproof.sources.detectron2.config.values import checked, decode
-from oomproof.sources.job import Setting
+from oomproof.sources.job import Role, Setting
 
 _HELP = {
     "SOLVER.IMS_PER_BATCH": "images a step, of all GPUs together",
@@ -61,10 +61,20 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
 """which architectures read a section"""
 
 
+_ROLES: Mapping[str, Role] = {
+    "SOLVER.IMS_PER_BATCH": "batch",
+    "SOLVER.REFERENCE_WORLD_SIZE": "reference gpus",
+    "DATALOADER.NUM_WORKERS": "workers",
+}
+
+
 def settings(values: Mapping[str, Any]) -> tuple[Setting, ...]:
     """One setting for each key that can matter for the memory of this config."""
     found = [key for key in _HELP if not idle(key, values)]
-    return tuple(Setting(key, values[key], _HELP[key], read=_reader(key)) for key in found)
+    return tuple(
+        Setting(key, values[key], _HELP[key], read=_reader(key), role=_ROLES.get(key), given_as=f"{key} {{value}}")
+        for key in found
+    )
 
 
 def idle(key: str, values: Mapping[str, Any]) -> str:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.cards.tf_limits import MIB, largest_limit, limit
 from oomproof.memory.lasting import context
 from oomproof.memory.runtime import Runtime
-from oomproof.sources.job import Knob, Option
+from oomproof.sources.job import Knob, Option, Settings
 
 WORTH = 64
 """MiB that another limit must bring"""
 
 
-def tensorflow_knobs(settings: Mapping[str, Any], device: Device) -> tuple[Knob, ...]:
+def tensorflow_knobs(settings: Settings, device: Device) -> tuple[Knob, ...]:
     return tuple(knob for knob in (_growth(settings), _limit(settings, device)) if knob is not None)
 
 
-def _growth(settings: Mapping[str, Any]) -> Knob | None:
+def _growth(settings: Settings) -> Knob | None:
     if not settings.get("memory_growth"):
         return None
     options = (Option(True, {"memory_growth": True}), Option(False, {"memory_growth": False}))
@@ -27,7 +24,7 @@ def _growth(settings: Mapping[str, Any]) -> Knob | None:
     return Knob("memory_growth", options, "identical", why)
 
 
-def _limit(settings: Mapping[str, Any], device: Device) -> Knob | None:
+def _limit(settings: Settings, device: Device) -> Knob | None:
     """Beyond what TensorFlow takes by itself. A limit that the user has set is a wish, and stays."""
     if settings.get("memory_limit_mb") != 0:
         return None

@@ -1,8 +1,8 @@
-"""Writing settings back for Keras jobs: a JSON file, and the code that reads it."""
+"""The lines that train a Keras job with settings from a file, for a user to paste."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from oomproof.sources.job import Settings
@@ -10,23 +10,10 @@ from oomproof.sources.job import Settings
 DATASET = "dataset = ...  # your tf.data.Dataset, batched as it is today"
 
 
-def write_file(
-    path: Path,
-    job: str,
-    settings: Settings,
-    code: Sequence[str],
-    *,
-    own: Collection[str] = (),
-    device: str = "",
-    changes: Sequence[str] = (),
-) -> str:
-    """Writes the settings and says what to paste; ``code`` makes the compiled model, and the dataset where it can.
-    ``own`` are settings that are parameters of the user's code."""
-    from oomproof.changes.settings_file import write_settings
-
-    write_settings(path, job, device, settings, changes, own=own)
+def write_training_code(settings: Settings, path: Path, code: Sequence[str], changes: Sequence[str]) -> list[str]:
+    """``code`` makes the compiled model, and the dataset where it can."""
     file = repr(str(path))
-    lines = [
+    return [
         *_around(settings, changes),
         "from oomproof.run.keras import apply, batches",
         "",
@@ -35,7 +22,6 @@ def write_file(
         f"model = apply(model, {file})",
         f"model.fit(batches(dataset, {file}))  # and your other arguments",
     ]
-    return "\n".join([f"wrote {path}. In your training:", "", *lines, ""])
 
 
 def _around(settings: Settings, changes: Sequence[str]) -> list[str]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
+
+from oomproof.memory.about import About
 
 _MEANS = ("sum_over_batch_size", "mean")
 
 
-def facts_for_plans(model: Any) -> dict[str, Any]:
-    """``mean_over_images``: the loss is a plain mean. ``separable``: nothing mixes images or draws by chance."""
-    return {
-        "mean_over_images": _keeps_keras_training(model) and _is_mean(getattr(model, "loss", None)),
-        "separable": not any(_draws(layer) for layer in _layers(model)),
-    }
+def describe_loss(model: Any, about: About) -> About:
+    """``about`` with what decides whether a batch may be cut into micro-batches."""
+    return replace(
+        about,
+        mean_over_images=_keeps_keras_training(model) and _is_mean(getattr(model, "loss", None)),
+        separable=not any(_draws(layer) for layer in _layers(model)),
+    )
 
 
 def _layers(model: Any) -> Iterator[Any]:

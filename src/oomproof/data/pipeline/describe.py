@@ -10,10 +10,10 @@ from oomproof.data.pipeline.generators import pipeline_of_generator, warnings_of
 from oomproof.data.pipeline.warnings import said, warnings_of
 
 
-def facts_of_data(data: Any, assumed: Assumed | None = None, ram: int | None = None) -> dict[str, Any]:
-    """The part of a Timeline's ``about`` that ``data`` decide; empty where they are arrays, which fit() hands on."""
+def describe_data(data: Any, assumed: Assumed | None = None, ram: int | None = None) -> dict[str, Any]:
+    """The fields of About that ``data`` decide; none where they are arrays, which fit() hands on."""
     pipeline = pipeline_of_data(data, assumed)
-    return {} if pipeline is None else facts_of(pipeline, ram)
+    return {} if pipeline is None else describe_pipeline(pipeline, ram)
 
 
 def pipeline_of_data(
@@ -36,15 +36,15 @@ def pipeline_of_data(
     return None
 
 
-def facts_of(pipeline: Pipeline, ram: int | None = None) -> dict[str, Any]:
-    """``pipeline``, ``pipeline_high`` (bytes), ``notes`` and ``not_counted``."""
+def describe_pipeline(pipeline: Pipeline, ram: int | None = None) -> dict[str, Any]:
+    """The fields of About that a pipeline decides: ``pipeline``, ``pipeline_high``, ``notes`` and ``not_counted``."""
     warned = warnings_of_generator(pipeline) if pipeline.last.kind == "Generator" else warnings_of(pipeline, ram)
     guessed = [f"input pipeline: {each}" for each in pipeline.assumed]
     return {
         "pipeline": pipeline.expected,
         "pipeline_high": pipeline.high,
-        "notes": [summary(pipeline), *warned, *guessed],
-        "not_counted": list(pipeline.not_counted),
+        "notes": (summary(pipeline), *warned, *guessed),
+        "not_counted": tuple(pipeline.not_counted),
     }
 
 

@@ -1,42 +1,29 @@
-"""Writing settings back for jobs without a settings file of their own: a JSON file, and the code that reads it."""
+"""The lines that train a PyTorch job with settings from a file, for a user to paste."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from oomproof.sources.job import Settings, batch_name
-
-SUFFIX = ".oomproof.json"
+from oomproof.sources.job import Settings
 
 
-def write_file(
-    path: Path,
-    job: str,
-    settings: Settings,
-    code: Sequence[str],
-    *,
-    own_step: bool = False,
-    own: Collection[str] = (),
-    device: str = "",
-    changes: Sequence[str] = (),
-) -> str:
-    """Writes the settings and says what to paste; ``code`` makes the model and the loss, or a whole step. ``own`` are
-    settings that mean what the job means by them, even if every training has one of that name."""
-    from oomproof.changes.settings_file import write_settings
-
-    write_settings(path, job, device, settings, changes, own=own)
-    usual = {name: value for name, value in settings.items() if name not in own}
+def write_training_code(
+    settings: Settings, path: Path, code: Sequence[str], *, own_step: bool = False, own: Collection[str] = ()
+) -> list[str]:
+    """``code`` makes the model and the loss, or a whole step. ``own`` are settings that mean what the job means by
+    them, even if every training has one of that name."""
+    usual = settings.without(*own)
     lines = [*_around(usual), *code, *_narrower(usual), _optimizer(usual)]
     if own_step:
-        loop = ["for batch in loader:", "    step(model, batch, optimizer)"]
-    else:
-        lines = ["import oomproof", *lines, f"step = oomproof.Step(model, optimizer, loss, {str(path)!r})"]
-        loop = [
-            f"for batch in loader:  # {_batches(settings)}",
-            "    step(batch)",
-        ]
-    return "\n".join([f"wrote {path}. In your training:", "", *lines, *loop, ""])
+        return [*lines, "for batch in loader:", "    step(model, batch, optimizer)"]
+    return [
+        "import oomproof",
+        *lines,
+        f"step = oomproof.Step(model, optimizer, loss, {str(path)!r})",
+        f"for batch in loader:  # {_batches(settings)}",
+        "    step(batch)",
+    ]
 
 
 def _around(settings: Settings) -> list[str]:
@@ -66,7 +53,7 @@ def _narrower(settings: Settings) -> list[str]:
 
 def _batches(settings: Settings) -> str:
     """The effective batch, which no plan changes."""
-    size, parts = settings.get(batch_name(settings)), settings.get("accumulate", 1)
+    size, parts = settings.of("batch"), settings.get("accumulate", 1)
     known = isinstance(size, int) and isinstance(parts, int)
     whole = f"batches of {size * parts} images" if known else "batches as they are"
     return f"{whole}: the step splits them" if parts != 1 else whole

@@ -1,0 +1,39 @@
+"""Forecasts of one job with one setting swept, as data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from oomproof.memory.forecast import Forecast
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Forecasts of one job on one device, a row per value of the setting ``name``."""
+
+    name: str
+    rows: tuple[tuple[Any, Forecast], ...]
+
+    @property
+    def fitting(self) -> tuple[Any, ...]:
+        return tuple(setting for setting, forecast in self.rows if forecast.fits)
+
+    @property
+    def largest(self) -> Any:
+        """The largest number or image size that fits; None where none does, or where values have no size."""
+        sized = [setting for setting in self.fitting if measure(setting) is not None]
+        return max(sized, key=lambda setting: measure(setting) or 0, default=None)
+
+
+def measure(setting: Any) -> float | None:
+    """
+    >>> measure((800, 1333)) > measure((640, 640))
+    True
+    """
+    if isinstance(setting, float):
+        return setting
+    lengths = setting if isinstance(setting, tuple) else (setting,)
+    whole = all(isinstance(each, int) and not isinstance(each, bool) for each in lengths)
+    return math.prod(lengths) if lengths and whole else None

@@ -1,0 +1,43 @@
+"""A Detectron2 config: ``FILE.yaml``, a name of its zoo, or the script that makes one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oomproof.sources.source import Opening, Source
+
+if TYPE_CHECKING:
+    from oomproof.sources.job import Job
+
+
+def _recognises(text: str) -> bool:
+    if text.endswith((".yaml", ".yml")) or text.startswith("detectron2:"):
+        return True
+    if not text.endswith(".py"):
+        return False
+    from oomproof.sources.detectron2.script.script import is_script
+
+    return is_script(Path(text))
+
+
+def _open(opening: Opening) -> Job:
+    text = opening.text
+    if text.endswith(".py") and not text.startswith("detectron2:"):
+        from oomproof.sources.detectron2.script.script import open_script
+
+        return open_script(Path(text), opening.pairs)
+    from oomproof.sources.detectron2.job import open_detectron2
+
+    name = text if text.startswith("detectron2://") else text.removeprefix("detectron2:")
+    return open_detectron2(name, opening.pairs)
+
+
+SOURCE = Source(
+    name="Detectron2",
+    forms=("a Detectron2 FILE.yaml, zoo name or train_net.py",),
+    about="a config, with KEY VALUE pairs behind it as Detectron2's own tools take them",
+    recognises=_recognises,
+    open=_open,
+    takes_pairs=True,
+)
