@@ -26,11 +26,12 @@ from pathlib import Path
 
 import numpy as np
 
-from oomproof.api.check import forecast, resolve, trace
+from oomproof.api.check import forecast_step, trace_job
 from oomproof.errors import OomproofError
 from oomproof.memory.cards.devices import find
 from oomproof.memory.files.timeline_file import load, save
 from oomproof.memory.timeline import Timeline
+from oomproof.sources.settings import resolve
 from tables import Row, read
 
 MIB = 1 << 20
@@ -151,7 +152,7 @@ def _run(work: Work) -> Result | str:
         timeline = _timeline(row, cache)
         site = SITES[row.site]
         settings = resolve(row.job, {**row.settings, "cudnn_benchmark": site.cudnn_benchmark})
-        answer = forecast(timeline, find(row.gpu), settings)
+        answer = forecast_step(timeline, find(row.gpu), settings)
     except OomproofError as error:
         return f"{row.name}: {error}"
     level = answer.allocated if row.level == "allocated" else answer.reserved
@@ -171,11 +172,11 @@ def _run(work: Work) -> Result | str:
 
 def _timeline(row: Row, cache: Path | None) -> Timeline:
     if cache is None:
-        return trace(row.job, resolve(row.job, row.settings))
+        return trace_job(row.job, resolve(row.job, row.settings))
     cache.mkdir(parents=True, exist_ok=True)
     kept = cache / f"{row.site}-{re.sub(r'[^A-Za-z0-9]+', '_', row.name)}.timeline"
     if not kept.exists():
-        save(trace(row.job, resolve(row.job, row.settings)), kept)
+        save(trace_job(row.job, resolve(row.job, row.settings)), kept)
     return load(kept)
 
 

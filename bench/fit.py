@@ -245,7 +245,7 @@ def _show(rows: list[Row], about: dict[str, Any], options: argparse.Namespace) -
     print(markdown(rows) if options.markdown else table(rows))
     for name, (met, figures) in aims(rows).items():
         print(f"{'met' if met else 'MISSED'}: {name}: {figures}")
-    before, after = about.load
+    before, after = about["load"]
     print(f"{about['minutes']:.0f} minutes; torch {about['torch']}; load {before:.1f} at first, {after:.1f} at last")
 
 

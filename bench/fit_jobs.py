@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,9 +15,10 @@ from torch.nn.functional import cross_entropy
 
 from oomproof.changes.torch.training import OPTIMIZERS, training_from
 from oomproof.errors import InputError
+from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
 from oomproof.sources import open_job
-from oomproof.sources.job import Knob, Progress, Setting, Settings
+from oomproof.sources.job import Job, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.settings import resolve
 from oomproof.sources.torch.job import TorchJob, training_settings
 from oomproof.trace.torch.loop import Pieces
@@ -29,7 +29,7 @@ USELESS = ("precision", "optimizer_state", "channels_last", "optimizer", "freeze
 
 
 @dataclass(frozen=True)
-class CpuJob:
+class CpuJob(Job):
     """A job that is traced as the CPU runs it, so that its plan can be held against the real allocator."""
 
     name: str
@@ -45,7 +45,7 @@ class CpuJob:
         return tuple(self.job.settings)
 
     @property
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> Settings:
         """The settings of the job as it is."""
         return resolve(self.job, dict(self.given))
 
@@ -57,20 +57,19 @@ class CpuJob:
         made: TorchJob = self.job.with_settings(settings)
         return Pieces(made.model, made.batch, made.loss, made.optimizer or OPTIMIZERS["sgd"])
 
-    def trace(self, settings: Settings, progress: Progress) -> Timeline:
-        about = {"job": self.name, "settings": dict(settings)}
-        pieces = self.pieces(settings)
-        return trace_step(pieces, training_from(settings), dialect="cpu", about=about, progress=progress)
+    def trace(self, request: TraceRequest) -> Timeline:
+        settings = request.settings
+        return trace_step(
+            self.pieces(settings),
+            training_from(settings),
+            dialect="cpu",
+            about=About(job=self.name, settings=settings),
+            patience=request.patience,
+            progress=request.progress,
+        )
 
-    def knobs(self, settings: Settings, facts: Mapping[str, Any]) -> tuple[Knob, ...]:
-        return tuple(knob for knob in self.job.knobs(settings, facts) if knob.name not in USELESS)
-
-    @property
-    def place(self) -> Path:
-        raise InputError("a job of the benchmark has no file")
-
-    def write(self, settings: Settings, target: Path | None, **_: Any) -> str:
-        raise InputError("a job of the benchmark is not written back")
+    def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
+        return tuple(knob for knob in self.job.knobs(settings, about) if knob.name not in USELESS)
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ class OldPyTorch:
     def settings(self) -> Any:
         return self.job.settings
 
-    def trace(self, settings: Any, progress: Any) -> Any:
+    def trace(self, request: Any) -> Any:
         with _old_functions():
-            return self.job.trace(settings, progress)
+            return self.job.trace(request)
 
 
 @contextmanager

@@ -22,8 +22,9 @@ from unittest.mock import patch
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from oomproof.api.check import resolve, trace
+from oomproof.api.check import trace_job
 from oomproof.sources import open_job
+from oomproof.sources.settings import resolve
 from oomproof.trace.torch.gpu.samplers import filled_samplers
 from oomproof.trace.torch.loop import Loop, Pieces, training_from
 
@@ -64,7 +65,7 @@ def _job(name: str, given: dict[str, Any]) -> tuple[Callable[[], Any], Pieces, d
     settings = resolve(job, given)
     plain = job.with_settings(settings)
     pieces = Pieces(plain.model, plain.batch, plain.loss)
-    return (lambda: trace(job, settings)), pieces, settings
+    return (lambda: trace_job(job, settings)), pieces, settings
 
 
 def _against_mem_tracker() -> None:
@@ -97,12 +98,13 @@ def _mem_tracker(pieces: Pieces, settings: dict[str, Any]) -> None:
 
 _LIGHT = """
 import json, resource, sys
-from oomproof.api.check import resolve, trace
+from oomproof.api.check import trace_job
+from oomproof.sources.settings import resolve
 from oomproof.sources import open_job
 name, given = json.loads(sys.argv[1])
 job = open_job(name)
 given["image_size"] = tuple(given["image_size"])
-step = trace(job, resolve(job, given))
+step = trace_job(job, resolve(job, given))
 print(step.peak().bytes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 

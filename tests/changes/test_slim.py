@@ -13,11 +13,12 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torchvision.ops import FrozenBatchNorm2d
 
-from oomproof.api.check import forecast, resolve
+from oomproof.api.check import forecast_step
 from oomproof.changes.torch.slim import slim, slimmed
 from oomproof.changes.torch.training import training_from
 from oomproof.errors import InputError
 from oomproof.memory.cards.devices import find
+from oomproof.sources.settings import resolve
 from oomproof.sources.torch.job import TorchJob
 from oomproof.sources.torchvision.job import open_torchvision
 from oomproof.trace.torch.loop import Loop, Pieces
@@ -248,7 +249,7 @@ def test_a_narrow_step_as_the_real_allocator_has_it(name: str, given: dict[str, 
     assert 0.45 < kinds["activation"] / before["activation"] < 0.75  # those of the loss keep their size
 
     real = second_step(narrow_pieces(job, 0.5), training).peak
-    told = forecast(timeline, find("64GiB"), settings).allocated
+    told = forecast_step(timeline, find("64GiB"), settings).allocated
     assert told.expected == pytest.approx(real, rel=0.01)
     assert told.low <= real <= told.high
 

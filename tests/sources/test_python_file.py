@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from oomproof.api.check import resolve
 from oomproof.errors import InputError, JobError, OomproofError, Unanswerable
 from oomproof.memory.timeline import Timeline
 from oomproof.sources import open_job
+from oomproof.sources.settings import resolve
 from oomproof.trace.request import TraceRequest
 
 JOB = """

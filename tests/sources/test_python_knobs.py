@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from oomproof.api.check import resolve
 from oomproof.errors import InputError
 from oomproof.memory.about import About
 from oomproof.sources import open_job
 from oomproof.sources.job import Knob
 from oomproof.sources.python.job import PythonJob
 from oomproof.sources.python.knobs import parameter_knobs
+from oomproof.sources.settings import resolve
 from oomproof.trace.request import TraceRequest
 
 JOB = """

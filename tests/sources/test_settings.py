@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from oomproof.api.check import resolve
 from oomproof.errors import InputError
 from oomproof.memory.timeline import Builder, Timeline
 from oomproof.sources.job import Progress, Setting, Settings
+from oomproof.sources.settings import resolve
 
 
 @dataclass(frozen=True)

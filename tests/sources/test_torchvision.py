@@ -11,10 +11,10 @@ from torchvision.models.detection import FasterRCNN
 from torchvision.models.detection.backbone_utils import _resnet_fpn_extractor
 from torchvision.ops import FrozenBatchNorm2d
 
-from oomproof.api.check import resolve
 from oomproof.errors import InputError, JobError
 from oomproof.memory.timeline import Timeline
 from oomproof.sources import open_job
+from oomproof.sources.settings import resolve
 from oomproof.sources.torchvision.job import model_names, open_torchvision
 from oomproof.trace.request import TraceRequest
 from oomproof.trace.torch.tracer import Tracer

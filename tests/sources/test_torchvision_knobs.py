@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from torchvision.models import get_model_weights
 
-from oomproof.api.check import resolve
 from oomproof.sources.job import Knob
+from oomproof.sources.settings import resolve
 from oomproof.sources.torchvision.job import model_names, open_torchvision
 from oomproof.sources.torchvision.knobs import knobs
 from oomproof.trace.torch.tracer import Tracer

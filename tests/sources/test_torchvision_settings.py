@@ -12,9 +12,9 @@ from torchvision.models import get_model
 from torchvision.models.detection.image_list import ImageList
 from torchvision.ops import FrozenBatchNorm2d
 
-from oomproof.api.check import resolve
 from oomproof.changes.settings_file import read_settings
 from oomproof.errors import InputError
+from oomproof.sources.settings import resolve
 from oomproof.sources.torchvision.code import model_code
 from oomproof.sources.torchvision.job import model_names, open_torchvision
 from oomproof.sources.torchvision.models import _without_loading

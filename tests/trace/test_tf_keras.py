@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from oomproof.errors import InputError
-from oomproof.memory.about import About
 from oomproof.memory.timeline import KINDS, Timeline
 
 pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
@@ -21,7 +20,7 @@ MIB = 1 << 20
 @pytest.fixture(scope="module")
 def timeline() -> Timeline:
     model, batch = dense_head()
-    return trace_keras(model, batch, about=About(job="net"))
+    return trace_keras(model, batch)
 
 
 def total(timeline: Timeline, kind: str) -> int:
@@ -52,7 +51,7 @@ def test_owners_are_layers(timeline: Timeline) -> None:
 
 def test_facts_for_plans(timeline: Timeline) -> None:
     about = timeline.about
-    assert (about.job, about.optimizer, about.batchnorms, about.precision) == ("net", "Adam", 2, "float32")
+    assert (about.optimizer, about.batchnorms, about.precision) == ("Adam", 2, "float32")
     assert any("jit_compile=False" in note for note in about.not_counted)
 
 

@@ -14,11 +14,11 @@ import keras
 import tensorflow as tf
 
 import oomproof
-from oomproof.api.check import resolve
 from oomproof.data.pipeline import Assumed
 from oomproof.errors import InputError, JobError
 from oomproof.sources.keras.batch import batch_of, batch_size, example_of
 from oomproof.sources.keras.models import open_application
+from oomproof.sources.settings import resolve
 from oomproof.trace.request import TraceRequest
 
 layers = keras.layers

@@ -12,10 +12,10 @@ pytest.importorskip("tensorflow", reason="Keras jobs need TensorFlow: pip instal
 import keras
 import tensorflow as tf
 
-from oomproof.api.check import resolve
 from oomproof.memory.settings import Settings
 from oomproof.sources import open_job
 from oomproof.sources.keras.training_code import DATASET, write_training_code
+from oomproof.sources.settings import resolve
 
 pytestmark = [
     # Keras 3.15 on NumPy 2: said while weights are saved.
