@@ -1,4 +1,4 @@
-# make demo | test | lint | bench | clean. Another interpreter: make test PYTHON=python3.13
+# make demo | test | test-all (what make test leaves out) | lint | bench | clean. Another interpreter: make test PYTHON=python3.13
 # Everything is written into this folder: .venv (about 6 GB with PyTorch, 9 with TensorFlow) and build.
 
 PYTHON ?= python3
@@ -7,8 +7,9 @@ BIN := $(VENV)/bin
 SHELL := bash
 .DEFAULT_GOAL := help
 
-# Two processes for the tests: each loads two frameworks, and gives back what these keep.
-FIRST := tests/trace tests/changes tests/memory
+# Processes for the tests. Each loads two frameworks and takes some GB of memory: make test WORKERS=1 where that is too much.
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input -c constraints.txt
 
@@ -23,7 +24,7 @@ awk '/\.whl/ && !/metadata/ { \
      /^Installing collected/ { printf "%s    unpacking (a minute or two)\n", wide ? "\n" : ""; wide = 0; fflush() }'
 endef
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test test-all lint bench clean
 
 help:
 	@sed -n '1,2s/^# //p' Makefile
@@ -33,10 +34,12 @@ demo: $(VENV)/.torch
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh build
 
 test: lint
-	@echo "==> tests, first part (pytest; they trace and train real models on the CPU: a quarter of an hour)"
-	@$(BIN)/python -m pytest $(FIRST)
-	@echo "==> tests, second part (as long again)"
-	@$(BIN)/python -m pytest $(FIRST:%=--ignore=%)
+	@echo "==> tests (pytest; they trace and train real models on the CPU: about ten minutes)"
+	@$(PYTEST) -m "not thorough"
+
+test-all: $(VENV)/.all
+	@echo "==> the tests that make test leaves out (as long again)"
+	@$(PYTEST) -m thorough
 
 lint: $(VENV)/.all
 	@echo "==> ruff check (lint)"

@@ -9,6 +9,11 @@ from hypothesis import settings
 from oomproof.frameworks.side_by_side import before_tensorflow
 from oomproof.sources.keras import xla
 
+# Where processes share the work, each has one core: threads of several would wait for each other.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+
 before_tensorflow()  # tests import TensorFlow themselves, in any order
 
 # oneDNN's AVX2 kernels are those whose copies memory/scratch/cpu.py knows.
@@ -31,6 +36,15 @@ def _without_xla(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     """Keras jobs are compiled with XLA in the tests of XLA only: one takes as long as fifty others."""
     if "xla" not in request.path.name:
         monkeypatch.setattr(xla, "xla_installed", lambda: False)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _models_go_with_their_tests(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a file of tests keeps with ``functools.cache`` goes when it ends: one process runs a hundred such files."""
+    yield
+    for kept in list(vars(request.module).values()):
+        if hasattr(kept, "cache_clear") and not str(kept.__module__).startswith("oomproof"):
+            kept.cache_clear()
 
 
 @pytest.fixture

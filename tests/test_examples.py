@@ -18,6 +18,7 @@ import pytest
 import oomproof
 from oomproof.changes.settings_file import write_settings
 from oomproof.cli import main
+from thorough import THOROUGH
 
 pytestmark = pytest.mark.slow
 
@@ -76,7 +77,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", SHOWN, ids=lambda command: f"{command.page}: {command.text}")
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(each, marks=[THOROUGH] * (each.page != "README.md")) for each in SHOWN],
+    ids=lambda command: f"{command.page}: {command.text}",
+)
 def test_shown_commands_end_as_claimed(
     command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -137,6 +142,7 @@ def test_python_that_needs_your_own_model_imports_what_there_is(page: str) -> No
         assert name in getattr(found, "__all__", dir(found))
 
 
+@pytest.mark.thorough
 def test_the_demo_trains_as_planned(folder: Path) -> None:
     """Both trainings run for real; what is printed must be equal losses and gradients that differ by rounding."""
     settings = {"batch": 8, "checkpoint": "backbone.body.layer3,roi_heads.mask_predictor:8,rpn.head:1"}

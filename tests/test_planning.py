@@ -19,6 +19,7 @@ from oomproof.plan.plan import Plan
 from oomproof.sources import open_job
 from oomproof.sources.job import PROMISES, TraceRequest
 from oomproof.sources.settings import resolve
+from thorough import THOROUGH
 
 sys.path.insert(0, str(Path(__file__).parent / "plan"))
 from small_jobs import opened
@@ -80,16 +81,16 @@ def test_plans(job: str, keep: str, part: float) -> None:
     "given",
     [
         {"batch": 7},
-        {"batch": 6, "accumulate": 2},
-        {"batch": 2, "accumulate": 3, "side": 256},
+        pytest.param({"batch": 6, "accumulate": 2}, marks=THOROUGH),
+        pytest.param({"batch": 2, "accumulate": 3, "side": 256}, marks=THOROUGH),
         {"batch": 1, "side": 384},
         {"batch": 1, "accumulate": 4, "side": 384},
-        {"batch": 8, "zero_grad": "before_backward"},
+        pytest.param({"batch": 8, "zero_grad": "before_backward"}, marks=THOROUGH),
         {"batch": 8, "precision": "fp16"},
-        {"batch": 8, "ema": True},
-        {"batch": 8, "checkpoint": "nonreentrant"},
+        pytest.param({"batch": 8, "ema": True}, marks=THOROUGH),
+        pytest.param({"batch": 8, "checkpoint": "nonreentrant"}, marks=THOROUGH),
         {"batch": 8, "ddp": True},
-        {"batch": 8, "cudnn_benchmark": True},
+        pytest.param({"batch": 8, "cudnn_benchmark": True}, marks=THOROUGH),
     ],
     ids=str,
 )

@@ -27,6 +27,7 @@ def run(folder: Path, table: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_rows_and_summary(tmp_path: Path) -> None:
     low = run(tmp_path, XMEM.format(truth=100 << 30))
@@ -44,6 +45,7 @@ def test_rows_and_summary(tmp_path: Path) -> None:
     assert list((tmp_path / "kept").iterdir()) == kept
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_row_that_cannot_be_traced_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     pytest.importorskip("timm")

@@ -80,6 +80,7 @@ def test_settings_are_told_briefly() -> None:
     assert changed({"batch": 4, "checkpoint": "a,b,c"}) == "batch=4 checkpoint=3 modules"
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_plan_runs_inside_a_limit_that_the_job_as_it_is_breaks() -> None:
     with Worker("tiny", 1) as worker:

@@ -19,7 +19,7 @@ import torch
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Detectron2 scripts functions when it is imported, which PyTorch 2.14 deprecates
     # A part of it: a folder of tests named detectron2 would do as a package without any.
-    pytest.importorskip("detectron2.engine", reason="Detectron2 has to be built from its sources")
+    pytest.importorskip("detectron2.engine", reason="unproven by CI: needs a built Detectron2, see CONTRIBUTING.md")
     from detectron2 import model_zoo
     from detectron2.data import DatasetCatalog, MetadataCatalog
     from detectron2.engine import AMPTrainer, DefaultTrainer, SimpleTrainer

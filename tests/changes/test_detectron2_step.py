@@ -303,6 +303,7 @@ def on_one_of_two_gpus(rank: int, folder: str) -> None:
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_one_gpu_with_four_micro_batches_trains_as_two_with_two(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(on_one_of_two_gpus, (str(tmp_path),), nprocs=2)

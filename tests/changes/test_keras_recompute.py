@@ -83,7 +83,7 @@ def test_gradients_statistics_and_draws_are_the_same(how: dict[str, Any]) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", ["MobileNetV2", "unet"])
+@pytest.mark.parametrize("make", [pytest.param("MobileNetV2", marks=pytest.mark.thorough), "unet"])
 def test_real_nets_train_the_same(make: str) -> None:
     def built() -> tuple[Any, Any]:
         keras.utils.set_random_seed(1)

@@ -21,6 +21,7 @@ from oomproof.changes.torch import matching
 from oomproof.changes.torch.losses import total
 from oomproof.changes.torch.step import Step
 from oomproof.errors import InputError
+from thorough import pairwise, thorough_but
 
 IDENTICAL = 1e-5
 """relative"""
@@ -103,19 +104,24 @@ def apart(expected: torch.Tensor, found: torch.Tensor, rounding: float = 0.0) ->
     return difference / max(expected.norm().item(), rounding) if difference > rounding else 0.0
 
 
-def pairs(table: dict[str, list[str]]) -> list[Any]:
-    return [pytest.param(case, value, id=f"{case}-{value}") for case, values in table.items() for value in values]
+def pairs(table: dict[str, list[str]], slowest: str) -> list[Any]:
+    """Cases and their values; those of the slowest are left to ``make test-all``."""
+    return [
+        pytest.param(case, value, id=f"{case}-{value}", marks=[pytest.mark.thorough] * (case == slowest))
+        for case, values in table.items()
+        for value in values
+    ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "modules"), pairs(RECOMPUTED))
+@pytest.mark.parametrize(("case", "modules"), pairs(RECOMPUTED, slowest="Mask R-CNN"))
 def test_recomputing_is_identical(case: str, modules: str) -> None:
     assert farthest(plain(case), fitted(case, {"checkpoint": modules})) <= IDENTICAL
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("double_precision")
-@pytest.mark.parametrize(("case", "modules"), pairs(CHUNKED))
+@pytest.mark.parametrize(("case", "modules"), pairs(CHUNKED, slowest="Mask R-CNN"))
 def test_a_chunked_body_is_identical(case: str, modules: str) -> None:
     assert farthest(plain(case), fitted(case, {"checkpoint": modules})) <= IDENTICAL
 
@@ -128,16 +134,21 @@ def test_chunked_matching_is_identical(case: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", thorough_but(["Faster R-CNN", "DETR", "BatchNorm"], CASES))
 def test_what_concerns_gradients_and_state_is_identical(case: str) -> None:
     settings = {"zero_grad": "before_backward", "optimizer_state": "host", "update": "plain"}
     assert farthest(plain(case, 2), fitted(case, settings, 2)) <= IDENTICAL  # the second starts from state
 
 
-@pytest.mark.parametrize("zero_grad", ["before_forward", "before_backward", "keep"])
-@pytest.mark.parametrize("update", ["auto", "plain", "foreach", "fused"])
-@pytest.mark.parametrize("state", ["device", "host"])
-@pytest.mark.parametrize("case", ["SSD", "GroupNorm"])
+@pytest.mark.parametrize(
+    ("zero_grad", "update", "state", "case"),
+    pairwise(
+        ["before_forward", "before_backward", "keep"],
+        ["auto", "plain", "foreach", "fused"],
+        ["device", "host"],
+        ["SSD", "GroupNorm"],
+    ),
+)
 def test_every_form_of_update_is_identical(case: str, state: str, update: str, zero_grad: str) -> None:
     settings = {"zero_grad": zero_grad, "optimizer_state": state, "update": update}
     assert farthest(plain(case, 2), fitted(case, settings, 2)) <= IDENTICAL

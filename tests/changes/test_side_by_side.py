@@ -49,6 +49,7 @@ def test_a_keras_job_and_then_one_of_pytorch() -> None:
     assert said(f"import oomproof\n{KERAS}{TORCH}{LOOKS_FOR_TRITON}") == ["True", "True", "True"]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_tensorflow_of_the_users_own_and_then_a_job_of_pytorch() -> None:
     assert said(f"import tensorflow\nimport oomproof\n{TORCH}{LOOKS_FOR_TRITON}") == ["True", "False"]

@@ -24,6 +24,7 @@ from oomproof.sources.torchvision.job import open_torchvision
 from oomproof.trace.torch.loop import Loop, Pieces
 from oomproof.trace.torch.trace_step import trace_step
 from oomproof.trace.torch.tracer import Tracer
+from thorough import thorough_but
 
 sys.path.append(str(Path(__file__).parent.parent / "trace"))
 from real_cpu import second_step
@@ -219,7 +220,7 @@ def narrow_pieces(job: TorchJob, factor: float) -> Pieces:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", thorough_but(["mobilenet_v2", "fcos_resnet50_fpn"], MODELS))
 def test_models_step_at_half_width(name: str) -> None:
     torch.manual_seed(0)
     job, settings = job_of(name, MODELS[name])
@@ -236,7 +237,11 @@ def test_models_step_at_half_width(name: str) -> None:
     ("name", "given"),
     [
         ("resnet50", {"batch": 8, "image_size": (160, 160)}),
-        ("retinanet_resnet50_fpn", {"batch": 1, "image_size": (256, 256), "weights": "none"}),
+        pytest.param(
+            "retinanet_resnet50_fpn",
+            {"batch": 1, "image_size": (256, 256), "weights": "none"},
+            marks=pytest.mark.thorough,
+        ),
     ],
 )
 def test_a_narrow_step_as_the_real_allocator_has_it(name: str, given: dict[str, Any]) -> None:
@@ -254,6 +259,7 @@ def test_a_narrow_step_as_the_real_allocator_has_it(name: str, given: dict[str, 
     assert told.low <= real <= told.high
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_narrow_net_learns() -> None:
     torch.manual_seed(0)

@@ -18,6 +18,7 @@ from oomproof.sources.settings import resolve
 from oomproof.sources.torchvision.job import model_names, open_torchvision
 from oomproof.trace.request import TraceRequest
 from oomproof.trace.torch.tracer import Tracer
+from thorough import thorough_but
 
 NAMES = model_names()
 CLASSIFIERS = (
@@ -53,7 +54,7 @@ def test_every_detector_and_segmenter_traces(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CLASSIFIERS)
+@pytest.mark.parametrize("name", thorough_but(["googlenet", "mobilenet_v3_small", "swin_t", "vit_b_32"], CLASSIFIERS))
 def test_a_spread_of_classifiers_traces(name: str) -> None:
     size = {} if name in FIXED_SIZE else {"image_size": (64, 64)}
     timeline = traced(name, batch=2, classes=7, **size)

@@ -12,6 +12,7 @@ from oomproof.sources.settings import resolve
 from oomproof.sources.torchvision.job import model_names, open_torchvision
 from oomproof.sources.torchvision.knobs import knobs
 from oomproof.trace.torch.tracer import Tracer
+from thorough import thorough_but
 
 NAMES = model_names()
 
@@ -50,7 +51,7 @@ BUILDABLE = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BUILDABLE)
+@pytest.mark.parametrize("name", thorough_but(["retinanet_resnet50_fpn", "ssd300_vgg16", "mobilenet_v2"], BUILDABLE))
 def test_every_position_builds(name: str) -> None:
     job = open_torchvision(name)
     with Tracer():

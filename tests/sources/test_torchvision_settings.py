@@ -20,6 +20,7 @@ from oomproof.sources.torchvision.job import model_names, open_torchvision
 from oomproof.sources.torchvision.models import _without_loading
 from oomproof.trace.request import TraceRequest
 from oomproof.trace.torch.tracer import Tracer
+from thorough import thorough_but
 
 RESNETS = ("fasterrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn", "keypointrcnn_resnet50_fpn")
 PYRAMIDS = (*RESNETS, "retinanet_resnet50_fpn", "fcos_resnet50_fpn")
@@ -53,7 +54,13 @@ def test_only_models_that_have_a_setting_show_it() -> None:
     assert "width_mult" not in names_of("resnet50") | names_of("shufflenet_v2_x1_0")
 
 
-@pytest.mark.parametrize("name", [*DETECTORS, "mobilenet_v2", "deeplabv3_resnet50", "vit_b_16"])
+@pytest.mark.parametrize(
+    "name",
+    thorough_but(
+        ["maskrcnn_resnet50_fpn", "fcos_resnet50_fpn", "ssd300_vgg16", "mobilenet_v2", "vit_b_16"],
+        [*DETECTORS, "mobilenet_v2", "deeplabv3_resnet50", "vit_b_16"],
+    ),
+)
 def test_defaults_build_what_the_builder_builds(name: str) -> None:
     arguments = {"weights_backbone": None} if model_names()[name] != "classification" else {}
     auxiliary = {"aux_loss": True} if name == "deeplabv3_resnet50" else {}
@@ -106,7 +113,7 @@ def test_anchors_are_scaled_and_as_many_as_before(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PYRAMIDS)
-@pytest.mark.parametrize("backbone", ["resnet34", "resnet18"])
+@pytest.mark.parametrize("backbone", ["resnet34", pytest.param("resnet18", marks=pytest.mark.thorough)])
 def test_another_backbone_has_the_same_form(name: str, backbone: str) -> None:
     model, usual = built(name, backbone=backbone), built(name)
     blocks = [sum(1 for _ in model.backbone.body[f"layer{stage}"].children()) for stage in (1, 2, 3, 4)]

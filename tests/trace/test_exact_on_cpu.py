@@ -16,6 +16,7 @@ from oomproof.sources.torch.job import TorchJob
 from oomproof.sources.torchvision.job import open_torchvision
 from oomproof.trace.torch.loop import Pieces
 from oomproof.trace.torch.trace_step import trace_step
+from thorough import thorough_but
 
 MODELS = {
     "resnet50": {"batch": 8, "image_size": (160, 160)},
@@ -34,6 +35,14 @@ MODELS = {
     "ssd300_vgg16": {"batch": 2, "weights": "none"},
     "ssdlite320_mobilenet_v3_large": {"batch": 4, "weights": "none"},
 }
+QUICK = (
+    "mobilenet_v3_large",
+    "vit_b_16",
+    "deeplabv3_resnet50",
+    "maskrcnn_resnet50_fpn",
+    "retinanet_resnet50_fpn",
+    "ssdlite320_mobilenet_v3_large",
+)
 PEAKS_IN_ROI_HEADS = ("fasterrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn", "keypointrcnn_resnet50_fpn")
 
 
@@ -42,7 +51,7 @@ def pieces_of(job: TorchJob) -> Pieces:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", thorough_but(QUICK, MODELS))
 def test_second_step_as_the_real_allocator_has_it(name: str) -> None:
     job = open_torchvision(name)
     settings = resolve(job, MODELS[name])

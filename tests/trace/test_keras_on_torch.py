@@ -72,6 +72,7 @@ def test_weights_gradients_and_state_are_told_apart(measured: dict[str, Any]) ->
     assert any(owner.startswith("batch_normalization") for owner in measured["adam"]["owners"])
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_jobs_on_torch(tmp_path: Path) -> None:
     (tmp_path / "train_small.py").write_text(JOB)

@@ -22,6 +22,7 @@ def rows(*arguments: str) -> dict[str, dict[str, int]]:
     return {row["name"]: row for row in json.loads(done.stdout.splitlines()[-1])}
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory is read from /proc, as Linux has it")
 def test_forecasts_are_within_ten_percent_of_resident_memory() -> None:

@@ -46,6 +46,7 @@ def traced(backend: Any) -> Timeline:
     return trace_with_xla(model, specs, CARD, backend=backend)
 
 
+@pytest.mark.thorough
 @compiling
 @pytest.mark.slow
 def test_tensorflow_and_jax_give_the_compiler_the_same_step() -> None:

@@ -10,6 +10,7 @@ pytest.importorskip("keras_hub", reason="pip install 'oomproof[kerashub]'")
 import oomproof
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["deeplab_v3_plus_resnet50_pascalvoc", "retinanet_resnet50_fpn_coco"])
 def test_a_model_by_name(name: str) -> None:

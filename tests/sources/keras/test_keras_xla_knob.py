@@ -99,6 +99,7 @@ def test_what_is_computed_again_is_forecast_without_xla(monkeypatch: pytest.Monk
     assert way.target is None and "XLA may undo checkpoint=add0" in way.notes[0]
 
 
+@pytest.mark.thorough
 @compiling
 @pytest.mark.slow
 def test_a_plan_takes_xla_when_nothing_else_fits() -> None:
