@@ -9,8 +9,10 @@ from oomproof.diagnosis import lines as cleaning
 from oomproof.diagnosis import not_memory, progress, setup
 from oomproof.diagnosis.facts import Facts, Failure, Line, Progress
 from oomproof.diagnosis.families import FAMILIES
+from oomproof.diagnosis.memory_columns import read_trends
 from oomproof.diagnosis.patterns import Pattern, any_of
 from oomproof.diagnosis.reading import Kept
+from oomproof.diagnosis.tables import find_rows
 
 # One look per line, before the families have theirs.
 _ANY = any_of(*(family.TRIGGER.pattern for family in FAMILIES))
@@ -73,7 +75,8 @@ def gather(kept: Kept) -> Facts:
 
 
 def from_lines(lines: Sequence[Line], kept: Kept | None = None) -> Facts:
-    steps = progress.progress(lines)
+    rows = find_rows(lines)
+    steps = progress.read_progress(lines, rows)
     failures = _outlived(_failures(lines), steps)
     main = _main(failures, steps)
     return Facts(
@@ -81,7 +84,7 @@ def from_lines(lines: Sequence[Line], kept: Kept | None = None) -> Facts:
         main=main,
         again=_again(main, failures),
         progress=steps,
-        trends=progress.trends(lines),
+        trends=read_trends(lines, steps, rows),
         setup=setup.setup(lines),
         errors=_errors(lines, failures),
         notes=_notes(lines),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 from oomproof.diagnosis.amounts import number, text
-from oomproof.diagnosis.causes import moment, places
+from oomproof.diagnosis.causes import columns, moment, places
 from oomproof.diagnosis.causes.moment import quoted
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts, Failure
@@ -26,37 +25,25 @@ def variable_shape(facts: Facts) -> Iterator[Cause]:
     step = moment.late(facts, failure)
     hint = facts.setup.found.get("multiscale", "")
     padding = places.find(failure, places.PADDING)
-    jumps = _jumps(facts)
-    if step is None and not (hint and moment.trained(facts, failure)):
+    trained = moment.trained_in_this_run(facts, failure)
+    if step is None and not (hint and trained):
         return
-    if moment.growing(facts.trends, "device") is not None and not hint:
+    courses = columns.describe_training(facts, failure, "device")
+    if columns.find_leak(facts, failure, "device") is not None and not hint:
         return
-    confidence = 0.6 + (0.15 if hint else 0.0) + (0.08 if padding else 0.0) + (0.05 if jumps else 0.0)
-    shown = [part for part in (hint, f"frame {padding.place}" if padding else "", jumps) if part]
+    seen = [columns.describe(course) for course in courses if course.kind != "steady"][:2]
+    confidence = 0.6 + (0.15 if hint else 0.0) + (0.08 if padding else 0.0) + (0.08 if seen else 0.0)
+    shown = [part for part in (hint, f"frame {padding.place}" if padding else "", *seen) if part]
     request = text(failure.requested) if failure.requested is not None else "its memory"
-    said = moment.said(step or moment.trained(facts, failure)[-1])
+    said = moment.said(step or trained[-1])
     yield Cause(
         "variable_shape",
         min(0.83, confidence),
         f"device memory: it fitted until {said}, then a larger batch came: {request} refused",
-        "nothing grows from step to step, so the settings fit the usual batch and not the "
-        "largest: image sizes, padding or boxes vary" + (f"; {jumps}" if jumps else ""),
+        "the settings fit the usual batch and not the largest: image sizes, padding or boxes vary; "
+        + ("; ".join(seen) if seen else "the log shows no memory figures that grow"),
         (quoted(failure), *(f"line {each.line}: {each.text}" for each in [step] if each), *shown),
     )
-
-
-def _jumps(facts: Facts) -> str:
-    """A memory column that went up in few large steps."""
-    for trend in facts.trends:
-        values = [size for _, size in trend.points]
-        if trend.where == "device" and values[-1] > values[0] * 1.1:
-            ups = sum(after > before * 1.02 for before, after in pairwise(values))
-            if 0 < ups <= max(3, len(values) // 6):
-                return (
-                    f"«{trend.name}» jumped {ups} time{'s' if ups > 1 else ''}, from "
-                    f"{text(values[0])} to {text(max(values))}"
-                )
-    return ""
 
 
 def too_big(facts: Facts) -> Iterator[Cause]:

@@ -120,6 +120,10 @@ LOADING = any_of(
     "restore_checkpoint",
     "_load_optimizer",
 )
+COPYING_STATE = Pattern(
+    r"deepcopy\([^)]{0,60}(?:state|optim|model|net|ema|weights)|\.state_dict\(\)[^\n]{0,60}\.clone\(|ModelEMA\(|AveragedModel\("
+)
+"""code that makes a second set of weights or optimizer state"""
 KEEPING = any_of(
     r"loss\w*\s*\+=\s*(?!.*(?:item\(\)|detach))\w*loss",
     r"append\((?!.*(?:item|detach|cpu))\w*loss",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oomproof.diagnosis.amounts import text
-from oomproof.diagnosis.causes import moment, places
+from oomproof.diagnosis.causes import columns, moment, places
 from oomproof.diagnosis.causes.moment import quoted
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts, Failure, Frame
+from oomproof.diagnosis.growth import median
 from oomproof.diagnosis.patterns import Pattern
 
 MANY_ANCHORS = 5000
@@ -74,9 +75,9 @@ def gt_boxes(facts: Facts) -> Iterator[Cause]:
 def _crowd(facts: Facts, failure: Failure) -> str:
     """Ultralytics prints how many boxes a batch has: whether the last had far more than those before."""
     counts = [int(found[1]) for step in facts.before(failure) if (found := _INSTANCES.match(step.text))]
-    if len(counts) < 2 or counts[-1] < 1.5 * moment.median(counts[:-1]):
+    if len(counts) < 2 or counts[-1] < 1.5 * median(counts[:-1]):
         return ""
-    return f"the last batch had {counts[-1]:,} boxes, those before it about {moment.median(counts[:-1]):,}"
+    return f"the last batch had {counts[-1]:,} boxes, those before it about {median(counts[:-1]):,}"
 
 
 def _matrix(failure: Failure) -> bool:
