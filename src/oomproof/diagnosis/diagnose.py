@@ -9,7 +9,7 @@ from typing import Any
 from oomproof.diagnosis import advice, not_memory
 from oomproof.diagnosis.causes import RULES, moment, ranked
 from oomproof.diagnosis.diagnosis import Cause, Diagnosis
-from oomproof.diagnosis.facts import Facts, Failure
+from oomproof.diagnosis.facts import Facts, Failure, Progress
 
 LEAST = 0.3
 """below this, a cause is not called the cause"""
@@ -94,14 +94,14 @@ def _no_failure(facts: Facts) -> Cause:
         return _warning(facts, warnings)
     if facts.size == 0:
         return Cause("unknown", 0.0, "cannot tell: the log is empty", "there is nothing in it", (), SEND)
-    done = [step for step in facts.progress if step.doing == "done"]
-    if done:
+    end = _find_end(facts)
+    if end is not None:
         return Cause(
             "not_memory",
             0.8,
             "not a memory failure: the run came to its end",
-            f"line {done[-1].line}: {done[-1].text}",
-            (f"line {done[-1].line}: {done[-1].text}",),
+            f"line {end.line}: {end.text}",
+            (f"line {end.line}: {end.text}",),
             "nothing has to be done",
         )
     last = facts.progress[-1] if facts.progress else None
@@ -114,6 +114,20 @@ def _no_failure(facts: Facts) -> Cause:
         (),
         SEND,
     )
+
+
+def _find_end(facts: Facts) -> Progress | None:
+    """The line that says that training is done, or the last one of its last epoch."""
+    done = [step for step in facts.progress if step.doing == "done"]
+    if done:
+        return done[-1]
+    epochs = [step for step in facts.progress if step.epoch is not None and step.doing in ("train", "eval")]
+    if not epochs or epochs[-1].epoch is None:
+        return None
+    last, total = epochs[-1], epochs[-1].epochs or facts.setup.epochs
+    from_zero = epochs[0].epoch == 0
+    reached = total is not None and total > 0 and epochs[-1].epoch >= total - (1 if from_zero else 0)
+    return facts.progress[-1] if reached and last.at <= facts.progress[-1].at else None
 
 
 def _warning(facts: Facts, warnings: list[Failure]) -> Cause:

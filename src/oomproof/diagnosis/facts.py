@@ -154,6 +154,8 @@ class Facts:
     progress: tuple[Progress, ...] = ()
     trends: tuple[Trend, ...] = ()
     setup: Setup = Setup()
+    largest_tensor: int = 0
+    """bytes of the largest tensor whose shape the program printed before the failure; 0 where it printed none"""
     errors: tuple[Failure, ...] = ()
     """errors that have nothing to do with memory"""
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -14,13 +14,14 @@ from oomproof.diagnosis.causes import (
     outside,
     stacks,
     tensorflow,
+    workspace,
 )
 from oomproof.diagnosis.causes.ranking import ranked
 
 RULES = (
     outside.other_process,
     outside.memory_cap,
-    outside.cudnn_workspace,
+    workspace.cudnn_workspace,
     outside.masked_oom,
     outside.without_numbers,
     device.outlier_or_bug,

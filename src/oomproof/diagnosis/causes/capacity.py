@@ -9,9 +9,7 @@ from oomproof.diagnosis.causes import columns, moment, places
 from oomproof.diagnosis.causes.moment import quoted
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts, Failure
-from oomproof.diagnosis.patterns import Pattern
 
-_WEIGHTS = Pattern(r"/(?:weights|kernel|bias|gamma|beta)\b|Momentum|RMSProp|Adam(?!ax)|Initializer|/Assign$|slot_")
 WHOLE_SET = 5000
 """more than any second stage crops from an image: a first side of that length is a whole set, fed at once"""
 FAMILIES = ("cuda", "tensorflow", "other", "xla", "handle", "mps")
@@ -129,8 +127,8 @@ def _at_start(failure: Failure) -> str:
     inner = failure.frames[-6:]
     if failure.kind == "search":
         return "a search for the batch size went down to nothing: not even one image fits"
-    if failure.family == "tensorflow" and _WEIGHTS.search(failure.op):
-        return f"the tensor that was refused is a weight or its optimizer state, {failure.op}"
+    if places.is_weight(failure):
+        return f"the tensor that was refused is a weight, its gradient or its optimizer state, {failure.op}"
     if any(frame.name in ("_apply", "convert", "cuda", "to") and "module.py" in frame.file for frame in inner):
         return f"not even the weights fit: it failed in {places.own(failure)} while the model moved to the GPU"
     frame = places.find(failure, places.OPTIMIZER)

@@ -85,6 +85,9 @@ def _matrix(failure: Failure) -> bool:
     sides = [side for side in failure.shape if side > 4]
     return (
         failure.family == "tensorflow"
+        and not places.is_weight(failure)
+        # The sides of a weight are round; how many anchors an image has seldom is.
+        and any(side % 64 for side in sides)
         and len(sides) == 2
         and max(sides) >= MANY_ANCHORS
         and min(sides) <= 5000
@@ -153,6 +156,9 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
         )
         return
     below = f"{fitted}it failed below {frame.place if frame else 'evaluation'}"
+    rising = columns.find_growth_in_evaluation(facts, failure)
+    if rising is not None:
+        yield _growing(failure, rising, safe or failure.family in WITHOUT_GRADIENTS, evidence)
     if not safe and failure.family not in WITHOUT_GRADIENTS:
         yield Cause(
             "eval_no_grad",
@@ -168,4 +174,24 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
         f"device memory: evaluation needs more than training did, {request} were refused",
         f"{below}: its images, its batch or the predictions it keeps are larger",
         evidence,
+    )
+
+
+def _growing(failure: Failure, rising: columns.Course, safe: bool, evidence: tuple[str, ...]) -> Cause:
+    """Memory that rises with every batch of an evaluation: graphs are kept, or, without gradients, predictions."""
+    shown = columns.describe(rising)
+    if safe:
+        return Cause(
+            "eval_postprocess",
+            0.86,
+            "device memory: it grows with every batch of the evaluation: predictions are kept on the GPU",
+            f"{shown}; the traceback shows that gradients are off, so it is what the evaluation itself collects",
+            (shown, *evidence),
+        )
+    return Cause(
+        "eval_no_grad",
+        0.87,
+        "device memory: it grows with every batch of the evaluation: gradients are on, and each batch's graph is kept",
+        f"{shown}; without gradients the network needs the same for every batch (or predictions are kept on the GPU)",
+        (shown, *evidence),
     )
