@@ -8,6 +8,7 @@ from typing import Any
 
 from oomproof.diagnosis import advice, not_memory
 from oomproof.diagnosis.causes import RULES, moment, ranked
+from oomproof.diagnosis.conclude import conclude
 from oomproof.diagnosis.diagnosis import Cause, Diagnosis
 from oomproof.diagnosis.facts import Facts, Failure, Progress
 
@@ -21,8 +22,7 @@ SEND = "send the last 100 lines before the end, with the traceback, and: nvidia-
 def diagnose(facts: Facts) -> Diagnosis:
     causes = ranked(_causes(facts))
     causes = tuple(replace(cause, next=cause.next or advice.next_step(cause.id, facts)) for cause in causes)
-    first = causes[0]
-    return Diagnosis(first.verdict, first.why, first.next, first.id, causes, described(facts))
+    return conclude(causes, described(facts))
 
 
 def _causes(facts: Facts) -> list[Cause]:

@@ -38,13 +38,41 @@ MEMORY = {
     *("vmrss", "maxrss", "maxmem", "footprint", "memuse", "memused"),
 }
 DEVICE = {"gpu", "cuda", "vram", "device", "hbm", "torch"}
-HOST = {*("rss", "ram", "cpu", "host", "sys", "system", "process", "uss", "pss", "resident", "vmrss", "maxrss"), "psutil"}
+HOST = {
+    *("rss", "ram", "cpu", "host", "sys", "system", "process", "uss", "pss", "resident", "vmrss", "maxrss"),
+    "psutil",
+}
 ONLY_ON_A_DEVICE = {"alloc", "allocated", "reserved", "cached", "max", "maxmem"}
 MAXIMA = {"max", "peak", "maxrss", "maxmem", "hwm", "reserved", "cached"}
 """words of columns that never fall, or seldom: they rise with the largest batch so far, too"""
 NOT_IN_USE = {
-    *("free", "avail", "available", "total", "limit", "capacity", "bandwidth", "util", "utilization", "param", "params"),
-    *("format", "count", "num", "number", "workers", "retries", "ooms", "frac", "fraction", "version", "clock", "tried"),
+    *(
+        "free",
+        "avail",
+        "available",
+        "total",
+        "limit",
+        "capacity",
+        "bandwidth",
+        "util",
+        "utilization",
+        "param",
+        "params",
+    ),
+    *(
+        "format",
+        "count",
+        "num",
+        "number",
+        "workers",
+        "retries",
+        "ooms",
+        "frac",
+        "fraction",
+        "version",
+        "clock",
+        "tried",
+    ),
     *("id", "time", "temp", "power", "driver", "size", "batch", "on", "of", "bank", "threshold", "target", "swap"),
 }
 

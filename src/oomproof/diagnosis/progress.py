@@ -73,7 +73,8 @@ _DOING: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             "resume",
             r"[Rr]esum(?:e|ing|ed)\b|[Ll]oad(?:ing|ed)? (?:model |the )?checkpoint|=> loaded"
             r"|loading weights from|Restoring from checkpoint|load checkpoint from"
-            r"|Restored all states|Loading states from|(?:checkpoint|optimizer|state)\w* (?:loaded|restored)|[Cc]ontinuing (?:at|from)",
+            r"|Restored all states|Loading states from"
+            r"|(?:checkpoint|optimizer|state)\w* (?:loaded|restored)|[Cc]ontinuing (?:at|from)",
             0,
         ),
         (
@@ -168,6 +169,7 @@ def _step(text: str) -> tuple[int | None, int | None] | None:
 def _row_step(row: Mapping[str, str]) -> tuple[int | None, int | None] | None:
     named = {name.lower(): cell for name, cell in row.items() if cell.isdigit()}
     epoch, step = (
-        next((int(named[name][:9]) for name in names if name in named), None) for names in (_EPOCH_COLUMNS, _STEP_COLUMNS)
+        next((int(named[name][:9]) for name in names if name in named), None)
+        for names in (_EPOCH_COLUMNS, _STEP_COLUMNS)
     )
     return None if epoch is None and step is None else (epoch, step)

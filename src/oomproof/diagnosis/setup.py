@@ -44,7 +44,8 @@ _WORKERS = any_of(
     r"Using (\d{1,4}) dataloader workers",
 )
 _EPOCHS = any_of(
-    r"(?:max_epochs|num_epochs|n_epochs|total_epochs|num_train_epochs|\bepochs)['\"]?\s{0,3}[=: ]\s{0,3}['\"]?(\d{1,6})\b(?!\s*/|\.\d)",
+    r"(?:max_epochs|num_epochs|n_epochs|total_epochs|num_train_epochs"
+    r"|\bepochs)['\"]?\s{0,3}[=: ]\s{0,3}['\"]?(\d{1,6})\b(?!\s*/|\.\d)",
     r"\bfor (\d{1,6}) epochs\b",
     r"\bmax: (\d{1,6}) epochs\b",
 )
@@ -56,7 +57,10 @@ _SMI = re.compile(r"(\d{1,6})MiB /\s*(\d{3,6})MiB")
 _SWITCHES: Sequence[tuple[str, re.Pattern[str]]] = tuple(
     (name, re.compile(pattern))
     for name, pattern in (
-        ("benchmark_off", r"benchmark['\"]?\s*[=:]?\s*(?:off|False|disabled)|(?:no|without)[-_ ](?:cudnn[-_. ])?benchmark"),
+        (
+            "benchmark_off",
+            r"benchmark['\"]?\s*[=:]?\s*(?:off|False|disabled)|(?:no|without)[-_ ](?:cudnn[-_. ])?benchmark",
+        ),
         ("benchmark", r"cudnn[._]benchmark['\"]?\s*[=:]\s*True|CUDNN_BENCHMARK:? True|--cudnn[_-]benchmark"),
         (
             "multiscale",

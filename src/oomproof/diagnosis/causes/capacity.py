@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 from oomproof.diagnosis.amounts import number, text
 from oomproof.diagnosis.causes import columns, moment, places
+from oomproof.diagnosis.causes.batch import WHOLE_SET, known_batch
 from oomproof.diagnosis.causes.moment import quoted
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts, Failure
 
-WHOLE_SET = 5000
-"""more than any second stage crops from an image: a first side of that length is a whole set, fed at once"""
 FAMILIES = ("cuda", "tensorflow", "other", "xla", "handle", "mps")
 
 
@@ -54,17 +53,20 @@ def too_big(facts: Facts) -> Iterator[Cause]:
         return
     if failure.family == "handle" and failure.kind != "workspace":
         return
-    batch = _batch(facts, failure)
+    batch = known_batch(facts)
     single = batch == 1
+    whole = len(failure.shape) == 4 and failure.shape[0] >= WHOLE_SET
     start = _at_start(failure)
     base = 0.5 if failure.family == "cuda" else 0.46
     if failure.requested is None and failure.family != "handle":
         base = 0.4 if facts.setup.batch is None else 0.46
     if moment.first_step(facts, failure) and facts.progress:
         base += 0.08
+    elif moment.late(facts, failure) is not None and not whole:
+        base -= 0.08  # the settings as such had fitted
     if failure.family in ("xla", "mps", "cpu") and (failure.family, failure.kind) != ("xla", "buffer"):
         base = 0.35
-    if len(failure.shape) == 4 and failure.shape[0] >= WHOLE_SET:
+    if whole:
         base += 0.25
     memory, card = ("device", "card") if failure.where == "device" else ("host", "machine")
     sums = _sum(failure)
@@ -112,14 +114,6 @@ def _without_activations(failure: Failure) -> str:
     if places.find(failure, places.OPTIMIZER) is not None:
         return "SGD instead of Adam, bitsandbytes.optim.AdamW8bit, a smaller model, or FSDP over several cards"
     return "model.to(torch.bfloat16) before it goes to the GPU, a smaller model, or FSDP over several cards"
-
-
-def _batch(facts: Facts, failure: Failure) -> int | None:
-    if facts.setup.batch is not None:
-        return facts.setup.batch
-    if failure.family == "tensorflow" and len(failure.shape) == 4 and not 256 < failure.shape[0] < WHOLE_SET:
-        return failure.shape[0]
-    return None
 
 
 def _at_start(failure: Failure) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from oomproof.diagnosis.amounts import text
 from oomproof.diagnosis.facts import Facts, Failure, Reading, Trend
@@ -61,7 +62,7 @@ def find_growth_in_evaluation(facts: Facts, failure: Failure) -> Course | None:
         values = [point.size for point in points]
         if trend.where not in (failure.where, "") or len(values) < 4 or values[-1] < 1.05 * values[0]:
             continue
-        ups = sum(after > earlier for earlier, after in zip(values, values[1:], strict=False))
+        ups = sum(after > earlier for earlier, after in pairwise(values))
         if ups >= 0.7 * (len(values) - 1) and values[-1] == max(values):
             return Course(trend, tuple(points), "steady")
     return None

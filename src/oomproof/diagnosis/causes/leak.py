@@ -9,6 +9,9 @@ from oomproof.diagnosis.causes.moment import quoted
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts
 
+LARGE = 256 << 20
+"""a request from here on is more likely a larger tensor than the last drop of a leak"""
+
 
 def leak(facts: Facts) -> Iterator[Cause]:
     failure = facts.main
@@ -28,7 +31,8 @@ def leak(facts: Facts) -> Iterator[Cause]:
         yield Cause(
             "leak",
             confidence + (0.05 if code or kept else 0.0),
-            f"{memory} memory: it grows from step to step, from {begin} to {end}: something is kept that should be freed",
+            f"{memory} memory: it grows from step to step, from {begin} to {end}: something is kept "
+            "that should be freed",
             f"{shown}; a step that fits at first does not run out at "
             f"{moment.said(late) if late else 'a later step'} unless something stays",
             (shown, quoted(failure), *code[:2]),
@@ -40,4 +44,15 @@ def leak(facts: Facts) -> Iterator[Cause]:
             f"device memory: it held until {moment.said(late)}; the traceback shows a loss that is kept with its graph",
             f"{code[0] if code else kept.code if kept else ''}: adding up tensors keeps every step's graph alive",
             (quoted(failure), *code[:2]),
+        )
+    elif memory == "device" and late is not None and not columns.describe_training(facts, failure, "device"):
+        if "multiscale" in facts.setup.found:
+            return
+        small = failure.requested is not None and failure.requested < LARGE
+        yield Cause(
+            "leak",
+            0.55 if small else 0.45,
+            f"device memory: something may grow from step to step: it held until {moment.said(late)}",
+            "the log has no memory figures, and a slow leak ends a run just as a larger batch does",
+            (quoted(failure),),
         )

@@ -51,8 +51,12 @@ def late(facts: Facts, failure: Failure) -> Progress | None:
     epochs = [step.epoch for step in steps if step.epoch is not None]
     # Steps that count through a resumed run start high: there, what was seen pass by counts.
     resumed = any(step.doing == "resume" for step in facts.before(failure))
-    passed = max(numbers, default=0) - (min(numbers) if resumed and len(numbers) > 1 else 0)
-    if passed >= MANY_STEPS or (epochs and max(epochs) - min(epochs) >= 1) or (epochs and max(epochs) >= 2 and not resumed):
+    passed = max(numbers, default=0) - (min(numbers, default=0) if resumed else 0)
+    if (
+        passed >= MANY_STEPS
+        or (epochs and max(epochs) - min(epochs) >= 1)
+        or (epochs and max(epochs) >= 2 and not resumed)
+    ):
         return steps[-1]
     return None
 

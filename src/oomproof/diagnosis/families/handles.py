@@ -34,7 +34,9 @@ TRIGGER = any_of(
     r"[Uu]nable to find an engine to execute this computation",
     r"cuDNN launch failure",
 )
-_FAILED = Pattern(r"fail|could not|cannot|can't|unable|error|not initialized|won't be available|exception", re.IGNORECASE)
+_FAILED = Pattern(
+    r"fail|could not|cannot|can't|unable|error|not initialized|won't be available|exception", re.IGNORECASE
+)
 _TENSORFLOW = any_of(
     r"tensorflow",
     r"stream_executor",
