@@ -122,12 +122,12 @@ def _find_end(facts: Facts) -> Progress | None:
     if done:
         return done[-1]
     epochs = [step for step in facts.progress if step.epoch is not None and step.doing in ("train", "eval")]
-    if not epochs or epochs[-1].epoch is None:
+    counted = [step for step in epochs if step.epochs] or epochs
+    if not counted:
         return None
-    last, total = epochs[-1], epochs[-1].epochs or facts.setup.epochs
+    last, total = counted[-1].epoch or 0, counted[-1].epochs or facts.setup.epochs or 0
     from_zero = epochs[0].epoch == 0
-    reached = total is not None and total > 0 and epochs[-1].epoch >= total - (1 if from_zero else 0)
-    return facts.progress[-1] if reached and last.at <= facts.progress[-1].at else None
+    return facts.progress[-1] if 0 < total <= last + (1 if from_zero else 0) else None
 
 
 def _warning(facts: Facts, warnings: list[Failure]) -> Cause:

@@ -19,6 +19,7 @@ SMALLEST = 0.003
 """of the level: a rise below it is not told from rounding"""
 NOTABLE = 0.05
 """of the level: a rise that is worth a word even if it was not steady"""
+LEAST_FOR_NOISE = 16
 SURE = 4.0
 """times the scatter of the figures: a rise that chance does not make"""
 
@@ -31,7 +32,7 @@ def judge_growth(values: Sequence[int], *, maximum: bool = False) -> str:
     body = values[max(2, len(values) // 10) :] if len(values) >= 12 else values
     levels = _levels(body)
     rise = levels[-1] - levels[0]
-    if _is_steady(body, levels, maximum):
+    if _is_steady(body, levels, maximum) or (not maximum and _is_steady_within_noise(body)):
         return "steady"
     whole = max(values) - min(values[: max(1, len(values) // 8)])
     scatter = measure_scatter(values)
@@ -54,8 +55,30 @@ def _is_steady(body: Sequence[int], levels: Sequence[int], maximum: bool) -> boo
     third = max(1, len(ups) // 3)
     if sum(ups[-third:]) < (0.2 if maximum else 0.14) * rise * third * 3 / len(ups):
         return False
-    risen = sum(after > before for before, after in pairwise(body))
-    return not maximum or risen >= 0.25 * (len(body) - 1)
+    return not maximum or _rises_all_along(body)
+
+
+def _rises_all_along(maxima: Sequence[int]) -> bool:
+    """Whether a running maximum goes up in most stretches of the run; the largest batch so far comes in few of them."""
+    parts = min(20, max(4, len(maxima) // 3))
+    edges = [(len(maxima) - 1) * part // parts for part in range(parts + 1)]
+    return sum(maxima[high] > maxima[low] for low, high in pairwise(edges)) >= 0.55 * parts
+
+
+def _is_steady_within_noise(body: Sequence[int]) -> bool:
+    """Single figures go up and down, yet later ones are higher far more often than chance allows (Mann and Kendall)."""
+    thinned = body[:: len(body) // 200 + 1]
+    count = len(thinned)
+    if count < LEAST_FOR_NOISE:
+        return False
+    signs = 0
+    for at, earlier in enumerate(thinned):
+        signs += sum((later > earlier) - (later < earlier) for later in thinned[at + 1 :])
+    if signs / (count * (count - 1) * (2 * count + 5) / 18) ** 0.5 < SURE:
+        return False
+    third = len(body) // 3
+    begin, middle, end = (median(body[low:high]) for low, high in ((0, third), (third, 2 * third), (2 * third, None)))
+    return end - begin >= SMALLEST * max(begin, 1) and 0.3 <= (end - middle) / (end - begin) <= 0.7
 
 
 def _levels(values: Sequence[int]) -> list[int]:

@@ -20,7 +20,7 @@ _READING = re.compile(
     # Up to three words, perhaps with a unit in brackets, then a number, perhaps with its unit.
     r"(?P<key>(?:cuda|gpu)[: ]?\d{1,2}(?=[ :=]{1,3}\d)|[A-Za-z][\w./-]{0,40}(?: [A-Za-z][\w.]{0,16}){0,2}(?:\s?[(\[]"
     + _UNIT
-    + r"[)\]])?)[\"']?\s{0,6}[:=|]?\s{0,8}[\"']?(?P<value>\d[\d,]{0,14}(?:\.\d{1,6})?)"
+    + r"[)\]])?)(?:\(\))?[\"']?\s{0,6}[:=|]?\s{0,8}[\"']?(?P<value>\d[\d,]{0,14}(?:\.\d{1,6})?)"
     rf"(?:\s?(?P<unit>{_UNIT})(?![A-Za-z])|(?![\d/%A-Za-z.]))",
     re.IGNORECASE,
 )
@@ -117,7 +117,7 @@ def _of_a_line(text: str) -> Iterator[tuple[_Column, float, str]]:
     for found in _READING.finditer(text):
         column = _column(found["key"], bool(found["unit"]))
         unit = found["unit"] or ""
-        if column is not None and not (column.bare and unit[:1].upper() not in ("M", "G")):
+        if column is not None and not (column.bare and (unit or column.unit)[:1].upper() not in ("M", "G")):
             yield column, _float(found["value"]), unit
 
 

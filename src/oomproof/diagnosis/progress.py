@@ -59,7 +59,8 @@ _DOING: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             r"|[Ii]nference|[Tt]est)|Start inference on|Inference done \d|Epoch ?\((?:val|test)\)|"
             r"^\s*Class\s+Images\s+(?:Instances|Labels|Targets)|\b(?:val|valid|validation|eval|Val"
             r"|Test)(?:idat\w+)?:? *\[? *\d+/\d+|(?:Validat\w+|Evaluat\w+|Val|Eval"
-            r"|Test)\w*:? +\d{1,3}%\||\*{3,} Running (?:[Ee]valuation|Prediction)|\bTest: +\["
+            r"|Test)\w*(?: \[?\d{1,6}(?:/\d{1,6})?\]?)?:? +\d{1,3}%\|"
+            r"|\*{3,} Running (?:[Ee]valuation|Prediction)|\bTest: +\["
             r"|eval(?:uation)? (?:epoch|step|batch)"
             r"|^\W{0,3}(?:val|valid|eval|validation|evaluation|test)\b\]?[\s:|,]+(?!loss|acc|m?AP|m?[Ii]o[Uu]|dice|score)",
             0,
@@ -74,7 +75,9 @@ _DOING: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             r"[Rr]esum(?:e|ing|ed)\b|[Ll]oad(?:ing|ed)? (?:model |the )?checkpoint|=> loaded"
             r"|loading weights from|Restoring from checkpoint|load checkpoint from"
             r"|Restored all states|Loading states from"
-            r"|(?:checkpoint|optimizer|state)\w* (?:loaded|restored)|[Cc]ontinuing (?:at|from)",
+            r"|(?:checkpoint|optimizer|state)\w* (?:loaded|restored)|[Cc]ontinuing (?:training )?(?:at|from)"
+            r"|[Ll]oad(?:ing|ed) (?:model|weights|optimizer|states?)\b.{0,20}? from .{0,120}?"
+            r"(?:checkpoint|ckpt|last\b|epoch)",
             0,
         ),
         (

@@ -120,7 +120,8 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
     if failure is None or failure.where != "device":
         return
     frame = _evaluation_frame(failure)
-    during = moment.doing(facts, failure) in ("eval", "results")
+    rising = columns.find_growth_in_evaluation(facts, failure)
+    during = moment.doing(facts, failure) in ("eval", "results") or rising is not None
     post = places.find(failure, places.POSTPROCESSING)
     backward = any(".backward(" in each.code for each in failure.frames)
     if (frame is None and not during and (post is None or "paste" not in places.told(post))) or backward:
@@ -156,7 +157,6 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
         )
         return
     below = f"{fitted}it failed below {frame.place if frame else 'evaluation'}"
-    rising = columns.find_growth_in_evaluation(facts, failure)
     if rising is not None:
         yield _growing(failure, rising, safe or failure.family in WITHOUT_GRADIENTS, evidence)
     if not safe and failure.family not in WITHOUT_GRADIENTS:
