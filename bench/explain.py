@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "explain"))
+sys.path.insert(0, str(ROOT / "tests" / "diagnosis"))
 
 from fuzz import logs  # noqa: E402
 

@@ -94,6 +94,31 @@ def test_a_failure_across_two_reads() -> None:
         assert any(OOM in segment.data for segment in kept.segments)
 
 
+@pytest.mark.parametrize("between", [b"\0", b"\x1b[1m", b"\x1b[38;5;208m"], ids=repr)
+def test_a_failure_in_the_middle_whose_letters_have_something_between_them(between: bytes) -> None:
+    """Behind the head and before the tail of a long log, only what a search for words finds is kept."""
+    data = b"".join(chunks(4))
+    cut = data.index(b"\n", 2 * MIB) + 1
+    dressed = between.join(OOM[place : place + 1] for place in range(len(OOM) - 1)) + b"\n"
+    found = explain_stream(io.BytesIO(data[:cut] + dressed + data[cut:]))
+    assert found.facts["requested"] == 392 * MIB
+    assert found.facts["line"] == data[:cut].count(b"\n") + 1
+    assert found.facts["size"] == len(data) + len(dressed)
+
+
+def test_colours_across_two_reads() -> None:
+    class Slow(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            return super().read(7)
+
+    assert explain_stream(Slow(b"\x1b[31m\x1b[1m" + OOM.replace(b"memory", b"mem\x1b[0mory"))).cause == "other_process"
+
+
+def test_a_log_that_begins_with_a_hole() -> None:
+    found = oomproof.explain(bytes(3 * MIB) + OOM)
+    assert found.facts["requested"] == 392 * MIB
+
+
 def test_a_million_failures_keep_first_and_last() -> None:
     first, last = OOM.replace(b"GPU 0", b"GPU 3"), OOM.replace(b"GPU 0", b"GPU 7")
     kept = keep([first, *(OOM * (MIB // len(OOM)) for _ in range(150)), last])

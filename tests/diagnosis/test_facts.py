@@ -11,7 +11,7 @@ from oomproof.diagnosis.amounts import amount, tensor, text
 from oomproof.diagnosis.causes.outside import outside
 from oomproof.diagnosis.facts import Failure
 from oomproof.diagnosis.gather import gather
-from oomproof.diagnosis.lines import clean
+from oomproof.diagnosis.lines import clean, lines
 from oomproof.diagnosis.reading import keep
 
 GIB = 1 << 30
@@ -144,10 +144,38 @@ def test_the_frames_of_a_traceback() -> None:
         ("\x1b[1m\x1b[31mboom\x1b[0m", "boom", ""),
         ("│ boom │", " boom", ""),
         ("boom\x00", "boom", ""),
+        ("\x00" * 9000 + "boom", "boom", ""),
+        ("\x1b[0m" * 3000 + "boom", "boom", ""),
+        ("\\x1b[31mboom\\x1b[0m", "boom", ""),
+        ("\\u001b[31mboom\\033[0m", "boom", ""),
+        ("^[[1;31mboom^[[0m", "boom", ""),
+        ("#033[31mboom#033[0m", "boom", ""),
     ],
 )
 def test_what_is_put_before_lines(line: str, text_: str, rank: str) -> None:
     assert clean(line) == (text_, rank)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "one#012two#012three",
+        "one\rtwo\r\nthree",
+        "one\b\b\b\btwo\b\b\b\bthree",
+        '{"log":"one\\ntwo\\nthree\\n","stream":"stderr"}',
+        "Traceback (most recent call last):\\none\\ntwo\\nthree",
+    ],
+    ids=["syslog", "carriage returns", "backspaces", "docker", "written out"],
+)
+def test_lines_within_a_line(log: str) -> None:
+    found = [line.text for line in lines(keep([log.encode()]).segments)]
+    assert found[-3:] == ["one", "two", "three"]
+
+
+def test_a_path_of_windows_is_not_cut() -> None:
+    assert [line.text for line in lines(keep([b"reading C:\\new\\names.txt"]).segments)] == [
+        "reading C:\\new\\names.txt"
+    ]
 
 
 def test_amounts() -> None:

@@ -9,6 +9,7 @@ from oomproof.diagnosis import advice
 from oomproof.diagnosis.amounts import number, text
 from oomproof.diagnosis.causes import RULES, ranked
 from oomproof.diagnosis.causes.moment import late, quoted, said
+from oomproof.diagnosis.conclude import conclude
 from oomproof.diagnosis.diagnose import described, diagnose
 from oomproof.diagnosis.diagnosis import Cause, Diagnosis
 from oomproof.diagnosis.facts import Facts, Failure
@@ -28,8 +29,7 @@ def with_forecast(facts: Facts, forecast: Forecast) -> Diagnosis:
     found = [_weighed(cause, failure, forecast) for rule in RULES for cause in rule(facts)]
     causes = ranked([*found, *_gaps(facts, failure, forecast)])
     causes = tuple(replace(cause, next=cause.next or advice.next_step(cause.id, facts)) for cause in causes)
-    first = causes[0]
-    return Diagnosis(first.verdict, first.why, first.next, first.id, causes, {**described(facts), **_figures(forecast)})
+    return conclude(causes, {**described(facts), **_figures(forecast)})
 
 
 def _figures(forecast: Forecast) -> dict[str, int]:

@@ -8,8 +8,9 @@ from typing import Any
 
 from oomproof.diagnosis import advice, not_memory
 from oomproof.diagnosis.causes import RULES, moment, ranked
+from oomproof.diagnosis.conclude import conclude
 from oomproof.diagnosis.diagnosis import Cause, Diagnosis
-from oomproof.diagnosis.facts import Facts, Failure
+from oomproof.diagnosis.facts import Facts, Failure, Progress
 
 LEAST = 0.3
 """below this, a cause is not called the cause"""
@@ -21,8 +22,7 @@ SEND = "send the last 100 lines before the end, with the traceback, and: nvidia-
 def diagnose(facts: Facts) -> Diagnosis:
     causes = ranked(_causes(facts))
     causes = tuple(replace(cause, next=cause.next or advice.next_step(cause.id, facts)) for cause in causes)
-    first = causes[0]
-    return Diagnosis(first.verdict, first.why, first.next, first.id, causes, described(facts))
+    return conclude(causes, described(facts))
 
 
 def _causes(facts: Facts) -> list[Cause]:
@@ -94,14 +94,14 @@ def _no_failure(facts: Facts) -> Cause:
         return _warning(facts, warnings)
     if facts.size == 0:
         return Cause("unknown", 0.0, "cannot tell: the log is empty", "there is nothing in it", (), SEND)
-    done = [step for step in facts.progress if step.doing == "done"]
-    if done:
+    end = _find_end(facts)
+    if end is not None:
         return Cause(
             "not_memory",
             0.8,
             "not a memory failure: the run came to its end",
-            f"line {done[-1].line}: {done[-1].text}",
-            (f"line {done[-1].line}: {done[-1].text}",),
+            f"line {end.line}: {end.text}",
+            (f"line {end.line}: {end.text}",),
             "nothing has to be done",
         )
     last = facts.progress[-1] if facts.progress else None
@@ -114,6 +114,20 @@ def _no_failure(facts: Facts) -> Cause:
         (),
         SEND,
     )
+
+
+def _find_end(facts: Facts) -> Progress | None:
+    """The line that says that training is done, or the last one of its last epoch."""
+    done = [step for step in facts.progress if step.doing == "done"]
+    if done:
+        return done[-1]
+    epochs = [step for step in facts.progress if step.epoch is not None and step.doing in ("train", "eval")]
+    counted = [step for step in epochs if step.epochs] or epochs
+    if not counted:
+        return None
+    last, total = counted[-1].epoch or 0, counted[-1].epochs or facts.setup.epochs or 0
+    from_zero = epochs[0].epoch == 0
+    return facts.progress[-1] if 0 < total <= last + (1 if from_zero else 0) else None
 
 
 def _warning(facts: Facts, warnings: list[Failure]) -> Cause:

@@ -50,7 +50,7 @@ CAUSES = (
 
 @dataclass(frozen=True)
 class Cause:
-    """One explanation. ``confidence`` is between 0 and 1 and compares causes of one log; it is no frequency."""
+    """One explanation. ``confidence`` is between 0 and 1 and compares the causes of one log; it is not a frequency."""
 
     id: str
     confidence: float
@@ -62,7 +62,10 @@ class Cause:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """``causes`` are ranked, the first is ``cause``; ``facts`` are the numbers of the log, in bytes."""
+    """``causes`` are ranked, the first is ``cause``; ``facts`` are the numbers of the log, in bytes.
+
+    ``alternatives`` are the ids of causes that the log does not tell from ``cause``; empty where it decides.
+    """
 
     verdict: str
     why: str
@@ -70,6 +73,7 @@ class Diagnosis:
     cause: str
     causes: tuple[Cause, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
+    alternatives: tuple[str, ...] = ()
 
     @property
     def is_memory(self) -> bool:

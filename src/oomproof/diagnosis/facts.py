@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -95,15 +96,30 @@ class Progress:
     epoch: int | None = None
     step: int | None = None
     text: str = ""
+    epochs: int | None = None
+    """how many epochs there are to be, where the line says"""
+
+
+class Reading(NamedTuple):
+    """One figure of a memory column."""
+
+    line: int
+    size: int
+    phase: str = "train"
+    """train or eval: what the run was doing"""
 
 
 @dataclass(frozen=True)
 class Trend:
-    """A memory column over the run: (line, bytes), in order."""
+    """A memory column over the run, in order: bytes, or thousandths of a percent."""
 
     name: str
     where: str
-    points: tuple[tuple[int, int], ...]
+    """device, host, or empty where the name does not tell"""
+    points: tuple[Reading, ...]
+    maximum: bool = False
+    """whether the column shows the most so far, not what is in use now"""
+    percent: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,6 +128,9 @@ class Setup:
 
     framework: str = ""
     batch: int | None = None
+    batches: tuple[tuple[int, int], ...] = ()
+    """(line, batch) wherever another batch is named than before"""
+    epochs: int | None = None
     workers: int | None = None
     gpu: str = ""
     card: int | None = None
@@ -135,6 +154,8 @@ class Facts:
     progress: tuple[Progress, ...] = ()
     trends: tuple[Trend, ...] = ()
     setup: Setup = Setup()
+    largest_tensor: int = 0
+    """bytes of the largest tensor whose shape the program printed before the failure; 0 where it printed none"""
     errors: tuple[Failure, ...] = ()
     """errors that have nothing to do with memory"""
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

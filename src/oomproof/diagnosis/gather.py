@@ -7,10 +7,13 @@ from dataclasses import replace
 
 from oomproof.diagnosis import lines as cleaning
 from oomproof.diagnosis import not_memory, progress, setup
+from oomproof.diagnosis.amounts import tensor
 from oomproof.diagnosis.facts import Facts, Failure, Line, Progress
 from oomproof.diagnosis.families import FAMILIES
+from oomproof.diagnosis.memory_columns import read_trends
 from oomproof.diagnosis.patterns import Pattern, any_of
 from oomproof.diagnosis.reading import Kept
+from oomproof.diagnosis.tables import find_rows
 
 # One look per line, before the families have theirs.
 _ANY = any_of(*(family.TRIGGER.pattern for family in FAMILIES))
@@ -25,6 +28,8 @@ _NOTES = {
     ),
 }
 _EXCEPTION = Pattern(r"[\w.]{0,80}(?:Error|Exception|error)\b|terminate called|Aborted")
+_PRINTED_SHAPE = Pattern(r"torch\.Size\(\[((?:\d{1,9}, ?){2,5}\d{1,9})\]\)")
+SHAPES_WITHIN = 200
 MOST_FAILURES = 600
 INFORMATION = {
     ("cuda", "numbers"): 12,
@@ -73,7 +78,8 @@ def gather(kept: Kept) -> Facts:
 
 
 def from_lines(lines: Sequence[Line], kept: Kept | None = None) -> Facts:
-    steps = progress.progress(lines)
+    rows = find_rows(lines)
+    steps = progress.read_progress(lines, rows)
     failures = _outlived(_failures(lines), steps)
     main = _main(failures, steps)
     return Facts(
@@ -81,8 +87,9 @@ def from_lines(lines: Sequence[Line], kept: Kept | None = None) -> Facts:
         main=main,
         again=_again(main, failures),
         progress=steps,
-        trends=progress.trends(lines),
+        trends=read_trends(lines, steps, rows),
         setup=setup.setup(lines),
+        largest_tensor=_largest_tensor(lines, main),
         errors=_errors(lines, failures),
         notes=_notes(lines),
         lines=kept.lines if kept else len(lines),
@@ -130,8 +137,11 @@ def _add(failure: Failure, found: list[Failure]) -> None:
     """Lines of one message that trigger twice make one failure."""
     for place in range(len(found) - 1, max(-1, len(found) - 6), -1):
         other = found[place]
-        same = (other.family, other.rank) == (failure.family, failure.rank) and failure.line - other.line <= _REACH.get(
-            failure.family, 3
+        same = (
+            (other.family, other.rank) == (failure.family, failure.rank)
+            and failure.line - other.line <= _REACH.get(failure.family, 3)
+            # cuDNN tells of every try and, on another line, that all of them failed.
+            and (failure.family != "handle" or failure.fatal == other.fatal)
         )
         if same and (failure.requested in (None, other.requested) or other.requested is None):
             if information(failure) > information(other):
@@ -179,6 +189,16 @@ def _errors(lines: Sequence[Line], failures: Sequence[Failure]) -> tuple[Failure
     """Errors on lines that no family knows."""
     taken = {failure.line for failure in failures if failure.family != "exit"}
     return tuple(error for error in not_memory.errors(lines) if error.line not in taken)
+
+
+def _largest_tensor(lines: Sequence[Line], main: Failure | None) -> int:
+    """Of the shapes that a program prints on its way, as people do who look for the layer that fails."""
+    sizes = [0]
+    for line in lines[max(0, main.at - SHAPES_WITHIN) : main.at] if main is not None else ():
+        for found in _PRINTED_SHAPE.finditer(line.text[:400]):
+            sides = tuple(int(side) for side in found[1].split(","))
+            sizes.append(tensor(sides, "float32"))
+    return max(sizes)
 
 
 def _notes(lines: Sequence[Line]) -> dict[str, tuple[str, ...]]:

@@ -17,12 +17,19 @@ from oomproof.diagnosis.reading import Segment
 LONGEST = 6000
 """characters of a line that are looked at"""
 
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,24}[A-Za-z]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|\x1b[()=>][0-9A-B]?")
+_ESCAPES = re.compile(
+    # The escape character itself, or as text: of terminals, shells, Python, JSON, systemd and syslog.
+    r"(?:\x1b|\^\[|\\x1[bB]|\\033|\\e|\\u001[bB]|#033|\u241b)"
+    r"(?:\[[0-9;?]{0,48}[A-Za-z]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[()=>][0-9A-B]?)"
+)
+_ESCAPE_SIGNS = ("\x1b", "^[", "\\x1", "\\033", "\\e[", "\\u001", "#033", "\u241b")
 # Bold and dim without their escape character, as a paste into a web form leaves them.
 _BARE_COLOURS = re.compile(r"\[(?:\d{1,3};){0,4}\d{1,3}m")
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff]")
 """control characters, and the mark that Windows puts before a text"""
-_BREAKS = re.compile(r"\r\n|\n|\r")
+# Carriage returns and runs of backspaces (Keras) take a progress bar back to its beginning; #012 is syslog's newline.
+_BREAKS = re.compile(r"\r\n|\n|\r|\x08{2,}|#012")
+_WRITTEN_BREAKS = re.compile(r"(?<!\\)(?:\\r)?\\n")
 _CONTAINER = re.compile(r'^\{"log": ?"(.*?)(?:\\r)?(?:\\n)?", ?"(?:stream|time)"')
 _KUBERNETES = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [FP] ")
 _RANK = re.compile(
@@ -46,30 +53,43 @@ def lines(segments: Iterable[Segment]) -> Iterator[Line]:
         number = segment.line
         text = segment.data.decode("utf-8", "replace")
         for raw in text.split("\n"):
-            # Progress bars return to the line's beginning; what they wrote is still worth reading.
-            for part in _BREAKS.split(raw):
+            for part in _split(_unwrap(raw)):
                 if part.strip():
-                    content, rank = clean(part[:LONGEST])
+                    content, rank = clean(part)
                     if content:
                         yield Line(number, content, rank)
             number += 1
 
 
+def _split(text: str) -> Iterator[str]:
+    """The lines within a line: what a progress bar wrote over itself, and newlines that were written out."""
+    if "\\n" in text and ("(most recent call last):\\n" in text or len(_WRITTEN_BREAKS.findall(text)) > 3):
+        text = _WRITTEN_BREAKS.sub("\n", text)
+    yield from _BREAKS.split(text)
+
+
 def clean(raw: str) -> tuple[str, str]:
     """(text, rank): what the program itself wrote, and which process it was."""
-    text = raw
-    if text.startswith("{") and (found := _CONTAINER.match(text)):
-        text = _unescaped(found[1])
-    if "\x1b" in text:
-        text = _ESCAPES.sub("", text)
-    if "[" in text:
-        text = _BARE_COLOURS.sub("", text)
-    text = _CONTROLS.sub("", text)
+    # Invisible characters go before the line is cut: a log that was truncated begins with a long hole of NULs.
+    text = _CONTROLS.sub("", _remove_escapes(_unwrap(raw)))[:LONGEST]
     text = _KUBERNETES.sub("", text, count=1)
     if text.startswith(">"):
         text = _QUOTED.sub("", text)
     rank, text = _without_prefixes(text)
     return _without_box(text).rstrip(), rank
+
+
+def _unwrap(raw: str) -> str:
+    """The program's own text out of the JSON that Docker wraps around it."""
+    if raw.startswith("{") and (found := _CONTAINER.match(raw)):
+        return _unescaped(found[1])
+    return raw
+
+
+def _remove_escapes(text: str) -> str:
+    if any(sign in text for sign in _ESCAPE_SIGNS):
+        text = _ESCAPES.sub("", text)
+    return _BARE_COLOURS.sub("", text) if "[" in text else text
 
 
 def _unescaped(written: str) -> str:

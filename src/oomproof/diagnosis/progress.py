@@ -1,19 +1,18 @@
-"""How far the run was, and how its memory went: lines that training loops print, in the forms of common frameworks."""
+"""How far the run was: lines that training loops print, in the forms of common frameworks."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
-from oomproof.diagnosis.amounts import amount
-from oomproof.diagnosis.facts import Line, Progress, Trend
+from oomproof.diagnosis.facts import Line, Progress
 from oomproof.diagnosis.patterns import any_of
 
 MOST = 4000
 _STEPS: Sequence[re.Pattern[str]] = tuple(
     re.compile(pattern)
     for pattern in (
-        r"Epoch ?(?:\(train\))?:? ?\[(?P<epoch>\d{1,6})\]\s*\[\s*(?P<step>\d{1,9})/\d+\]",  # mmdet, torchvision
+        r"Epoch ?(?:\(train\))?:? {0,3}\[(?P<epoch>\d{1,6})\]\s*\[\s*(?P<step>\d{1,9})/\d+\]",  # mmdet, torchvision
         r"[Ee]poch:? ?\[?(?P<epoch>\d{1,6})(?:/\d+)?\]?[,:]?\s+(?:[Ii]ter|[Ss]tep"
         r"|[Bb]atch)\w{0,7}:? ?\[?(?P<step>\d{1,9})",  # YOLOX
         r"\bIter(?:\(train\))? ?\[\s*(?P<step>\d{1,9})/\d+\]",
@@ -24,14 +23,17 @@ _STEPS: Sequence[re.Pattern[str]] = tuple(
         r"^\s*(?P<step>\d{1,9})/\d+ \[[=>.]{3,60}\]",  # Keras
         r"^\s*(?P<step>\d{1,9})/\d+ [━ ]{3,60}",  # Keras 3
         r"global[ _]step[/ :=]{1,3}(?:sec: [\d.]+|(?P<step>\d{1,9}))",
-        r"\b[Ss]tep[ :=#]{1,3}\[?(?P<step>\d{1,9})\b",
-        r"\b[Ii]ter(?:ation)?[ :=#]{1,3}\[?(?P<step>\d{1,9})\b",
-        r"\b[Ee]poch[ :=#]{1,3}\[?(?P<epoch>\d{1,6})\b",
+        r"\b[Ee]poch[ :=#]{1,3}\[?(?P<epoch>\d{1,6})\b.{0,20}?\b(?:[Ii]t(?:er\w{0,6})?|[Ss]tep|[Bb]atch)"
+        r"[ :=#]{1,3}\[?(?P<step>\d{1,9})\b",
+        r"\b[Ss]tep[\"']?[ :=#]{1,6}\[?(?P<step>\d{1,9})\b",
+        r"\b[Ii]t(?:er(?:ation)?)?[\"']?[ :=#]{1,6}\[?(?P<step>\d{1,9})\b",
+        r"\b[Ee]poch[\"']?[ :=#]{1,3}\[?(?P<epoch>\d{1,6})\b",
+        r"^\W{0,3}(?:[Tt]rain\w*:? )?\[\s*(?P<step>\d{1,9})/\d{1,9}\]",
         r"'epoch': (?P<epoch>\d{1,6})",
         r"\d{1,3}%\|[^|]{0,80}\| ?(?P<step>\d{1,9})/\d+ \[",
     )
 )
-_STEP_WORD = re.compile(r"poch|ter|tep|\d/\d|%\||'epoch'")
+_STEP_WORD = re.compile(r"poch|\b[Ii]t|ter|tep|\d/\d|%\||'epoch'")
 _DOING: Sequence[tuple[str, re.Pattern[str]]] = tuple(
     (doing, re.compile(pattern, flags))
     for doing, pattern, flags in (
@@ -57,8 +59,10 @@ _DOING: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             r"|[Ii]nference|[Tt]est)|Start inference on|Inference done \d|Epoch ?\((?:val|test)\)|"
             r"^\s*Class\s+Images\s+(?:Instances|Labels|Targets)|\b(?:val|valid|validation|eval|Val"
             r"|Test)(?:idat\w+)?:? *\[? *\d+/\d+|(?:Validat\w+|Evaluat\w+|Val|Eval"
-            r"|Test)\w*:? +\d{1,3}%\||\*{3,} Running (?:[Ee]valuation|Prediction)|\bTest: +\["
-            r"|eval(?:uation)? (?:epoch|step|batch)",
+            r"|Test)\w*(?: \[?\d{1,6}(?:/\d{1,6})?\]?)?:? +\d{1,3}%\|"
+            r"|\*{3,} Running (?:[Ee]valuation|Prediction)|\bTest: +\["
+            r"|eval(?:uation)? (?:epoch|step|batch)"
+            r"|^\W{0,3}(?:val|valid|eval|validation|evaluation|test)\b\]?[\s:|,]+(?!loss|acc|m?AP|m?[Ii]o[Uu]|dice|score)",
             0,
         ),
         (
@@ -70,13 +74,17 @@ _DOING: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             "resume",
             r"[Rr]esum(?:e|ing|ed)\b|[Ll]oad(?:ing|ed)? (?:model |the )?checkpoint|=> loaded"
             r"|loading weights from|Restoring from checkpoint|load checkpoint from"
-            r"|Restored all states|Loading states from",
+            r"|Restored all states|Loading states from"
+            r"|(?:checkpoint|optimizer|state)\w* (?:loaded|restored)|[Cc]ontinuing (?:training )?(?:at|from)"
+            r"|[Ll]oad(?:ing|ed) (?:model|weights|optimizer|states?)\b.{0,20}? from .{0,120}?"
+            r"(?:checkpoint|ckpt|last\b|epoch)",
             0,
         ),
         (
             "done",
             r"Training (?:complete|finished|done|is done)|\bepochs completed in"
-            r"|Loss for final step|Trainer\.fit. stopped|`Trainer.fit` stopped|training completed",
+            r"|Loss for final step|Trainer\.fit. stopped|`Trainer.fit` stopped|training completed"
+            r"|Overall training speed: \d|Total training time: \d|Training time \d+:\d|finished training",
             re.IGNORECASE,
         ),
         ("save", r"Saving checkpoint|Saving model|Saved checkpoint|Save weights to|Saving checkpoints for", 0),
@@ -108,59 +116,33 @@ _DOING_WORD = any_of(
     r"COCO",
     r"=> ",
     r"RAM",
+    r"inish",
+    r"aining",
+    r"ontinu",
+    r"estored",
 )
-_COLUMNS: Sequence[tuple[str, str, str, re.Pattern[str]]] = (
-    # name, whose memory, unit where the column has none, pattern
-    ("max_mem", "device", "M", re.compile(r"max_mem: ?(\d{1,7})M?\b")),
-    ("memory", "device", "M", re.compile(r"\bmemory: (\d{2,7})\b")),
-    ("max mem", "device", "M", re.compile(r"max mem: (\d{1,7})\b")),
-    ("mem", "device", "M", re.compile(r"\bmem: ?(\d{1,7})M[Bb]?\b")),
-    ("GPU_mem", "device", "G", re.compile(r"^\s*\d{1,6}/\d{1,6}\s+([\d.]{1,7})G\s")),
-    (
-        "host",
-        "host",
-        "M",
-        re.compile(
-            r"\b(?:RSS|rss|RAM|ram|[Cc]pu[ _]mem(?:ory)?|host[ _]mem(?:ory)?|MaxRSS|VmRSS"
-            r"|[Pp]rocess memory|sys(?:tem)?[ _]mem(?:ory)?)(?: used| usage| use|_mb"
-            r"|_gb)?[ :=]{1,4}(\d[\d.]{0,10} ?(?:[KMGkmg]i?[Bb]?)?)"
-        ),
-    ),
-    (
-        "GPU memory",
-        "device",
-        "M",
-        re.compile(
-            r"\b(?:GPU|gpu|CUDA|cuda|VRAM|vram)[ _]?(?:[Mm]em(?:ory)?|usage|mem_used"
-            r"|memory_allocated|allocated)?(?:[ _](?:used|usage|allocated"
-            r"|reserved))?[ :=(]{1,4}(\d[\d.]{0,10} ?(?:[KMGkmg]i?[Bb]?))"
-        ),
-    ),
-    (
-        "allocated",
-        "device",
-        "M",
-        re.compile(
-            r"\b(?:memory_allocated|mem_alloc|allocated|[Mm]em(?:ory)?(?: usage| used"
-            r"| alloc(?:ated)?)?)[ :=]{1,4}(\d[\d.]{0,10} ?[KMGkmg]i?[Bb])\b"
-        ),
-    ),
+_OF_EPOCHS = re.compile(
+    r"[Ee]poch\D{0,4}\[?(\d{1,6})\s?(?:/|of)\s?(\d{1,6})\b|^\s*(\d{1,6})/(\d{1,6})\s+(?:[\d.]+G|0G?)\s"
 )
-_COLUMN_WORD = re.compile(r"[Mm]em|RSS|rss|RAM|ram|\dG\s|GPU|gpu|VRAM|vram|cuda|CUDA|alloc")
+_STEP_COLUMNS = ("step", "steps", "it", "iter", "iteration", "global_step", "batch")
+_EPOCH_COLUMNS = ("epoch", "ep", "epochs")
 
 
-def progress(lines: Sequence[Line]) -> tuple[Progress, ...]:
+def read_progress(lines: Sequence[Line], rows: Mapping[int, Mapping[str, str]]) -> tuple[Progress, ...]:
+    """Lines that tell how far the run is; ``rows`` are those of tables, by their place."""
     found: list[Progress] = []
     for at, line in enumerate(lines):
         text = line.text[:400]
         if not text or text.lstrip().startswith(("File ", "^")):
             continue
         doing = _doing(text)
-        step = _step(text) if doing in ("", "eval") else None
+        step = (_row_step(rows[at]) if at in rows else _step(text)) if doing in ("", "eval") else None
         if doing == "" and step is None:
             continue
         epoch, number = step or (None, None)
-        found.append(Progress(at, line.number, doing or "train", epoch, number, " ".join(text.split())[:160]))
+        of = _OF_EPOCHS.search(text) if doing in ("", "eval") else None
+        epochs = int(of[2] or of[4]) if of else None
+        found.append(Progress(at, line.number, doing or "train", epoch, number, " ".join(text.split())[:160], epochs))
     if len(found) <= MOST:
         return tuple(found)
     # The beginning, the end, and every other kind of line between; steps between are thinned out.
@@ -187,22 +169,10 @@ def _step(text: str) -> tuple[int | None, int | None] | None:
     return None
 
 
-def trends(lines: Iterable[Line]) -> tuple[Trend, ...]:
-    """Memory columns with at least six figures in them."""
-    points: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for line in lines:
-        text = line.text[:400]
-        if not _COLUMN_WORD.search(text) or "Tried to allocate" in text or "total-vm" in text:
-            continue
-        for name, where, unit, pattern in _COLUMNS:
-            if (found := pattern.search(text)) is not None:
-                size = amount(found[1] if found[1][-1:].isalpha() else f"{found[1]}{unit}")
-                if size is not None and 0 < size < 1 << 50:
-                    points.setdefault((name, where), []).append((line.number, size))
-                break
-    return tuple(Trend(name, where, _thinned(series)) for (name, where), series in points.items() if len(series) >= 6)
-
-
-def _thinned(series: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    every = len(series) // 1000 + 1
-    return (*series[::every], series[-1])
+def _row_step(row: Mapping[str, str]) -> tuple[int | None, int | None] | None:
+    named = {name.lower(): cell for name, cell in row.items() if cell.isdigit()}
+    epoch, step = (
+        next((int(named[name][:9]) for name in names if name in named), None)
+        for names in (_EPOCH_COLUMNS, _STEP_COLUMNS)
+    )
+    return None if epoch is None and step is None else (epoch, step)

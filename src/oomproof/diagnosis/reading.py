@@ -47,6 +47,8 @@ SELDOM_MEANT = {
     b"exit code": re.compile(rb"exit code[^\n]{0,8}(?:137|-9)"),
 }
 """words that are common in logs for other reasons, and how they stand where they mean something"""
+LONGEST_COLOUR = 64
+_COLOURS = re.compile(rb"\x1b\[[0-9;?]{0,48}[A-Za-z]")
 BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
 
@@ -75,7 +77,10 @@ class Kept:
 
 
 def read(stream: BinaryIO) -> Kept:
-    return keep(_chunks(stream))
+    sizes: list[int] = []
+    kept = keep(_remove_invisible(_chunks(stream, sizes)))
+    kept.size = sum(sizes)
+    return kept
 
 
 def keep(chunks: Iterable[bytes]) -> Kept:
@@ -111,12 +116,33 @@ def keep(chunks: Iterable[bytes]) -> Kept:
     return Kept(segments, size, lines, sum(len(segment.data) for segment in segments) < size)
 
 
-def _chunks(stream: BinaryIO) -> Iterator[bytes]:
+def _chunks(stream: BinaryIO, sizes: list[int]) -> Iterator[bytes]:
     chunk = stream.read(CHUNK)
     decode = _decoder(chunk)
     while chunk:
+        sizes.append(len(chunk))
         yield decode(chunk)
         chunk = stream.read(CHUNK)
+
+
+def _remove_invisible(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Without NULs and colours: a word that they stand in would not be found, and windows would be full of them."""
+    rest = b""
+    for chunk in chunks:
+        data = rest + chunk
+        half = data.rfind(b"\x1b", max(0, len(data) - LONGEST_COLOUR))
+        rest = data[half:] if half >= 0 else b""
+        data = _visible(data[:half] if half >= 0 else data)
+        if data:
+            yield data
+    if rest:
+        yield _visible(rest)
+
+
+def _visible(data: bytes) -> bytes:
+    if b"\0" in data:
+        data = data.replace(b"\0", b"")
+    return _COLOURS.sub(b"", data) if b"\x1b" in data else data
 
 
 def _decoder(chunk: bytes) -> Callable[[bytes], bytes]:

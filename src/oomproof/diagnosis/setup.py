@@ -29,19 +29,25 @@ _FRAMEWORKS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
         ("tfod", r"object_detection[/\\.]|pipeline\.config|model_main(?:_tf2)?\.py|model_lib"),
         ("jax", r"\bjax[/\\.]|jaxlib|flax|\bjit\("),
         ("keras", r"keras"),
-        ("tensorflow", r"tensorflow"),
+        ("tensorflow", r"tensorflow|allocator GPU_\d+_bfc|/job:localhost/replica"),
         ("torch", r"\btorch[/\\.]|PyTorch|CUDA out of memory|MPS backend|DefaultCPUAllocator|DataLoader worker"),
     )
 )
 _BATCH = Pattern(
     r"(?:per_device_train_batch_size|train_batch_size|IMS_PER_BATCH|samples_per_gpu"
     r"|[Bb]atch[ _-]?[Ss]ize|batch_size_per_(?:gpu|card)"
-    r"|\bbatch)['\"]?\s{0,3}[=: ]\s{0,3}['\"]?(\d{1,6})\b(?!\s*/|\.\d)"
+    r"|\bbatch|\bbs)['\"]?\s{0,3}[=: ]\s{0,3}['\"]?(\d{1,6})\b(?!\s*/|\.\d)"
 )
 _WORKERS = any_of(
     r"(?:num_workers|NUM_WORKERS|workers_per_gpu|dataloader_num_workers|\bworkers"
     r"|worker_num)['\"]?\s{0,3}[=: ]\s{0,3}['\"]?(\d{1,4})\b",
     r"Using (\d{1,4}) dataloader workers",
+)
+_EPOCHS = any_of(
+    r"(?:max_epochs|num_epochs|n_epochs|total_epochs|num_train_epochs"
+    r"|\bepochs)['\"]?\s{0,3}[=: ]\s{0,3}['\"]?(\d{1,6})\b(?!\s*/|\.\d)",
+    r"\bfor (\d{1,6}) epochs\b",
+    r"\bmax: (\d{1,6}) epochs\b",
 )
 _CARD = re.compile(r"((?:NVIDIA |GeForce |Tesla |Quadro )[A-Z][\w -]{1,40}?)(?:,|\)|\s{2,}|\(|$| with| pci|: )")
 _CARD_SIZE = re.compile(r"totalMemory: ([\d.]{1,8}GiB) freeMemory: ([\d.]{1,8}[KMG]iB)")
@@ -51,6 +57,10 @@ _SMI = re.compile(r"(\d{1,6})MiB /\s*(\d{3,6})MiB")
 _SWITCHES: Sequence[tuple[str, re.Pattern[str]]] = tuple(
     (name, re.compile(pattern))
     for name, pattern in (
+        (
+            "benchmark_off",
+            r"benchmark['\"]?\s*[=:]?\s*(?:off|False|disabled)|(?:no|without)[-_ ](?:cudnn[-_. ])?benchmark",
+        ),
         ("benchmark", r"cudnn[._]benchmark['\"]?\s*[=:]\s*True|CUDNN_BENCHMARK:? True|--cudnn[_-]benchmark"),
         (
             "multiscale",
@@ -80,6 +90,7 @@ _SWITCHES: Sequence[tuple[str, re.Pattern[str]]] = tuple(
         ("slurm", r"slurm|srun|sbatch"),
     )
 )
+MOST_BATCHES = 100
 _ADVICE = re.compile(r"see documentation|to avoid fragmentation|If reserved|try setting", re.IGNORECASE)
 
 
@@ -87,7 +98,8 @@ def setup(lines: Sequence[Line]) -> Setup:
     """The last value wins: logs of several runs end with the run that is asked about."""
     # What builds on PyTorch or Keras tells more than these do: the list is in that order, and only looked at so far.
     best = len(_FRAMEWORKS)
-    batch = workers = card = pool = free = None
+    batch = workers = epochs = card = pool = free = None
+    batches: list[tuple[int, int]] = []
     gpu = ""
     found: dict[str, str] = {}
     for line in lines:
@@ -96,6 +108,10 @@ def setup(lines: Sequence[Line]) -> Setup:
         if "=" in content or ":" in content or "atch" in content:
             batch = _integer(_BATCH, content, batch)
             workers = _integer(_WORKERS, content, workers)
+            if batch is not None and (not batches or batches[-1][1] != batch) and len(batches) < MOST_BATCHES:
+                batches.append((line.number, batch))
+        if "poch" in content:
+            epochs = _integer(_EPOCHS, content, epochs)
         if "MiB" in content or "GiB" in content or "MB" in content:
             if sizes := _CARD_SIZE.search(content):
                 card, free = amount(sizes[1]), amount(sizes[2])
@@ -113,6 +129,8 @@ def setup(lines: Sequence[Line]) -> Setup:
     return Setup(
         framework=_FRAMEWORKS[best][0] if best < len(_FRAMEWORKS) else "",
         batch=batch,
+        batches=tuple(batches),
+        epochs=epochs,
         workers=workers,
         gpu=gpu,
         card=card or _size_of(gpu),

@@ -23,6 +23,7 @@ def document(of: Diagnosis) -> dict[str, Any]:
         "why": of.why,
         "next": of.next,
         "cause": of.cause,
+        "alternatives": list(of.alternatives),
         "causes": [
             {"id": cause.id, "confidence": cause.confidence, "evidence": list(cause.evidence)} for cause in of.causes
         ],
@@ -40,7 +41,7 @@ def report(of: Diagnosis) -> RenderableType:
     return Group(
         grid,
         *_section("Evidence", _bullets(of.causes[0].evidence)),
-        *_section("Other causes, less likely", _others(of)),
+        *_section("Other causes, as likely or less" if of.alternatives else "Other causes, less likely", _others(of)),
         *_section("From the log", _facts(of)),
     )
 
@@ -64,7 +65,7 @@ def _facts(of: Diagnosis) -> RenderableType | None:
         for name in ("framework", "batch", "workers", "epoch", "step", "rank")
         if of.facts.get(name) is not None
     ]
-    lines = [", ".join(figures), ", ".join(words), f"cause id: {of.cause}"]
+    lines = [", ".join(figures), ", ".join(words), f"cause id: {' or '.join((of.cause, *of.alternatives))}"]
     return Text("\n".join(line for line in lines if line))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oomproof.diagnosis.causes.batch import known_batch
 from oomproof.diagnosis.facts import Facts
 
 TENSORFLOW = ("tfod", "keras", "tensorflow")
@@ -57,37 +58,35 @@ def steps(facts: Facts) -> dict[str, str]:
     batch = batch_step(facts)
     fit = _fit(facts)
     of_tensorflow = framework in TENSORFLOW
-    boxes = _BOXES.get(framework, _crowded(facts)).format(half=_half(facts))
+    less = _less_per_step(facts)
     evaluation = "masks.cpu() before they are pasted, one image at a time; and a smaller evaluation batch"
     smaller = "torch.autocast('cuda', torch.bfloat16), smaller images, or checkpointing"
     return {
         "batch_too_big": batch + fit,
         "model_or_image_too_big": _SMALLER.get(framework, smaller) + fit,
-        "variable_shape": f"bound the largest batch: a maximal image size, aspect-ratio grouping, or {batch}{fit}",
-        "gt_boxes": boxes,
+        "variable_shape": f"bound the largest batch: a maximal image size, or images of like shape together{fit}",
+        "gt_boxes": _boxes(facts),
         "eval_postprocess": _EVALUATION.get(framework, evaluation),
         "eval_no_grad": "with torch.no_grad(): around the evaluation, and model.eval() before it; if they are there: "
         "a smaller evaluation batch",
         "leak": _leak(facts),
         "checkpoint_on_gpu": "torch.load(path, map_location='cpu') ; del checkpoint ; torch.cuda.empty_cache()",
         "other_process": _others(facts),
-        "fragmentation": _fragmentation(facts, batch),
-        "cudnn_workspace": f"{GROWTH} ; if it stays: {batch}"
-        if of_tensorflow
-        else f"torch.backends.cudnn.benchmark = False ; if it stays: {batch}",
+        "fragmentation": _fragmentation(facts),
+        "cudnn_workspace": _workspace(facts, fit),
         "tf_greedy_allocation": f"{GROWTH}, or TF_FORCE_GPU_ALLOW_GROWTH=true python train.py",
         "tf_memory_cap": _cap(facts),
-        "masked_oom": _masked(facts, batch),
+        "masked_oom": _masked(facts, fit),
         "train_and_eval_together": f"CUDA_VISIBLE_DEVICES=-1 python {_evaluator(facts)} --checkpoint_dir=... (the "
         "evaluation, on the CPU)",
         "retracing": "@tf.function(reduce_retracing=True) with fixed shapes: pad images to one size, "
         "batch(..., drop_remainder=True), tensors instead of Python numbers; in loops model(x), not model.predict(x)",
-        "mps_limit": f"{batch}, or smaller images{_watermark(facts)}",
-        "xla_compile": f"model.compile(..., jit_compile=False), or {batch}"
+        "mps_limit": f"{less}{_watermark(facts)}",
+        "xla_compile": f"model.compile(..., jit_compile=False), or {less}"
         if of_tensorflow
-        else f"{batch} ; XLA_PYTHON_CLIENT_MEM_FRACTION=.95 if the pool is the limit",
+        else f"{less} ; XLA_PYTHON_CLIENT_MEM_FRACTION=.95 if the pool is the limit",
         "outlier_or_bug": _outlier(facts),
-        "benign_warning": _benign(facts, batch),
+        "benign_warning": _benign(facts),
     }
 
 
@@ -96,10 +95,13 @@ def batch_step(facts: Facts) -> str:
 
 
 def _half(facts: Facts) -> str:
-    batch, failure = facts.setup.batch, facts.main
-    if batch is None and failure is not None and len(failure.shape) == 4 and failure.shape[0] <= 256:
-        batch = failure.shape[0]
+    batch = known_batch(facts)
     return str(max(1, batch // 2)) if batch else "N/2"
+
+
+def _less_per_step(facts: Facts) -> str:
+    """A smaller batch where the log shows that there is one to make smaller; smaller images anyway."""
+    return f"{batch_step(facts)}, or smaller images" if (known_batch(facts) or 0) > 1 else "smaller images"
 
 
 def _fit(facts: Facts) -> str:
@@ -118,11 +120,18 @@ def _watermark(facts: Facts) -> str:
     return "; PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 lifts the limit, at the risk of a frozen Mac"
 
 
+def _boxes(facts: Facts) -> str:
+    framework = facts.setup.framework
+    if framework == "ultralytics" and (known_batch(facts) or 1) == 1:
+        return "tile the crowded images"
+    return _BOXES.get(framework, _crowded(facts)).format(half=_half(facts))
+
+
 def _crowded(facts: Facts) -> str:
     frames = facts.main.frames if facts.main else ()
     if any("torchvision" in frame.file for frame in frames):
         return "oomproof fit JOB --set matching=chunked (same gradients) ; or crop the crowded images"
-    return "cap or crop the fullest images, or a smaller batch"
+    return "cap or crop the fullest images"
 
 
 def _cap(facts: Facts) -> str:
@@ -141,12 +150,22 @@ def _evaluator(facts: Facts) -> str:
     return next((name for name in ("legacy/eval.py", "eval.py") if name in job), "model_main_tf2.py")
 
 
-def _masked(facts: Facts, batch: str) -> str:
+def _workspace(facts: Facts, fit: str) -> str:
+    if facts.setup.framework in TENSORFLOW:
+        return f"{GROWTH} ; TF_CUDNN_USE_AUTOTUNE=0 python train.py makes no trials"
+    if facts.setup.framework == "jax":
+        return (
+            "XLA_FLAGS=--xla_gpu_strict_conv_algorithm_picker=false XLA_PYTHON_CLIENT_MEM_FRACTION=.7 python train.py"
+        )
+    return f"torch.backends.cudnn.benchmark = False{fit}"
+
+
+def _masked(facts: Facts, fit: str) -> str:
     if facts.setup.framework in TENSORFLOW:
         return f"{GROWTH} ; nvidia-smi"
     if facts.setup.framework == "jax":
         return "XLA_PYTHON_CLIENT_PREALLOCATE=false python train.py ; nvidia-smi shows who else is on the card"
-    return f"nvidia-smi while it runs ; then {batch}"
+    return f"nvidia-smi while it runs shows whether the card is full, and by whom{fit}"
 
 
 def _leak(facts: Facts) -> str:
@@ -164,13 +183,13 @@ def _others(facts: Facts) -> str:
     return f"{SMI} ; stop it or choose another card (CUDA_VISIBLE_DEVICES=1)"
 
 
-def _fragmentation(facts: Facts, batch: str) -> str:
+def _fragmentation(facts: Facts) -> str:
     failure = facts.main
     family = failure.family if failure else "cuda"
     if family == "tensorflow":
         return "TF_GPU_ALLOCATOR=cuda_malloc_async python train.py"
     if family == "xla":
-        return f"{batch} ; restart the process, for what it has allocated cannot be moved"
+        return "restart the process, for what it has allocated cannot be moved"
     quote = failure.quote if failure else ""
     variable = "PYTORCH_HIP_ALLOC_CONF" if "HIP out of memory" in quote else "PYTORCH_CUDA_ALLOC_CONF"
     if "reserved in total" not in quote and "cached)" not in quote:
@@ -188,7 +207,7 @@ def _outlier(facts: Facts) -> str:
     return "print the shapes just before that line; leave out the sample with the largest image or the most boxes"
 
 
-def _benign(facts: Facts, batch: str) -> str:
+def _benign(facts: Facts) -> str:
     if any(failure.family == "cuda" for failure in facts.failures):
-        return f"nothing, if it comes seldom; if often: {batch}"
-    return "nothing has to be done; if it is slow, a smaller batch leaves cuDNN room for faster algorithms"
+        return "nothing, if it is rare; if it is frequent, leave the step more room: oomproof fit JOB"
+    return "nothing has to be done; if it is slow, more free memory would let cuDNN take faster algorithms"

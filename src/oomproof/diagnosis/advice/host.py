@@ -101,4 +101,4 @@ def _too_small(facts: Facts) -> str:
         return f"{_workers(facts)}, or more RAM or swap ; free -g while it runs shows how near it is"
     if family == "exit":
         return f"dmesg -T | grep -i 'killed process' confirms it ; then {_workers(facts)}, or more RAM or swap"
-    return f"free -g while it runs ; a smaller batch, {_workers(facts)}, or more RAM or swap"
+    return f"free -g while it runs ; {_workers(facts)}, or more RAM or swap"

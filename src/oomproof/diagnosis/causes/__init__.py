@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from oomproof.diagnosis.causes import (
     capacity,
+    checkpoint,
     device,
     host,
     host_activity,
     host_arrays,
     host_workers,
+    leak,
     outside,
     stacks,
     tensorflow,
+    workspace,
 )
 from oomproof.diagnosis.causes.ranking import ranked
 
 RULES = (
     outside.other_process,
     outside.memory_cap,
-    outside.cudnn_workspace,
+    workspace.cudnn_workspace,
     outside.masked_oom,
     outside.without_numbers,
     device.outlier_or_bug,
     device.fragmentation,
-    device.checkpoint_on_gpu,
-    device.leak,
+    checkpoint.checkpoint_on_gpu,
+    leak.leak,
     device.mps_limit,
     device.xla_compile,
     stacks.gt_boxes,

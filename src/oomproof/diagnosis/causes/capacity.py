@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 from oomproof.diagnosis.amounts import number, text
-from oomproof.diagnosis.causes import moment, places
+from oomproof.diagnosis.causes import columns, moment, places
+from oomproof.diagnosis.causes.batch import WHOLE_SET, known_batch
 from oomproof.diagnosis.causes.moment import quoted
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts, Failure
-from oomproof.diagnosis.patterns import Pattern
 
-_WEIGHTS = Pattern(r"/(?:weights|kernel|bias|gamma|beta)\b|Momentum|RMSProp|Adam(?!ax)|Initializer|/Assign$|slot_")
-WHOLE_SET = 5000
-"""more than any second stage crops from an image: a first side of that length is a whole set, fed at once"""
 FAMILIES = ("cuda", "tensorflow", "other", "xla", "handle", "mps")
 
 
@@ -26,37 +22,25 @@ def variable_shape(facts: Facts) -> Iterator[Cause]:
     step = moment.late(facts, failure)
     hint = facts.setup.found.get("multiscale", "")
     padding = places.find(failure, places.PADDING)
-    jumps = _jumps(facts)
-    if step is None and not (hint and moment.trained(facts, failure)):
+    trained = moment.trained_in_this_run(facts, failure)
+    if step is None and not (hint and trained):
         return
-    if moment.growing(facts.trends, "device") is not None and not hint:
+    courses = columns.describe_training(facts, failure, "device")
+    if columns.find_leak(facts, failure, "device") is not None and not hint:
         return
-    confidence = 0.6 + (0.15 if hint else 0.0) + (0.08 if padding else 0.0) + (0.05 if jumps else 0.0)
-    shown = [part for part in (hint, f"frame {padding.place}" if padding else "", jumps) if part]
+    seen = [columns.describe(course) for course in courses if course.kind != "steady"][:2]
+    confidence = 0.6 + (0.15 if hint else 0.0) + (0.08 if padding else 0.0) + (0.08 if seen else 0.0)
+    shown = [part for part in (hint, f"frame {padding.place}" if padding else "", *seen) if part]
     request = text(failure.requested) if failure.requested is not None else "its memory"
-    said = moment.said(step or moment.trained(facts, failure)[-1])
+    said = moment.said(step or trained[-1])
     yield Cause(
         "variable_shape",
         min(0.83, confidence),
         f"device memory: it fitted until {said}, then a larger batch came: {request} refused",
-        "nothing grows from step to step, so the settings fit the usual batch and not the "
-        "largest: image sizes, padding or boxes vary" + (f"; {jumps}" if jumps else ""),
+        "the settings fit the usual batch and not the largest: image sizes, padding or boxes vary; "
+        + ("; ".join(seen) if seen else "the log shows no memory figures that grow"),
         (quoted(failure), *(f"line {each.line}: {each.text}" for each in [step] if each), *shown),
     )
-
-
-def _jumps(facts: Facts) -> str:
-    """A memory column that went up in few large steps."""
-    for trend in facts.trends:
-        values = [size for _, size in trend.points]
-        if trend.where == "device" and values[-1] > values[0] * 1.1:
-            ups = sum(after > before * 1.02 for before, after in pairwise(values))
-            if 0 < ups <= max(3, len(values) // 6):
-                return (
-                    f"«{trend.name}» jumped {ups} time{'s' if ups > 1 else ''}, from "
-                    f"{text(values[0])} to {text(max(values))}"
-                )
-    return ""
 
 
 def too_big(facts: Facts) -> Iterator[Cause]:
@@ -69,17 +53,20 @@ def too_big(facts: Facts) -> Iterator[Cause]:
         return
     if failure.family == "handle" and failure.kind != "workspace":
         return
-    batch = _batch(facts, failure)
+    batch = known_batch(facts)
     single = batch == 1
+    whole = len(failure.shape) == 4 and failure.shape[0] >= WHOLE_SET
     start = _at_start(failure)
     base = 0.5 if failure.family == "cuda" else 0.46
     if failure.requested is None and failure.family != "handle":
         base = 0.4 if facts.setup.batch is None else 0.46
     if moment.first_step(facts, failure) and facts.progress:
         base += 0.08
+    elif moment.late(facts, failure) is not None and not whole:
+        base -= 0.08  # the settings as such had fitted
     if failure.family in ("xla", "mps", "cpu") and (failure.family, failure.kind) != ("xla", "buffer"):
         base = 0.35
-    if len(failure.shape) == 4 and failure.shape[0] >= WHOLE_SET:
+    if whole:
         base += 0.25
     memory, card = ("device", "card") if failure.where == "device" else ("host", "machine")
     sums = _sum(failure)
@@ -129,21 +116,13 @@ def _without_activations(failure: Failure) -> str:
     return "model.to(torch.bfloat16) before it goes to the GPU, a smaller model, or FSDP over several cards"
 
 
-def _batch(facts: Facts, failure: Failure) -> int | None:
-    if facts.setup.batch is not None:
-        return facts.setup.batch
-    if failure.family == "tensorflow" and len(failure.shape) == 4 and not 256 < failure.shape[0] < WHOLE_SET:
-        return failure.shape[0]
-    return None
-
-
 def _at_start(failure: Failure) -> str:
     """Whether weights or optimizer state already do not fit."""
     inner = failure.frames[-6:]
     if failure.kind == "search":
         return "a search for the batch size went down to nothing: not even one image fits"
-    if failure.family == "tensorflow" and _WEIGHTS.search(failure.op):
-        return f"the tensor that was refused is a weight or its optimizer state, {failure.op}"
+    if places.is_weight(failure):
+        return f"the tensor that was refused is a weight, its gradient or its optimizer state, {failure.op}"
     if any(frame.name in ("_apply", "convert", "cuda", "to") and "module.py" in frame.file for frame in inner):
         return f"not even the weights fit: it failed in {places.own(failure)} while the model moved to the GPU"
     frame = places.find(failure, places.OPTIMIZER)

@@ -1,12 +1,11 @@
-"""Device memory: requests that cannot be meant, fragmentation, checkpoints, leaks, Apple GPUs, XLA programs."""
+"""Device memory: requests that cannot be meant, fragmentation, Apple GPUs, XLA programs."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from oomproof.diagnosis.amounts import number, text
-from oomproof.diagnosis.causes import moment, places
+from oomproof.diagnosis.causes import places
 from oomproof.diagnosis.causes.moment import quoted
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts, Failure
@@ -119,75 +118,6 @@ def _on_a_tpu(failure: Failure, request: int) -> Iterator[Cause]:
         f"{number(largest)} GiB that can be reserved",
         (quoted(failure),),
     )
-
-
-def checkpoint_on_gpu(facts: Facts) -> Iterator[Cause]:
-    failure = facts.main
-    if failure is None or failure.where != "device":
-        return
-    frame = places.find(failure, places.LOADING)
-    if frame is not None:
-        sure = places.find(failure, places.DESERIALIZING) is not None
-        yield Cause(
-            "checkpoint_on_gpu",
-            0.92 if sure else 0.8,
-            "device memory: a checkpoint is being loaded onto the GPU, beside the model that is already there",
-            f"it failed in {frame.place}: the saved tensors go back to the GPU they were saved from, "
-            "a second copy of weights and optimizer state",
-            (quoted(failure), f"frame {frame.place}"),
-        )
-        return
-    steps = facts.before(failure)
-    resumed = [step for step in steps if step.doing == "resume"]
-    if (
-        resumed
-        and moment.first_step(facts, failure)
-        and not re.search(r"pretrain|backbone|torchvision://|imagenet", resumed[-1].text, re.IGNORECASE)
-    ):
-        resuming = bool(re.search(r"[Rr]esum|optimizer|epoch", resumed[-1].text))
-        yield Cause(
-            "checkpoint_on_gpu",
-            0.62 if resuming else 0.4,
-            "device memory: the run died right after it resumed; the loaded checkpoint is probably still on the GPU",
-            f"line {resumed[-1].line} loads a checkpoint and no step came after it; "
-            "weights and optimizer state are there twice",
-            (quoted(failure), f"line {resumed[-1].line}: {resumed[-1].text}"),
-        )
-
-
-def leak(facts: Facts) -> Iterator[Cause]:
-    failure = facts.main
-    where = failure.where if failure is not None else "host"
-    if failure is None or where == "shm":
-        return
-    rising = moment.growing(facts.trends, where)
-    code = facts.notes.get("leak_code", ())
-    kept = places.find(failure, places.KEEPING)
-    steps = moment.late(facts, failure)
-    memory = "device" if where == "device" else "host"
-    if rising is not None:
-        shown = moment.column(*rising)
-        trend = rising[0]
-        # A running maximum rises with the data as well; it never shows that something was let go.
-        maximum = trend.name in moment.RUNNING_MAXIMA
-        yield Cause(
-            "leak",
-            (0.78 if maximum else 0.88) + (0.05 if code or kept else 0.0),
-            f"{memory} memory: it grows from step to step, from {text(rising[1])} to "
-            f"{text(rising[2])}: something is kept that should go",
-            f"{shown}; a step that fits at first does not run out at "
-            f"{moment.said(steps) if steps else 'a later step'} unless something stays",
-            (shown, quoted(failure), *code[:2]),
-        )
-    elif where == "device" and (code or kept) and steps is not None:
-        yield Cause(
-            "leak",
-            0.75,
-            f"device memory: it held until {moment.said(steps)}; the traceback shows "
-            "a loss that is kept with its graph",
-            f"{code[0] if code else kept.code if kept else ''}: adding up tensors keeps every step's graph alive",
-            (quoted(failure), *code[:2]),
-        )
 
 
 def mps_limit(facts: Facts) -> Iterator[Cause]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from oomproof.diagnosis.amounts import number, text
 from oomproof.diagnosis.causes import moment, places
-from oomproof.diagnosis.causes.moment import late, quoted
+from oomproof.diagnosis.causes.moment import quoted
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts, Failure
 
@@ -171,37 +171,6 @@ def memory_cap(facts: Facts) -> Iterator[Cause]:
             f"the pool was limited to {text(limit)}, and {text(failure.requested or 0)} were refused",
             (quoted(failure), said),
         )
-
-
-def cudnn_workspace(facts: Facts) -> Iterator[Cause]:
-    failure = facts.main
-    if failure is None:
-        return
-    plans = [each for each in facts.failures if each.kind == "plan"]
-    benchmark = facts.setup.found.get("benchmark", "")
-    evidence = [quoted(failure), *(quoted(each) for each in plans[:2]), *([benchmark] if benchmark else [])]
-    if failure.kind == "outside_allocator" or (failure.family, failure.kind) == ("handle", "workspace"):
-        yield Cause(
-            "cudnn_workspace",
-            0.85,
-            "device memory: cuDNN found no room for the workspace of a convolution",
-            "the message names an algorithm, not memory: cuDNN gives up when none of "
-            "its algorithms gets its scratch memory",
-            tuple(evidence),
-        )
-    elif failure.family == "cuda" and _in_convolution(failure) and (benchmark or plans):
-        again = late(facts, failure) is not None
-        yield Cause(
-            "cudnn_workspace",
-            0.72 if again or plans else 0.5,
-            f"device memory: a convolution asked for {text(failure.requested or 0)} while cuDNN tries out algorithms",
-            "cudnn.benchmark is on: every new image size tries the algorithms again, each with its own workspace",
-            tuple(evidence),
-        )
-
-
-def _in_convolution(failure: Failure) -> bool:
-    return any("conv" in frame.name.lower() or "conv" in frame.code.lower() for frame in failure.frames[-4:])
 
 
 def masked_oom(facts: Facts) -> Iterator[Cause]:

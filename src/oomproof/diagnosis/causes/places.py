@@ -46,6 +46,12 @@ MATCHING = any_of(
     "bbox_transform_batch",
 )
 IN_A_GRAPH = any_of("IOU", "Match", "TargetAssign", "Intersection", "pairwise", "ArgMax_?\\d*$", "region_similarity")
+WEIGHTS_IN_A_GRAPH = Pattern(
+    r"(?:^|[/_])(?:weights?|kernel|bias|gamma|beta|embeddings?)\b|Momentum|RMSProp|Adam(?!ax)|Adagrad|Ftrl|Initializer"
+    r"|/Assign(?:_\d+)?$|slot_|MatMul_grad/MatMul_1|Conv2DBackpropFilter|ApplyGradient|/update_"
+)
+"""operations on weights, their gradients and their optimizer state"""
+CREATING_WEIGHTS = any_of("add_variable_from_reference", "add_slot", "_create_slots", "add_weight", r"optimizer\.build")
 EVALUATING = any_of(
     r"\bval(?:id(?:at\w*)?)?(?:_\w+)?\b",
     r"\bevaluat\w*",
@@ -120,6 +126,10 @@ LOADING = any_of(
     "restore_checkpoint",
     "_load_optimizer",
 )
+COPYING_STATE = Pattern(
+    r"deepcopy\([^)]{0,60}(?:state|optim|model|net|ema|weights)|\.state_dict\(\)[^\n]{0,60}\.clone\(|ModelEMA\(|AveragedModel\("
+)
+"""code that makes a second set of weights or optimizer state"""
 KEEPING = any_of(
     r"loss\w*\s*\+=\s*(?!.*(?:item\(\)|detach))\w*loss",
     r"append\((?!.*(?:item|detach|cpu))\w*loss",
@@ -240,3 +250,10 @@ def own(failure: Failure) -> str:
     frame = next((frame for frame in reversed(failure.frames) if not LIBRARY.search(frame.file)), None)
     frame = frame or (failure.frames[-1] if failure.frames else None)
     return frame.place if frame else ""
+
+
+def is_weight(failure: Failure) -> bool:
+    """Whether the tensor that TensorFlow could not place is a weight, its gradient or its optimizer state."""
+    if failure.family != "tensorflow" or len(failure.shape) not in (0, 1, 2, 4):
+        return False
+    return bool(WEIGHTS_IN_A_GRAPH.search(failure.op)) or find(failure, CREATING_WEIGHTS) is not None

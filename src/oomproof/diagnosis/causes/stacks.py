@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oomproof.diagnosis.amounts import text
-from oomproof.diagnosis.causes import moment, places
+from oomproof.diagnosis.causes import columns, moment, places
 from oomproof.diagnosis.causes.moment import quoted
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts, Failure, Frame
+from oomproof.diagnosis.growth import median
 from oomproof.diagnosis.patterns import Pattern
 
 MANY_ANCHORS = 5000
@@ -74,9 +75,9 @@ def gt_boxes(facts: Facts) -> Iterator[Cause]:
 def _crowd(facts: Facts, failure: Failure) -> str:
     """Ultralytics prints how many boxes a batch has: whether the last had far more than those before."""
     counts = [int(found[1]) for step in facts.before(failure) if (found := _INSTANCES.match(step.text))]
-    if len(counts) < 2 or counts[-1] < 1.5 * moment.median(counts[:-1]):
+    if len(counts) < 2 or counts[-1] < 1.5 * median(counts[:-1]):
         return ""
-    return f"the last batch had {counts[-1]:,} boxes, those before it about {moment.median(counts[:-1]):,}"
+    return f"the last batch had {counts[-1]:,} boxes, those before it about {median(counts[:-1]):,}"
 
 
 def _matrix(failure: Failure) -> bool:
@@ -84,6 +85,9 @@ def _matrix(failure: Failure) -> bool:
     sides = [side for side in failure.shape if side > 4]
     return (
         failure.family == "tensorflow"
+        and not places.is_weight(failure)
+        # The sides of a weight are round; how many anchors an image has seldom is.
+        and any(side % 64 for side in sides)
         and len(sides) == 2
         and max(sides) >= MANY_ANCHORS
         and min(sides) <= 5000
@@ -116,7 +120,8 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
     if failure is None or failure.where != "device":
         return
     frame = _evaluation_frame(failure)
-    during = moment.doing(facts, failure) in ("eval", "results")
+    rising = columns.find_growth_in_evaluation(facts, failure)
+    during = moment.doing(facts, failure) in ("eval", "results") or rising is not None
     post = places.find(failure, places.POSTPROCESSING)
     backward = any(".backward(" in each.code for each in failure.frames)
     if (frame is None and not during and (post is None or "paste" not in places.told(post))) or backward:
@@ -152,6 +157,8 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
         )
         return
     below = f"{fitted}it failed below {frame.place if frame else 'evaluation'}"
+    if rising is not None:
+        yield _growing(failure, rising, safe or failure.family in WITHOUT_GRADIENTS, evidence)
     if not safe and failure.family not in WITHOUT_GRADIENTS:
         yield Cause(
             "eval_no_grad",
@@ -167,4 +174,24 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
         f"device memory: evaluation needs more than training did, {request} were refused",
         f"{below}: its images, its batch or the predictions it keeps are larger",
         evidence,
+    )
+
+
+def _growing(failure: Failure, rising: columns.Course, safe: bool, evidence: tuple[str, ...]) -> Cause:
+    """Memory that rises with every batch of an evaluation: graphs are kept, or, without gradients, predictions."""
+    shown = columns.describe(rising)
+    if safe:
+        return Cause(
+            "eval_postprocess",
+            0.86,
+            "device memory: it grows with every batch of the evaluation: predictions are kept on the GPU",
+            f"{shown}; the traceback shows that gradients are off, so it is what the evaluation itself collects",
+            (shown, *evidence),
+        )
+    return Cause(
+        "eval_no_grad",
+        0.87,
+        "device memory: it grows with every batch of the evaluation: gradients are on, and each batch's graph is kept",
+        f"{shown}; without gradients the network needs the same for every batch (or predictions are kept on the GPU)",
+        (shown, *evidence),
     )

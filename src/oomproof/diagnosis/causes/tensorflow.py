@@ -15,7 +15,8 @@ def greedy_allocation(facts: Facts) -> Iterator[Cause]:
     if failure is None or failure.where != "device":
         return
     handle = failure.family == "handle" and (
-        failure.op == "tensorflow" or facts.setup.framework in ("keras", "tensorflow", "tfod")
+        (failure.op == "tensorflow" and facts.setup.framework != "jax")
+        or facts.setup.framework in ("keras", "tensorflow", "tfod")
     )
     refused = [each for each in facts.failures if (each.family, each.kind) == ("tensorflow", "driver")]
     pool, card = facts.setup.pool, facts.setup.card

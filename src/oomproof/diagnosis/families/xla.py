@@ -40,6 +40,8 @@ REPORT = 160
 
 def read(lines: Sequence[Line], at: int) -> Failure | None:
     line = lines[at]
+    if "CUDNN engine" in line.text:
+        return None  # an algorithm that was tried out; families/handles.py reads it
     text = joined(block(lines, at, ahead=10))
     if "RESOURCE_EXHAUSTED" in line.text and not re.search(r"emory|alloc|hbm|OOM", text):
         return None  # a quota of another service

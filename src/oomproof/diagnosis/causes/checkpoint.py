@@ -1,0 +1,95 @@
+"""A second copy of weights and optimizer state on the GPU: a checkpoint that is loaded there, or a copy for later."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from oomproof.diagnosis.causes import moment, places
+from oomproof.diagnosis.causes.moment import quoted
+from oomproof.diagnosis.diagnosis import Cause
+from oomproof.diagnosis.facts import Facts, Failure, Progress
+
+FEW_STEPS = 3
+"""training lines behind a restart that still count as its beginning"""
+
+
+def checkpoint_on_gpu(facts: Facts) -> Iterator[Cause]:
+    failure = facts.main
+    if failure is None or failure.where != "device":
+        return
+    yield from _in_the_stack(failure) or _after_resuming(facts, failure)
+
+
+def _in_the_stack(failure: Failure) -> list[Cause]:
+    copied = next((frame for frame in failure.frames if places.COPYING_STATE.search(places.told(frame))), None)
+    loaded = places.find(failure, places.LOADING)
+    if copied is not None and loaded is None:
+        return [
+            Cause(
+                "checkpoint_on_gpu",
+                0.85,
+                "device memory: weights or optimizer state are being copied on the GPU, where they already are once",
+                f"it failed in {copied.place} ({copied.code[:120]}): a copy takes as much again as what it copies",
+                (quoted(failure), f"frame {copied.place}"),
+                "keep such copies in host memory: {name: value.cpu() for name, value in model.state_dict().items()}, "
+                "or torch.save to disk",
+            )
+        ]
+    if loaded is None:
+        return []
+    return [
+        Cause(
+            "checkpoint_on_gpu",
+            0.92 if places.find(failure, places.DESERIALIZING) is not None else 0.8,
+            "device memory: a checkpoint is being loaded onto the GPU, beside the model that is already there",
+            f"it failed in {loaded.place}: the saved tensors go back to the GPU they were saved from, "
+            "a second copy of weights and optimizer state",
+            (quoted(failure), f"frame {loaded.place}"),
+        )
+    ]
+
+
+def _after_resuming(facts: Facts, failure: Failure) -> list[Cause]:
+    restart = moment.find_restart(facts, failure)
+    if restart is not None and len(moment.trained_in_this_run(facts, failure)) <= FEW_STEPS:
+        return [] if _has_larger_batch(facts, restart) else [_fitted_before(facts, failure, restart)]
+    resumed = [step for step in facts.before(failure) if step.doing == "resume"]
+    if (
+        not resumed
+        or not moment.first_step(facts, failure)
+        or re.search(r"pretrain|backbone|torchvision://|imagenet", resumed[-1].text, re.IGNORECASE)
+    ):
+        return []
+    resuming = bool(re.search(r"[Rr]esum|optimizer|epoch", resumed[-1].text))
+    return [
+        Cause(
+            "checkpoint_on_gpu",
+            0.62 if resuming else 0.4,
+            "device memory: the run died right after it resumed; the loaded checkpoint is probably still on the GPU",
+            f"line {resumed[-1].line} loads a checkpoint and no step came after it; "
+            "weights and optimizer state are there twice",
+            (quoted(failure), f"line {resumed[-1].line}: {resumed[-1].text}"),
+        )
+    ]
+
+
+def _fitted_before(facts: Facts, failure: Failure, restart: Progress) -> Cause:
+    first = [step for step in moment.trained(facts, failure) if step.at < restart.at][-1]
+    evaluating = any(places.EVALUATING.search(places.told(frame)) for frame in places.evaluating(failure))
+    return Cause(
+        "checkpoint_on_gpu",
+        0.6 if evaluating else 0.84,
+        "device memory: the second run in this log resumed and died at once, where the first had trained",
+        f"the first run got as far as {moment.said(first)} (line {first.line}); what is new in the second is the "
+        f"checkpoint of line {restart.line}, probably still on the GPU beside the model and its optimizer state",
+        (quoted(failure), f"line {restart.line}: {restart.text}", f"line {first.line}: {first.text}"),
+    )
+
+
+def _has_larger_batch(facts: Facts, restart: Progress) -> bool:
+    """Whether the second run was given more images a step than the first."""
+    trained = max((step.line for step in facts.progress if step.doing == "train" and step.at < restart.at), default=0)
+    first = [batch for line, batch in facts.setup.batches if line <= trained]
+    then = [batch for line, batch in facts.setup.batches if line > trained]
+    return bool(first and then and then[-1] > first[-1])

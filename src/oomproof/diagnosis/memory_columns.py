@@ -1,0 +1,189 @@
+"""Memory that a log itself reports, in whatever form, as series.
+
+`memory: 23107`, `max_mem: 5102M`, `gpu 8.91G`, `alloc_after_step 4.109 GiB`, `RAM 43 %`, `"cuda_memory_mb": 3120`, and
+columns under a header such as `rss(MB)`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from oomproof.diagnosis.amounts import amount
+from oomproof.diagnosis.facts import Line, Progress, Reading, Trend
+
+LEAST, MOST = 4, 1000
+"""figures that make a series, and how many of them are kept"""
+_UNIT = r"(?:[KMGTkmgt]i?[Bb]|[KMGTkmgt]|[Bb]ytes|B|%)"
+_READING = re.compile(
+    # Up to three words, perhaps with a unit in brackets, then a number, perhaps with its unit.
+    r"(?P<key>(?:cuda|gpu)[: ]?\d{1,2}(?=[ :=]{1,3}\d)|[A-Za-z][\w./-]{0,40}(?: [A-Za-z][\w.]{0,16}){0,2}(?:\s?[(\[]"
+    + _UNIT
+    + r"[)\]])?)(?:\(\))?[\"']?\s{0,6}[:=|]?\s{0,8}[\"']?(?P<value>\d[\d,]{0,14}(?:\.\d{1,6})?)"
+    rf"(?:\s?(?P<unit>{_UNIT})(?![A-Za-z])|(?![\d/%A-Za-z.]))",
+    re.IGNORECASE,
+)
+_CELL = re.compile(rf"(?P<value>\d[\d,]{{0,14}}(?:\.\d{{1,6}})?)\s?(?P<unit>{_UNIT})?", re.IGNORECASE)
+_WORDS = re.compile(r"[A-Za-z]+")
+_UNIT_IN_KEY = re.compile(r"(?:^|[_.(\[])([KMGT]i?B|bytes|%)[)\]]?$", re.IGNORECASE)
+_ULTRALYTICS = re.compile(r"^\s*\d{1,6}/\d{1,6}\s+([\d.]{1,7})G\s")
+_SMI = re.compile(r"\b(\d{2,6})MiB\s*/\s*\d{3,6}MiB")
+_LOOK = re.compile(r"mem|rss|ram|alloc|reserved|\dG\s|gpu|cuda|MiB\s*/", re.IGNORECASE)
+_MESSAGE = re.compile(r"Tried to allocate|total-vm|total capacity|OOM when|anon-rss|^\s*File \"|pages RAM")
+_EVALUATING = re.compile(r"^\W{0,3}(?:val|valid|validat\w+|eval|evaluat\w+|test|testing)\b(?!\s*loss)", re.IGNORECASE)
+
+MEMORY = {
+    *("mem", "memory", "alloc", "allocated", "reserved", "cached", "rss", "ram", "vram", "uss", "pss", "resident"),
+    *("vmrss", "maxrss", "maxmem", "footprint", "memuse", "memused"),
+}
+DEVICE = {"gpu", "cuda", "vram", "device", "hbm", "torch"}
+HOST = {
+    *("rss", "ram", "cpu", "host", "sys", "system", "process", "uss", "pss", "resident", "vmrss", "maxrss"),
+    "psutil",
+}
+ONLY_ON_A_DEVICE = {"alloc", "allocated", "reserved", "cached", "max", "maxmem"}
+MAXIMA = {"max", "peak", "maxrss", "maxmem", "hwm", "reserved", "cached"}
+"""words of columns that never fall, or seldom: they rise with the largest batch so far, too"""
+NOT_IN_USE = {
+    *(
+        "free",
+        "avail",
+        "available",
+        "total",
+        "limit",
+        "capacity",
+        "bandwidth",
+        "util",
+        "utilization",
+        "param",
+        "params",
+    ),
+    *(
+        "format",
+        "count",
+        "num",
+        "number",
+        "workers",
+        "retries",
+        "ooms",
+        "frac",
+        "fraction",
+        "version",
+        "clock",
+        "tried",
+    ),
+    *("id", "time", "temp", "power", "driver", "size", "batch", "on", "of", "bank", "threshold", "target", "swap"),
+}
+
+
+class _Column(NamedTuple):
+    """What a name says of the figures under it."""
+
+    name: str
+    where: str
+    """device, host, or empty where the name does not tell"""
+    maximum: bool
+    unit: str
+    bare: bool
+    """only a device is named: the figure is memory if it has a unit"""
+
+
+def read_trends(
+    lines: Sequence[Line], steps: Sequence[Progress], rows: Mapping[int, Mapping[str, str]]
+) -> tuple[Trend, ...]:
+    """Every series of memory figures that is long enough to tell something; ``rows`` are those of tables."""
+    series: dict[tuple[str, str], tuple[_Column, list[tuple[int, float, str, str]]]] = {}
+    phases = _phases(lines, steps)
+    for at, line in enumerate(lines):
+        row = rows.get(at)
+        if row is None and (not _LOOK.search(line.text[:600]) or _MESSAGE.search(line.text)):
+            continue
+        for column, value, unit in _of_a_row(row) if row is not None else _of_a_line(line.text[:600]):
+            _, points = series.setdefault((column.name, line.rank), (column, []))
+            if not points or points[-1][0] != line.number or "/" in line.text:
+                points.append((line.number, value, unit, phases[at]))
+    found = (_series(column, points) for column, points in series.values() if len(points) >= LEAST)
+    return tuple(trend for trend in found if trend is not None)
+
+
+def _of_a_line(text: str) -> Iterator[tuple[_Column, float, str]]:
+    if found := _ULTRALYTICS.match(text):
+        yield _Column("GPU_mem", "device", True, "", False), _float(found[1]), "G"
+        return
+    if found := _SMI.search(text):
+        yield _Column("nvidia-smi", "device", False, "", False), _float(found[1]), "M"
+        return
+    for found in _READING.finditer(text):
+        column = _column(found["key"], bool(found["unit"]))
+        unit = found["unit"] or ""
+        if column is not None and not (column.bare and (unit or column.unit)[:1].upper() not in ("M", "G")):
+            yield column, _float(found["value"]), unit
+
+
+def _of_a_row(row: Mapping[str, str]) -> Iterator[tuple[_Column, float, str]]:
+    for name, cell in row.items():
+        column = _column(name, bool(_UNIT_IN_KEY.search(name)))
+        found = _CELL.fullmatch(cell)
+        if column is not None and found and not (column.bare and not (found["unit"] or column.unit)):
+            yield column, _float(found["value"]), found["unit"] or ""
+
+
+def _column(key: str, has_unit: bool) -> _Column | None:
+    """What the words of a name mean; None where they are not about memory in use."""
+    split = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", key)
+    words = {word.lower() for word in _WORDS.findall(split.replace("_", " "))}
+    device = bool(words & DEVICE)
+    if words & NOT_IN_USE or not (words & MEMORY or device):
+        return None
+    maximum = bool(words & MAXIMA)
+    where = "device" if device else "host" if words & HOST else "device" if words & ONLY_ON_A_DEVICE else ""
+    unit = _UNIT_IN_KEY.search(key)
+    if not where and not has_unit and unit is None:
+        where, maximum = "device", True  # MMCV's `memory: 3770`, the most since the start
+    return _Column(" ".join(key.split()), where, maximum, unit[1] if unit else "", not words & MEMORY)
+
+
+def _float(written: str) -> float:
+    try:
+        return float(written.replace(",", "").rstrip("."))
+    except ValueError:
+        return 0.0
+
+
+def _series(column: _Column, points: Sequence[tuple[int, float, str, str]]) -> Trend | None:
+    bare = sorted(value for _, value, unit, _ in points if not unit)
+    guessed = column.unit or (_guess_unit(bare[len(bare) // 2]) if bare else "")
+    if bare and not guessed:
+        return None
+    percent = (points[0][2] or guessed) == "%"
+    readings = []
+    for line, value, unit, phase in points:
+        size = int(value * 1000) if percent else amount(f"{value:f}{unit or guessed}")
+        if size is not None and 0 < size < 1 << 50:
+            readings.append(Reading(line, size, phase))
+    every = len(readings) // MOST + 1
+    thinned = tuple(readings[::every]) + (tuple(readings[-1:]) if (len(readings) - 1) % every else ())
+    return Trend(column.name, column.where, thinned, column.maximum, percent) if len(readings) >= LEAST else None
+
+
+def _guess_unit(value: float) -> str:
+    """Of figures without one: bytes are many, GiB are few and have a fraction, most print MiB."""
+    if value >= 1e8:
+        return "B"
+    if value >= 200:
+        return "M" if value < 1e7 else "K"
+    return "G" if value != int(value) else ""
+
+
+def _phases(lines: Sequence[Line], steps: Sequence[Progress]) -> list[str]:
+    """For every line whether the run was training or evaluating."""
+    doing = {step.at: step.doing for step in steps}
+    found, now = [], "train"
+    for at, line in enumerate(lines):
+        if _EVALUATING.match(line.text) or doing.get(at) in ("eval", "results"):
+            now = "eval"
+        elif doing.get(at) == "train":
+            now = "train"
+        found.append(now)
+    return found

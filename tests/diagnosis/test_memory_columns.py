@@ -1,0 +1,118 @@
+"""Memory that a log itself reports is read in whatever form it is printed."""
+
+from __future__ import annotations
+
+import pytest
+
+import oomproof
+from oomproof.diagnosis.facts import Trend
+from oomproof.diagnosis.gather import gather
+from oomproof.diagnosis.reading import keep
+
+MIB, GIB = 1 << 20, 1 << 30
+OOM = (
+    "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 10.76 GiB total capacity; 9.90 GiB already "
+    "allocated; 12.00 MiB free; 10.10 GiB reserved in total by PyTorch)"
+)
+
+
+def trends_of(*lines: str) -> tuple[Trend, ...]:
+    return gather(keep(["\n".join(lines).encode()])).trends
+
+
+@pytest.mark.parametrize(
+    ("line", "where", "size"),
+    [
+        ("Epoch [1][50/7330] lr: 2e-2, memory: 23107, loss: 0.9", "device", 23107 * MIB),
+        ("iter: 19  total_loss: 1.2  lr: 0.01  max_mem: 5102M", "device", 5102 * MIB),
+        ("Epoch: [0]  [ 10/90]  loss: 1.0  max mem: 14210", "device", 14210 * MIB),
+        ("step 20 loss 0.4 alloc_after_step 4.5 GiB", "device", 9 * GIB // 2),
+        ("it 40 | loss 0.3 | gpu 8.75G", "device", 35 * GIB // 4),
+        ("[10] loss=0.4 cuda:0 3.25GiB", "device", 13 * GIB // 4),
+        ("Epoch 0: 4%|#| 4/90 [00:01<00:30, loss=0.4, vram=9.5GB]", "device", 19 * GIB // 2),
+        ("Epoch 0: 4%|#| 4/90 [00:01<00:30, v_num=3, GPU_MB=6144]", "device", 6 * GIB),
+        ("torch.cuda.memory_allocated() = 2147483648", "device", 2 * GIB),
+        ('{"step": 50, "cuda_memory_mb": 3072, "lr": 0.1}', "device", 3 * GIB),
+        ("     3/100      11.2G      1.100      0.900      1.200         31        640", "device", int(11.2 * GIB)),
+        ("| 45C P2 120W / 250W |  5120MiB / 11264MiB |  97% Default |", "device", 5 * GIB),
+        ("epoch 1 step 100 RSS: 4096 MB", "host", 4 * GIB),
+        ("[60s] it=300 VmRSS: 4194304 kB", "host", 4 * GIB),
+        ("process memory = 3.5 GiB (of 32.0 GiB)", "host", 7 * GIB // 2),
+        ("step 3 mem 5.5G", "", 11 * GIB // 2),
+    ],
+)
+def test_one_line(line: str, where: str, size: int) -> None:
+    found = trends_of(*[line] * 6)
+    assert [(trend.where, trend.points[-1].size) for trend in found] == [(where, size)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "GPU 0: Tesla T4 (UUID: GPU-1)",
+        "using cuda 11.8, cudnn 8.6",
+        "model has 44M params",
+        "gpu_util 97% temp 61C",
+        "free memory 3.2 GiB",
+        "epoch 3/40 loss 0.4",
+        "memory_format torch.channels_last 1",
+        "program 12 framed 4G",
+        "GPU memory fraction: 0.9",
+    ],
+)
+def test_what_is_not_memory_in_use(line: str) -> None:
+    assert trends_of(*[line] * 6) == ()
+
+
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        ("  epoch   iter   loss   rss(MB)", "      0  {n}   0.91      {size}"),
+        ("  epoch   iter   loss   rss (MB)", "      0  {n}   0.91      {size}"),
+        ("epoch,iter,loss,rss_mb", "0,{n},0.91,{size}"),
+        ("| epoch | iter | rss (MB) |", "| 0 | {n} | {size} |"),
+        ("epoch\titer\trss_mb", "0\t{n}\t{size}"),
+    ],
+    ids=["blanks", "unit apart", "commas", "bars", "tabs"],
+)
+def test_columns_under_a_header(header: str, row: str) -> None:
+    (trend,) = trends_of(header, *(row.format(n=n * 100, size=4096 + n) for n in range(8)))
+    assert (trend.where, trend.points[0].size, trend.points[-1].size) == ("host", 4 * GIB, 4103 * MIB)
+    found = oomproof.explain(
+        "\n".join([header, *(row.format(n=n * 100, size=4096 + 200 * n) for n in range(12)), "Killed"])
+    )
+    assert (found.cause, found.facts["step"]) == ("leak", 1100)
+
+
+def test_percentages_are_shown_as_such() -> None:
+    found = oomproof.explain([*(f"step {n * 10} RAM {40 + 2 * n}.0%" for n in range(25)), "Killed"])
+    assert found.cause == "leak"
+    assert "40.0 %" in found.verdict and "88.0 %" in found.verdict
+
+
+def test_ranks_have_series_of_their_own() -> None:
+    lines = [f"[rank{rank}]: step {n * 10} alloc {4 + 3 * rank} GiB" for n in range(8) for rank in (0, 1)]
+    assert sorted({point.size for point in trend.points} == {trend.points[0].size} for trend in trends_of(*lines)) == [
+        True,
+        True,
+    ]
+
+
+def test_reserved_may_grow_while_what_is_in_use_does_not() -> None:
+    lines = [f"step {n * 50} allocated 5.0{n % 3} GiB reserved {6 + n * 0.1:.2f} GiB" for n in range(30)]
+    assert oomproof.explain([*lines, OOM]).cause != "leak"
+
+
+def test_a_column_that_starts_anew_is_judged_from_there() -> None:
+    """Two runs in one log: what the first one reached is not where the second began."""
+    first = [f"step {n * 50} gpu_mem 9.{n % 3}0GB" for n in range(20)]
+    second = [f"step {n * 50} gpu_mem {3 + n * 0.2:.2f}GB" for n in range(30)]
+    found = oomproof.explain([*first, *second, OOM])
+    assert found.cause == "leak" and "from 3.00 GiB" in found.verdict
+
+
+def test_nothing_grows_is_never_said_over_a_column_that_rose() -> None:
+    sizes = (5102, 5102, 6010, 6010, 6010, 6010, 6633, 6633, 7021, 7021, 7021, 7021, 7021, 7021)
+    found = oomproof.explain([*(f"iter: {n * 20}  max_mem: {size}M" for n, size in enumerate(sizes)), OOM])
+    assert "nothing grows" not in found.why
+    assert "«max_mem» went up in jumps" in found.why
