@@ -13,6 +13,7 @@ from oomproof.cli.arguments import (
     AsJson,
     Backend,
     Batch,
+    ConfigFile,
     Debug,
     From,
     Gpus,
@@ -47,6 +48,7 @@ def check(
     job: JobText,
     overrides: Overrides = None,
     *,
+    config_file: ConfigFile = "",
     on: On = "",
     batch: Batch = None,
     image_size: ImageSize = None,
@@ -103,21 +105,21 @@ def check(
             raise InputError("--save keeps one step, but --sweep makes many: leave one of them out")
         writable(save, "--save")
     if list_settings:
-        _print_settings(job, keys, given.get("backend", ""), as_json)
+        _print_settings(job, keys, given.get("backend", ""), config_file, as_json=as_json)
         return
     device, host = device_on(on), granted(ram)
     with at_work(quiet or as_json) as say:
         say(f"opening {job}")
-        opened = open_job(job, keys, given.get("backend", ""))
+        opened = open_job(job, keys, given.get("backend", ""), config_file)
         answer = _sweep(opened, device, given, swept, say) if swept else _one(opened, device, given, save, say)
     fits = _print(_within(answer, host), opened, as_json)
     raise typer.Exit(FITS if fits else DOES_NOT_FIT)
 
 
-def open_job(text: str, overrides: Sequence[str], backend: str) -> Job:
+def open_job(text: str, overrides: Sequence[str], backend: str, config_file: str = "") -> Job:
     from oomproof import sources
 
-    return sources.open_job(text, overrides, backend)
+    return sources.open_job(text, overrides, backend, config_file)
 
 
 def _one(job: Job, device: Device, given: Mapping[str, Any], save: Path | None, say: Progress) -> Forecast:
@@ -185,13 +187,13 @@ def _print(answer: Forecast | Sweep, job: Job, as_json: bool) -> bool:
     return answer.fits if isinstance(answer, Forecast) else bool(answer.fitting)
 
 
-def _print_settings(text: str, overrides: Sequence[str], backend: str, as_json: bool) -> None:
+def _print_settings(text: str, overrides: Sequence[str], backend: str, config_file: str, *, as_json: bool) -> None:
     from oomproof.api.check import settings_of
     from oomproof.report import as_json as document
     from oomproof.report import settings as listing
 
     with at_work(quiet=True):
-        settings = settings_of(open_job(text, overrides, backend))
+        settings = settings_of(open_job(text, overrides, backend, config_file))
     if as_json:
         write(document.text(document.settings(settings)))
     else:

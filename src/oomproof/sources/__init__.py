@@ -11,16 +11,18 @@ from oomproof.sources.job import Job
 from oomproof.sources.keras.installed import is_model, use_backend
 
 
-def open_job(text: str, overrides: Sequence[str] = (), backend: str = "") -> Job:
+def open_job(text: str, overrides: Sequence[str] = (), backend: str = "", config_file: str = "") -> Job:
     """``torchvision:NAME``, ``keras:NAME``, ``keras_hub:NAME``, ``FILE.py:FUNCTION``, a Detectron2 ``FILE.yaml``, zoo
     name or training script ``FILE.py``, a saved ``FILE.keras``, ``FILE.h5`` or ``FILE.timeline``, or a memory snapshot
     ``FILE.pickle``. ``overrides`` is KEY, VALUE, KEY, VALUE ... of a Detectron2 config; ``backend`` that of Keras,
-    which has to be known before a job loads it."""
+    which has to be known before a job loads it; ``config_file`` is the file that a training script merges."""
     if backend:
         use_backend(backend)
-    detectron2 = _detectron2(text, overrides)
+    detectron2 = _detectron2(text, overrides, config_file)
     if detectron2 is not None:
         return detectron2
+    if config_file:
+        raise InputError(f"--config-file {config_file} is for training scripts of Detectron2; {text} is not one")
     if overrides:
         raise InputError(
             f"'{overrides[0]}': pairs KEY VALUE after the job are for Detectron2 configs; {text} takes --set NAME=VALUE"
@@ -80,15 +82,15 @@ def _keras_by_name(source: str, name: str) -> Job:
     return open_hub(name)
 
 
-def _detectron2(text: str, overrides: Sequence[str]) -> Job | None:
+def _detectron2(text: str, overrides: Sequence[str], config_file: str = "") -> Job | None:
     """The job, where the text names a config of Detectron2 or a script that makes one."""
     name = text if text.startswith("detectron2://") else text.removeprefix("detectron2:")
-    if name.endswith((".yaml", ".yml")) or text.startswith("detectron2:"):
+    if not config_file and (name.endswith((".yaml", ".yml")) or text.startswith("detectron2:")):
         from oomproof.sources.detectron2.job import open_detectron2
 
         return open_detectron2(name, overrides)
     if text.endswith(".py"):
         from oomproof.sources.detectron2.script.script import is_script, open_script
 
-        return open_script(Path(text), overrides) if is_script(Path(text)) else None
+        return open_script(Path(text), overrides, config_file) if is_script(Path(text)) else None
     return None
