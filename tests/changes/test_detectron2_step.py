@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from oomproof.changes.detectron2 import accumulated_step
-from oomproof.changes.detectron2.accumulated_step import Part, random_state
+from oomproof.changes.detectron2.accumulating import Part, random_state
 from oomproof.errors import InputError, JobError
 
 CLASSES = 4
@@ -172,7 +172,7 @@ def test_metrics_are_means_and_waiting_is_summed(monkeypatch: pytest.MonkeyPatch
     model = Detector()
     expected = [{name: loss.item() for name, loss in model(batch).items()} for batch in batches]
     ticks = itertools.count()
-    monkeypatch.setattr("oomproof.changes.detectron2.accumulated_step.time.perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr("oomproof.changes.detectron2.accumulating.time.perf_counter", lambda: float(next(ticks)))
     trainer, later = Trainer(Detector(), batches), LaterTrainer(Detector(), batches)
     accumulated_step(trainer, 3)
     accumulated_step(later, 3)
@@ -389,3 +389,12 @@ def test_a_loss_that_was_not_weighed() -> None:
 
     with pytest.raises(JobError, match=r"loss_box.*whole_batch"):
         accumulated_step(Trainer(Detector(), [images(2)]), 2, weigh)
+
+
+def test_the_public_name_is_the_function_whatever_was_imported_before() -> None:
+    """A module of the same name in the package would take its place once something has imported it."""
+    import oomproof.changes.detectron2.accumulating
+    from oomproof.changes import detectron2
+    from oomproof.run.detectron2 import accumulated_step as public
+
+    assert public is detectron2.accumulated_step is oomproof.changes.detectron2.accumulating.accumulated_step

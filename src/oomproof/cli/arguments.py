@@ -38,6 +38,15 @@ Overrides = Annotated[
         show_default=False,
     ),
 ]
+ConfigFile = Annotated[
+    str,
+    typer.Option(
+        "--config-file",
+        metavar="FILE",
+        help="Of a Detectron2 training script: the YAML file or zoo name that its own --config-file would get.",
+        show_default=False,
+    ),
+]
 On = Annotated[
     str,
     typer.Option(

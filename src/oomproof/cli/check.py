@@ -12,6 +12,7 @@ from oomproof.cli.arguments import (
     AsJson,
     Backend,
     Batch,
+    ConfigFile,
     Debug,
     From,
     Gpus,
@@ -48,6 +49,7 @@ def check(
     job: JobText,
     overrides: Overrides = None,
     *,
+    config_file: ConfigFile = "",
     on: On = "",
     batch: Batch = None,
     image_size: ImageSize = None,
@@ -104,7 +106,7 @@ def check(
             raise InputError("--save keeps one step, but --sweep makes many: leave one of them out")
         writable(save, "--save")
     if list_settings:
-        _print_settings(job, keys, given, as_json)
+        _print_settings(job, keys, given, config_file, as_json=as_json)
         return
     check_names(given, TAKEN, "oomproof.check")
     device, host = device_on(on), granted(ram)
@@ -113,7 +115,7 @@ def check(
         from oomproof import sources
 
         say(f"opening {job}")
-        opened = sources.open_job(job, keys, given)
+        opened = sources.open_job(job, keys, given, config_file)
         answer: Forecast | Sweep
         if swept:
             name, values = swept
@@ -144,14 +146,16 @@ def _print(answer: Forecast | Sweep, job: Job, as_json: bool) -> bool:
     return answer.fits if isinstance(answer, Forecast) else bool(answer.fitting)
 
 
-def _print_settings(text: str, pairs: Sequence[str], given: Mapping[str, Any], as_json: bool) -> None:
+def _print_settings(
+    text: str, pairs: Sequence[str], given: Mapping[str, Any], config_file: str, *, as_json: bool
+) -> None:
     from oomproof import sources
     from oomproof.report import as_json as document
     from oomproof.report import settings as listing
     from oomproof.sources.settings import settings_of
 
     with at_work(quiet=True):
-        settings = settings_of(sources.open_job(text, pairs, given))
+        settings = settings_of(sources.open_job(text, pairs, given, config_file))
     if as_json:
         write(document.text(document.settings(settings)))
     else:

@@ -14,6 +14,7 @@ from oomproof.cli.arguments import (
     AsJson,
     Backend,
     Batch,
+    ConfigFile,
     Debug,
     From,
     Gpus,
@@ -50,6 +51,7 @@ def fit(
     job: JobText,
     overrides: Overrides = None,
     *,
+    config_file: ConfigFile = "",
     on: On = "",
     batch: Batch = None,
     image_size: ImageSize = None,
@@ -128,14 +130,14 @@ def fit(
         writable(file, "--write")
     device, host = device_on(on), granted(ram)
     if list_knobs:
-        _print_knobs(job, keys, device, given, as_json=as_json, quiet=quiet)
+        _print_knobs(job, keys, device, given, config_file, as_json=as_json, quiet=quiet)
         return
     with at_long_work(quiet or as_json) as say:
         import oomproof
         from oomproof import sources
 
         say(f"opening {job}", 0.0)
-        opened = sources.open_job(job, keys, given)
+        opened = sources.open_job(job, keys, given, config_file)
         if target is not None:
             own = opened.place  # asked even with a FILE: some jobs cannot be written anywhere
             file = file or own
@@ -175,7 +177,14 @@ def _written(plan: Plan, job: Job, target: Path | None) -> str:
 
 
 def _print_knobs(
-    job: str, overrides: Sequence[str], device: Device, given: Mapping[str, Any], *, as_json: bool, quiet: bool
+    job: str,
+    overrides: Sequence[str],
+    device: Device,
+    given: Mapping[str, Any],
+    config_file: str,
+    *,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     from oomproof import sources
     from oomproof.api.fit import list_knobs
@@ -184,7 +193,7 @@ def _print_knobs(
 
     with at_long_work(quiet or as_json) as say:
         say(f"opening {job}", 0.0)
-        found = list_knobs(sources.open_job(job, overrides, given), device, **given)
+        found = list_knobs(sources.open_job(job, overrides, given, config_file), device, **given)
     if as_json:
         write(document.text(plan_json.knobs(found)))
     else:

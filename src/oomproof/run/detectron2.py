@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from oomproof.changes import detectron2
 
 if TYPE_CHECKING:
-    from oomproof.changes.detectron2.accumulated_step import accumulated_step
+    from oomproof.changes.detectron2.accumulating import accumulated_step
     from oomproof.changes.detectron2.stages import checkpoint_stages
     from oomproof.changes.detectron2.trainer import Accumulate, AccumulatingTrainer, accumulate
     from oomproof.changes.detectron2.weights import whole_batch

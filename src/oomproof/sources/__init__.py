@@ -21,9 +21,12 @@ OURS = ("detectron2", "torchvision", "python", "keras", "saved")
 """asked in this order; then the sources of other packages"""
 
 
-def open_job(text: str, pairs: Sequence[str] = (), given: Mapping[str, Any] | None = None) -> Job:
+def open_job(
+    text: str, pairs: Sequence[str] = (), given: Mapping[str, Any] | None = None, config_file: str = ""
+) -> Job:
     """The job that a text names. ``pairs`` is KEY, VALUE, KEY, VALUE ... of a config; ``given`` are the settings that
-    the user gives, some of which have to be known before a job is loaded (Keras's backend)."""
+    the user gives, some of which have to be known before a job is loaded (Keras's backend); ``config_file`` is the file
+    that a training script reads."""
     source = next((each for each in known_sources() if each.recognises(text)), None)
     if source is None:
         forms = [form for each in known_sources() for form in each.forms]
@@ -33,7 +36,10 @@ def open_job(text: str, pairs: Sequence[str] = (), given: Mapping[str, Any] | No
         raise InputError(
             f"'{pairs[0]}': pairs KEY VALUE after the job are for configs of {takers}; {text} takes --set NAME=VALUE"
         )
-    return source.open(Opening(text, tuple(pairs), dict(given or {})))
+    if config_file and not source.takes_config_file:
+        takers = " and ".join(each.name for each in known_sources() if each.takes_config_file)
+        raise InputError(f"--config-file {config_file} is for training scripts of {takers}; {text} is not one")
+    return source.open(Opening(text, tuple(pairs), dict(given or {}), config_file))
 
 
 def as_job(given: Any, pairs: Sequence[str] = (), settings: Mapping[str, Any] | None = None) -> Job:

@@ -28,6 +28,8 @@ class Opening:
     """KEY, VALUE, KEY, VALUE ... that stand behind the job"""
     given: Mapping[str, Any] = field(default_factory=dict)
     """settings that the user gives, for those that have to be known before a job is loaded"""
+    config_file: str = ""
+    """the file that a training script reads, where only its command line says which"""
 
 
 @dataclass(frozen=True)
@@ -44,5 +46,7 @@ class Source:
     open: Callable[[Opening], Job]
     takes_pairs: bool = False
     """KEY VALUE behind the job, as the framework's own tools take them"""
+    takes_config_file: bool = False
+    """its scripts may read a config file that only their command line names"""
     adopts: Callable[[Any], Job | None] = lambda given: None
     """a job made of an object of Python that is not one yet; None where it is of another kind"""

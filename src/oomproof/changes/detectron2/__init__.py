@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from oomproof.changes.detectron2.accumulated_step import accumulated_step
+    from oomproof.changes.detectron2.accumulating import accumulated_step
     from oomproof.changes.detectron2.stages import checkpoint_stages
     from oomproof.changes.detectron2.trainer import Accumulate, AccumulatingTrainer, accumulate
     from oomproof.changes.detectron2.weights import whole_batch
@@ -25,7 +25,7 @@ _HOME = {
     "Accumulate": "trainer",
     "AccumulatingTrainer": "trainer",
     "accumulate": "trainer",
-    "accumulated_step": "accumulated_step",
+    "accumulated_step": "accumulating",
     "checkpoint_stages": "stages",
     "whole_batch": "weights",
 }

@@ -8,7 +8,7 @@ from typing import Any
 
 from detectron2.engine import AMPTrainer, DefaultTrainer, HookBase, SimpleTrainer
 
-from oomproof.changes.detectron2.accumulated_step import accumulated_step, checked_count, simple_trainer
+from oomproof.changes.detectron2.accumulating import accumulated_step, checked_count, simple_trainer
 from oomproof.changes.detectron2.weights import whole_batch as weigh_whole_batch
 from oomproof.errors import InputError
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _NormBase
 
-from oomproof.changes.detectron2.accumulated_step import Part, device_of, random_state
+from oomproof.changes.detectron2.accumulating import Part, device_of, random_state
 from oomproof.errors import InputError
 
 _LOSSES_FROM = (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,18 @@ class Detectron2Job(Job):
     name: str
     config: Config
     script: Path | None = None
+    training: Mapping[str, Any] = field(default_factory=dict)
+    """other defaults of settings, where the script's code decides them: {"accumulate": 4}"""
+    open: Mapping[str, str] = field(default_factory=dict)
+    """settings that the script decides only when it runs, with what to say where nobody gives them"""
 
     @property
     def settings(self) -> tuple[Setting, ...]:
         values = {**self.config.values, "gpus": 1}
         size = largest_image(values) if _sized(values) else (800, 1333)
-        own = keys.settings(self.config.values)
+        own = keys.settings(self.config.values, self.config.unknown)
         around = (
-            Setting("gpus", 1, "GPUs that share SOLVER.IMS_PER_BATCH"),
+            Setting("gpus", self.training.get("gpus", 1), "GPUs that share SOLVER.IMS_PER_BATCH"),
             Setting(
                 "image_size", size, "height x width of the largest images after resizing, in pixels",
                 follows=largest_image,
@@ -46,7 +50,10 @@ class Detectron2Job(Job):
             Setting("boxes", MOST_BOXES, "annotated objects in every image; 93 is the most that an image of COCO has"),
             Setting("real", _installed(), "trace Detectron2's own code, where it is installed, not a blueprint of it"),
         )  # fmt: skip
-        return (*own, *around, *_training(self.config.values), *_run())
+        found = (*own, *around, *_training(self.config.values, self.training), *_run(self.training))
+        return tuple(
+            replace(each, follows=_refusal(self.open[each.name])) if each.name in self.open else each for each in found
+        )
 
     def trace(self, request: TraceRequest) -> Timeline:
         from oomproof.sources.detectron2.pieces import pieces
@@ -68,7 +75,7 @@ class Detectron2Job(Job):
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         from oomproof.sources.detectron2.knobs import knobs
 
-        return knobs(self.values(settings), settings, about)
+        return knobs(self.values(settings), settings, about, unknown=self.config.unknown)
 
     @property
     def place(self) -> Path:
@@ -113,25 +120,43 @@ def _installed() -> bool:
     return any(next(Path(folder).glob("_C*.*"), None) for folder in folders)
 
 
-def _training(values: Mapping[str, Any]) -> tuple[Setting, ...]:
-    defaults = {"zero_grad": "before_backward", "precision": _precision(values)}
+def _training(values: Mapping[str, Any], said: Mapping[str, Any]) -> tuple[Setting, ...]:
+    """``said``: what the code of a script decides."""
+    decided = {name: value for name, value in said.items() if name in _TRAINING}
+    defaults = {"zero_grad": "before_backward", "precision": _precision(values), **decided}
     found = [setting for setting in training_settings(defaults) if setting.name in _TRAINING]
-    return tuple(replace(each, follows=_precision) if each.name == "precision" else each for each in found)
+
+    def by_key(settings: Mapping[str, Any]) -> str:
+        return _precision(settings, said.get("half", "fp16"))
+
+    free = "precision" not in said  # a script may build its trainer by hand
+    return tuple(replace(each, follows=by_key) if each.name == "precision" and free else each for each in found)
 
 
-def _precision(settings: Mapping[str, Any]) -> str:
-    return "fp16" if settings["SOLVER.AMP.ENABLED"] else "fp32"
+def _precision(settings: Mapping[str, Any], half: str = "fp16") -> str:
+    return half if settings["SOLVER.AMP.ENABLED"] else "fp32"
 
 
-def _run() -> tuple[Setting, ...]:
-    """Settings of the run around the step that a config decides."""
+def _run(said: Mapping[str, Any]) -> tuple[Setting, ...]:
+    """Settings of the run around the step that a config or a script decides."""
     follows = {
         "ddp": lambda settings: images_per_gpu(settings) > 0 and settings["gpus"] > 1,  # a bad share is refused
         "workers": lambda settings: settings["DATALOADER.NUM_WORKERS"],
         "cudnn_benchmark": lambda settings: settings["CUDNN_BENCHMARK"],
     }
     defaults = {"ddp": False, "workers": 0, "cudnn_benchmark": False}
-    return tuple(
+    found = [
         Setting(name, defaults[name], RUN_HELP[name], follows=rule, plays=name != "workers")
         for name, rule in follows.items()
-    )
+    ]
+    name = "gradient_as_bucket_view"
+    return (*found, *([Setting(name, bool(said[name]), RUN_HELP[name])] if name in said else []))
+
+
+def _refusal(why: str) -> Callable[[Mapping[str, Any]], Any]:
+    """For a setting that nobody knows: asked for only where the user does not give it."""
+
+    def refuse(_: Mapping[str, Any]) -> Any:
+        raise InputError(why)
+
+    return refuse

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from oomproof.memory.about import About
@@ -32,11 +33,19 @@ _SHAPE = (
 """what a backbone of the zoo decides"""
 
 
-def knobs(values: Values, settings: Settings, about: About) -> tuple[Knob, ...]:
+_SCHEDULE = ("SOLVER.BASE_LR", "SOLVER.MAX_ITER", "SOLVER.STEPS", "SOLVER.WARMUP_ITERS")
+
+
+def knobs(
+    values: Values, settings: Settings, about: About, unknown: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Knob, ...]:
+    """``unknown`` are keys of a script that only a run tells: what rests on them is not offered."""
+    weights = unknown.get("MODEL.WEIGHTS", "")
+    rescaling = not any(key in unknown for key in _SCHEDULE)
     every = (
         _zero_grad(settings),
         _checkpoint(settings),
-        _batch(values, settings, about),
+        _batch(values, settings, about, rescaling),
         _half_precision(settings),
         _grouping(settings),
         _workers(settings),
@@ -44,8 +53,8 @@ def knobs(values: Values, settings: Settings, about: About) -> tuple[Knob, ...]:
         _fewer("MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE", _SAMPLES, settings, "the heads train on fewer regions"),
         _fewer("MODEL.RPN.POST_NMS_TOPK_TRAIN", _PROPOSALS, settings, "the heads choose from fewer proposals"),
         _fewer("MODEL.RPN.PRE_NMS_TOPK_TRAIN", _CANDIDATES, settings, "NMS chooses from fewer proposals"),
-        _freeze(values, settings),
-        _backbone(values),
+        None if weights and "get_checkpoint_url" not in weights else _freeze(values, settings),
+        None if weights else _backbone(values),
     )
     return tuple(knob for knob in every if knob is not None)
 
@@ -65,7 +74,7 @@ def _checkpoint(settings: Settings) -> Knob | None:
     return Knob("checkpoint", (Option("none", {"checkpoint": "none"}),), "identical", why)
 
 
-def _batch(values: Values, settings: Settings, about: About) -> Knob | None:
+def _batch(values: Values, settings: Settings, about: About, rescaling: bool) -> Knob | None:
     """Micro-batches that keep the effective batch, with two lines of code; and, for those who allow the knob, a batch
     that is really smaller, with the schedule that the linear rule gives it."""
     name, gpus = "SOLVER.IMS_PER_BATCH", settings.sharing
@@ -77,7 +86,7 @@ def _batch(values: Values, settings: Settings, about: About) -> Knob | None:
     for size in sizes:
         count = already * whole // size
         options.append(Option(f"{size} x {count}", {name: size, "accumulate": count}, note=_kept(about)))
-    for size in sizes:
+    for size in sizes if rescaling else ():
         schedule = rescaled(values, size / whole)
         words = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in schedule.items())
         smaller = {name: size, "accumulate": already, **schedule}

@@ -14,7 +14,7 @@ from oomproof.sources.detectron2.sizes import MOST_BOXES, images_per_gpu
 def notes(config: Config, values: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
     gpus, images = settings["gpus"], images_per_gpu(settings)
     own = _own(config)
-    found = [*config.notes, *_idle(config, own, values)]
+    found = [*config.notes, *_unknown(config, values), *_idle(config, own, values)]
     written_for = settings["SOLVER.REFERENCE_WORLD_SIZE"]
     if written_for not in (0, gpus):
         found.append(
@@ -28,6 +28,12 @@ def notes(config: Config, values: Mapping[str, Any], settings: Mapping[str, Any]
     blueprint = "a blueprint of Detectron2's model was traced, not Detectron2 itself"
     found.append("Detectron2's own code was traced" if settings["real"] else blueprint)
     return found
+
+
+def _unknown(config: Config, values: Mapping[str, Any]) -> list[str]:
+    """Keys that nobody knows and no forecast needs."""
+    left = [why for key, why in config.unknown.items() if not keys.matters(key, values)]
+    return [f"{why}; memory does not depend on it" for why in left]
 
 
 def _own(config: Config) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from oomproof.errors import InputError
 from oomproof.sources.source import Opening, Source
 
 if TYPE_CHECKING:
@@ -26,7 +27,11 @@ def _open(opening: Opening) -> Job:
     if text.endswith(".py") and not text.startswith("detectron2:"):
         from oomproof.sources.detectron2.script.script import open_script
 
-        return open_script(Path(text), opening.pairs)
+        return open_script(Path(text), opening.pairs, opening.config_file)
+    if opening.config_file:
+        raise InputError(
+            f"--config-file {opening.config_file} is for training scripts of Detectron2; {text} is not one"
+        )
     from oomproof.sources.detectron2.job import open_detectron2
 
     name = text if text.startswith("detectron2://") else text.removeprefix("detectron2:")
@@ -40,4 +45,5 @@ SOURCE = Source(
     recognises=_recognises,
     open=_open,
     takes_pairs=True,
+    takes_config_file=True,
 )

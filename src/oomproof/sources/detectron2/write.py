@@ -9,6 +9,7 @@ from typing import Any
 
 from oomproof.changes.settings_file import replace_file
 from oomproof.errors import InputError
+from oomproof.sources.detectron2.config import keys
 from oomproof.sources.detectron2.config.config import Config, of_text, read
 from oomproof.sources.detectron2.config.old_keys import old_names
 from oomproof.sources.detectron2.config.schema import DEFAULTS, VERSION
@@ -22,7 +23,12 @@ _ROUNDS = 3
 
 
 def place(config: Config, script: Path | None) -> Path:
-    """The user's own file; for a script or a name of the zoo a new file in the working directory."""
+    """The user's own file; for a script or a name of the zoo a new file in the working directory. What was read without
+    code that may change it is not written anywhere."""
+    if config.guesses:
+        raise InputError(
+            f"{config.guesses[0]}, so a plan cannot be written: write cfg.dump() of a run to a YAML file, and fit that"
+        )
     if script is not None:
         return script.with_suffix(".fitted.yaml")
     return config.path or Path(Path(config.name).stem + ".fitted.yaml")
@@ -32,13 +38,16 @@ def write(
     config: Config, script: Path | None, settings: Settings, target: Path, *, device: str, changes: Sequence[str]
 ) -> str:
     """Writes ``target`` so that it reads as exactly the planned keys; returns what to do with it."""
+    place(config, script)  # refuses guesses
     planned = {**config.values, **_keys(settings)}
+    left = _left_to_the_script(config, planned)
     if config.path is not None and script is None:
         source = read(config.path).values
         text = edited(config.path, planned, target)
     else:
         source = config.values
-        text = _new(planned, _head(config.name, device, changes))
+        planned = {key: value for key, value in planned.items() if key not in left}
+        text = _new(planned, source, _head(config.name, device, changes))
     _verify(of_text(target, text).values, planned, target)
     try:
         replace_file(target, text)
@@ -49,6 +58,15 @@ def write(
     return "\n".join(
         [f"wrote {target}" + (":" if changed else ", as it was"), *(f"  {each}" for each in changed), *code]
     )
+
+
+def _left_to_the_script(config: Config, planned: Mapping[str, Any]) -> set[str]:
+    """Keys that only a run of the script tells and that no plan may change: they stay what the script makes them."""
+    left = {key for key in config.unknown if not keys.matters(key, config.values)}
+    for key in left:
+        if planned[key] != config.values[key]:
+            raise InputError(f"{config.unknown[key]}, and the plan changes it; give it behind the job: {key} VALUE")
+    return left
 
 
 def edited(path: Path, planned: Mapping[str, Any], target: Path) -> str:
@@ -104,10 +122,12 @@ def _moved(base: str, path: Path, target: Path) -> str:
     return Path(os.path.relpath(there.resolve(), target.resolve().parent)).as_posix()
 
 
-def _new(planned: Mapping[str, Any], head: Sequence[str]) -> str:
-    """A config of its own: every key that is not as Detectron2 has it by default."""
+def _new(planned: Mapping[str, Any], source: Mapping[str, Any], head: Sequence[str]) -> str:
+    """A config of its own: every key that is not as Detectron2 has it by default, or was not so before the plan: the
+    file is merged over what a script sets."""
     text = "\n".join([*(f"# {line}" for line in head), f"VERSION: {VERSION}", ""])
-    return with_values(text, {key: value for key, value in planned.items() if value != DEFAULTS[key]})
+    chosen = {key: value for key, value in planned.items() if value != DEFAULTS[key] or value != source[key]}
+    return with_values(text, chosen)
 
 
 def _head(name: str, device: str, changes: Sequence[str]) -> list[str]:

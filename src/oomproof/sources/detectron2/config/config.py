@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,12 @@ class Config:
     """the user's own file, where there is one"""
     notes: tuple[str, ...] = ()
     """what a reader should know about how the config was read"""
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    """keys of a script that only a run can tell, with the reason; ``values`` has what they were before"""
+    lost: str = ""
+    """why hardly any key is known: a file was merged that nobody knows"""
+    guesses: tuple[str, ...] = ()
+    """what the config was read as if it were not there: code that may change it"""
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,11 @@ def overridden(config: Config, overrides: Sequence[Any], where: str = COMMAND_LI
     for key, text in zip(overrides[::2], overrides[1::2], strict=True):
         values[str(key)] = checked(str(key), decode(text), where)
         origins[str(key)] = Origin(where)
-    return replace(config, values=values, origins=origins)
+    return replace(config, values=values, origins=origins, unknown=_still(config.unknown, overrides[::2]))
+
+
+def _still(unknown: Mapping[str, str], known: Collection[Any]) -> Mapping[str, str]:
+    return {key: why for key, why in unknown.items() if key not in known} if unknown else unknown
 
 
 def from_defaults(name: str) -> Config:
@@ -90,8 +100,8 @@ def merged_with(config: Config, name: str, folder: Path) -> Config:
     path = folder / name
     other = read(path if path.is_file() else name)
     values = {**config.values, **{key: other.values[key] for key in other.origins}}
-    notes = (*config.notes, *other.notes)
-    return replace(config, values=values, origins={**config.origins, **other.origins}, notes=notes)
+    notes, unknown = (*config.notes, *other.notes), _still(config.unknown, other.origins)
+    return replace(config, values=values, origins={**config.origins, **other.origins}, notes=notes, unknown=unknown)
 
 
 def _published(name: str) -> Config:

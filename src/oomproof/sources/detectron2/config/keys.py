@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+from oomproof.errors import InputError
 from oomproof.sources.detectron2.config.values import checked, decode
 from oomproof.sources.job import Role, Setting
 
@@ -68,13 +71,56 @@ _ROLES: Mapping[str, Role] = {
 }
 
 
-def settings(values: Mapping[str, Any]) -> tuple[Setting, ...]:
-    """One setting for each key that can matter for the memory of this config."""
+_NOT_OF_MEMORY = re.compile(
+    r"(OUTPUT_DIR|SEED|VIS_PERIOD|VERSION|GLOBAL|TEST|DATASETS\.(TRAIN|TEST|PROPOSAL_FILES)|MODEL\.(WEIGHTS|DEVICE|PIXEL_)"
+    r"|INPUT\.(MIN_SIZE_TEST|MAX_SIZE_TEST|RANDOM_FLIP|FORMAT|MIN_SIZE_TRAIN_SAMPLING)"
+    r"|DATALOADER\.(SAMPLER_TRAIN|REPEAT|FILTER_EMPTY)|MODEL\.PANOPTIC_FPN"
+    r"|SOLVER\.(LR_SCHEDULER|MAX_ITER|BASE_LR|GAMMA|STEPS|NUM_DECAYS|WARMUP|RESCALE|CHECKPOINT_PERIOD|BIAS_LR)).*"
+    r"|.*(_TEST|LOSS_WEIGHT|SMOOTH_L1_BETA|SMOOTH_L1_LOSS_BETA|FOCAL_LOSS_GAMMA|FOCAL_LOSS_ALPHA|PRIOR_PROB|BBOX_REG_WEIGHTS)"
+)
+"""keys that a forecast does not read: where nobody knows them, it is the same"""
+
+
+def matters(key: str, values: Mapping[str, Any]) -> bool:
+    """Whether a forecast of this config depends on the key."""
+    return not _NOT_OF_MEMORY.fullmatch(key) and not idle(key, values)
+
+
+def settings(values: Mapping[str, Any], unknown: Mapping[str, str] = MappingProxyType({})) -> tuple[Setting, ...]:
+    """One setting for each key that can matter for the memory of this config; one that nobody knows must be given."""
+    missing = [key for key in unknown if matters(key, values)]
     found = [key for key in _HELP if not idle(key, values)]
+    found += [key for key in missing if key not in found]
     return tuple(
-        Setting(key, values[key], _HELP[key], read=_reader(key), role=_ROLES.get(key), given_as=f"{key} {{value}}")
+        Setting(
+            key,
+            values[key],
+            _HELP.get(key, "not known before the script runs"),
+            read=_reader(key),
+            role=_ROLES.get(key),
+            given_as=f"{key} {{value}}",
+            follows=_asks_for(key, missing, unknown) if key in missing else None,
+        )
         for key in found
     )
+
+
+def _asks_for(key: str, missing: Sequence[str], unknown: Mapping[str, str]) -> Callable[[Mapping[str, Any]], Any]:
+    """Raises where the user does not give the key; names all at once, so that one more try is enough."""
+    every = [key, *(each for each in missing if each not in (key, "SOLVER.IMS_PER_BATCH"))]
+
+    def ask(_: Mapping[str, Any]) -> Any:
+        more = (
+            f" (and so are {', '.join(every[1:])})"
+            if len(every) > 2
+            else f" (and so is {every[1]})"
+            if every[1:]
+            else ""
+        )
+        pairs = " ".join(f"{each} VALUE" for each in every)
+        raise InputError(f"{unknown[key]}{more}; give it behind the job: {pairs}")
+
+    return ask
 
 
 def idle(key: str, values: Mapping[str, Any]) -> str:

@@ -1,206 +1,232 @@
-"""Follows what a script does to ``cfg``: assignments, merges and calls of its own functions, in order.
+"""Follows what a script does to its config, in the order in which it would run, up to the beginning of the training.
 
-What depends on more than the syntax (arguments, the environment, files that are made on the way) is not guessed: it is
-left as it was, and said.
+What depends on more than the code (the command line, the environment, files that are made on the way) is not guessed:
+it stays unknown, and so does everything that comes of it.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from oomproof.errors import InputError
-from oomproof.sources.detectron2.config.config import Config, Origin, from_defaults, merged_with, overridden
-from oomproof.sources.detectron2.config.schema import SECTIONS
-from oomproof.sources.detectron2.script.config_so_far import Node, Tracked, node_of, set_key
-from oomproof.sources.detectron2.script.known_values import Constants, dotted, literal_defaults
+from oomproof.sources.detectron2.config.config import Origin
+from oomproof.sources.detectron2.script import (
+    arguments,
+    both_ways,
+    calling,
+    evaluating,
+    foreign,
+    knowing,
+    methods,
+    statements,
+)
+from oomproof.sources.detectron2.script.both_ways import Outcome, ScriptEnds
+from oomproof.sources.detectron2.script.contents import (
+    Call,
+    Class,
+    Content,
+    Foreign,
+    Function,
+    Made,
+    Memory,
+    Method,
+    Partial,
+    Parts,
+    Ref,
+    Run,
+    Super,
+    Unknown,
+)
+from oomproof.sources.detectron2.script.joining import join_memories, join_values
 
-_DEEPEST = 8
-_MOST_CALLS = 200
-_USERS = ("build_model", "do_train", "build_train_loader", "build_detection_train_loader")
-"""calls that take a config to train with it; so do classes whose name ends in Trainer"""
+_DEEPEST = 25
+_MOST_STEPS = 100_000
 
 
-class ScriptReader:
-    def __init__(self, path: Path, tree: ast.Module) -> None:
-        self.path, self.tree = path, tree
-        self.functions = {each.name: each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)}
-        self.constants = Constants(literal_defaults(tree))
+_CALLS: dict[type, Callable[[Any, Any, Call], Any]] = {
+    Function: calling.call_function,
+    Foreign: foreign.call_foreign,
+    Method: methods.call_method,
+}
+
+
+class TrainingBegins(Exception):
+    """What comes after it cannot change the training any more."""
+
+
+class Reader:
+    """The state of one script while it is followed."""
+
+    def __init__(self, path: Path, tree: ast.Module, overrides: Sequence[str] = (), config_file: str = "") -> None:
+        self.path, self.tree, self.overrides, self.config_file = path, tree, tuple(overrides), config_file
+        self.file = str(path)
+        self.memory = Memory()
+        self.module = self.memory.new(Parts("scope", {"__name__": "__main__", "__file__": str(path)}))
+        self.modules: dict[str, Ref] = {str(path.resolve()): self.module}
+        self.arguments = arguments.declared(tree)
+        self.defaults_taken: dict[str, Any] = {}
+        self.config_file_used = False
+        self.configs: list[Ref] = []
+        self.runs: list[Ref] = []
+        self.gpus: Any = 1
+        self.blind: list[str] = []
+        """trainers whose config is not known at all"""
+        self.owners: dict[ast.AST, Ref] = {}
+        """the class of each method"""
+        self.classes_made: set[ast.AST] = set()
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        self.names_accumulate = "Accumulate" in names
+        self.has_detectron2s_parser = "default_argument_parser" in names
         self.read_keys = {
-            dotted(node)
+            ast.unparse(node)
             for node in ast.walk(tree)
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
         }
-        self.found: list[Tracked] = []
-        self.used: Tracked | None = None
-        self._followed: list[str] = []
+        self._steps = 0
+        self.forks = 0
+        self.calls: list[ast.AST] = []
+        self._followed: set[ast.AST] = set()
+        self.returns: list[list[tuple[Any, dict[int, Content], str]]] = []
 
-    def config(self) -> Config:
-        self._follow(self.tree.body, {})
-        for function in self.functions.values():  # what is run by a launcher, a framework or another file
-            if self.used is None and function.name not in self._followed:
-                self._call(function, {})
-        if not self.found:
-            raise InputError(f"{self.path} makes no config that its code alone tells; give its YAML file instead")
-        chosen = self.used or max(self.found, key=lambda each: each.touched)
-        others = len(self.found) - 1
-        more = [f"{self.path} makes {others} more config(s), which were not looked at"] if others else []
-        config = chosen.config
-        notes = (*config.notes, *chosen.notes, *more)
-        return replace(config, path=None, notes=tuple(dict.fromkeys(notes)))
-
-    # -- statements --------------------------------------------------------------------------------------------
-
-    def _follow(self, body: list[ast.stmt], names: dict[str, Node]) -> Node | None:
-        """Runs over statements; ``names`` are those that stand for configs. Returns the config that is returned."""
-        for statement in body:
-            if self.used is not None:
-                return None
-            match statement:
-                case ast.Return(value=ast.expr() as value):
-                    return self._evaluated(value, names)
-                case ast.If():
-                    returned = self._follow(self._branch(statement, names), names)
-                case ast.With() | ast.For() | ast.While() | ast.Try():
-                    returned = self._follow(statement.body, names)
-                case ast.FunctionDef() | ast.ClassDef() | ast.AsyncFunctionDef():
-                    returned = None
-                case _:
-                    returned = None
-                    self._statement(statement, names)
-            if returned is not None:
-                return returned
-        return None
-
-    def _branch(self, statement: ast.If, names: dict[str, Node]) -> list[ast.stmt]:
-        """The branch that runs, as far as that is known; else the first, which is said if it touches a config."""
-        known, truth = self.constants.known(statement.test)
-        if known:
-            return statement.body if truth else statement.orelse
-        if not _is_main(statement.test):
-            touched = {
-                names[node.id].of
-                for part in statement.body
-                for node in ast.walk(part)
-                if isinstance(node, ast.Name) and node.id in names
-            }
-            for each in touched:
-                each.notes.append(f"{self._at(statement)}: taken as if «{ast.unparse(statement.test)}» held")
-        return statement.body
-
-    def _statement(self, statement: ast.stmt, names: dict[str, Node]) -> None:
-        match statement:
-            case ast.Assign(targets=[target], value=value):
-                self._assign(target, value, names)
-            case ast.AnnAssign(target=target, value=ast.expr() as value):
-                self._assign(target, value, names)
-            case ast.AugAssign():
-                whole = ast.BinOp(_loaded(statement.target), statement.op, statement.value)
-                self._assign(statement.target, ast.copy_location(whole, statement), names)
-            case ast.Expr(value=value):
-                self._evaluated(value, names)
-
-    def _assign(self, target: ast.expr, value: ast.expr, names: dict[str, Node]) -> None:
-        node = node_of(target, names)
-        if node is not None and node.prefix:
-            set_key(node, value, self._at(value), constants=self.constants, names=names, reads=self.read_keys)
+    def read(self) -> None:
+        """Follows the script; if it trains nothing by itself, also what others may call."""
+        try:
+            statements.follow(self, self.tree.body, self.module)
+        except ScriptEnds:
+            pass
+        except TrainingBegins:
             return
-        made = self._evaluated(value, names)
-        name = dotted(target)
-        if made is not None:
-            names[name] = made
-        elif name:
-            names.pop(name, None)
-            self.constants.learn(name, value)
+        for node in self.tree.body:
+            if self.runs:
+                return
+            self._call_from_outside(node)
 
-    # -- expressions -------------------------------------------------------------------------------------------
+    def _call_from_outside(self, node: ast.stmt) -> None:
+        """What a launcher, a framework or another file runs."""
+        content = self.memory[self.module]
+        value = content.parts.get(getattr(node, "name", "")) if isinstance(content, Parts) else None
+        try:
+            if isinstance(value, Function) and node not in self._followed:
+                self.call(value, Call((), {}, node))
+            elif isinstance(self.memory.get(value), Class) and node not in self.classes_made:
+                made = self.call(value, Call((), {}, node))
+                for each in node.body if isinstance(node, ast.ClassDef) else ():
+                    if isinstance(each, ast.FunctionDef) and each not in self._followed and not self.runs:
+                        self.call(self.function(each, self.module), Call((made,), {}, each))
+        except (ScriptEnds, TrainingBegins):
+            pass
 
-    def _evaluated(self, value: ast.expr, names: dict[str, Node]) -> Node | None:
-        """The config or section that an expression gives, after what its calls do."""
-        if not isinstance(value, ast.Call):
-            found = node_of(value, names)
-            return found if found is not None and (not found.prefix or found.prefix in SECTIONS) else None
-        called = dotted(value.func)
-        last = called.rpartition(".")[2]
-        if last == "get_cfg" and last not in self.functions:
-            return self._new(from_defaults(str(self.path)))
-        if called.endswith("model_zoo.get_config") and value.args:
-            return self._new(self._merged(from_defaults(str(self.path)), value.args[0], value))
-        owner = self._evaluated(value.func.value, names) if isinstance(value.func, ast.Attribute) else None
-        if owner is not None:
-            return self._method(owner, last, value)
-        return self._given_to(last, value, [self._evaluated(each, names) for each in value.args])
+    # -- what the other files ask for ------------------------------------------------------------------------------
 
-    def _given_to(self, name: str, call: ast.Call, given: list[Node | None]) -> Node | None:
-        """A call of a function, with the configs among its arguments."""
-        if name == "launch" and call.args:
-            name, given = dotted(call.args[0]), []
-        function = self.functions.get(name)
-        if function is not None:
-            return self._call(function, dict(zip(_parameters(function), given, strict=False)))
-        taken = next((each for each in given if each is not None and not each.prefix), None)
-        if taken is None:
-            return None
-        if name in ("deepcopy", "copy"):
-            return self._new(taken.of.config, taken.of.notes)
-        if name.endswith("Trainer") or name in _USERS:
-            self.used = taken.of
-        elif name.startswith("add_") and name.endswith("_config"):
-            taken.of.notes.append(f"{self._at(call)}: {name} adds keys and code of a project, which are not known here")
-        return None
+    def at(self, node: ast.AST) -> Origin:
+        return Origin(self.file, getattr(node, "lineno", 0))
 
-    def _new(self, config: Config, notes: list[str] | None = None) -> Node:
-        tracked = Tracked(config, list(notes or ()))
-        self.found.append(tracked)
-        return Node(tracked)
+    def count(self) -> None:
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
+            raise InputError(f"{self.path} does too much to be followed; give its config as a YAML file")
 
-    def _call(self, function: ast.FunctionDef, given: Mapping[str, Node | None]) -> Node | None:
-        if len(self._followed) > _MOST_CALLS or self._followed[-_DEEPEST:].count(function.name) > 1:
-            return None
-        self._followed.append(function.name)
-        return self._follow(function.body, {name: node for name, node in given.items() if node is not None})
+    def evaluate(self, node: ast.expr, scope: Ref) -> Any:
+        return evaluating.evaluate(self, node, scope)
 
-    def _method(self, owner: Node, name: str, call: ast.Call) -> Node | None:
-        first = call.args[0] if call.args else None
-        if name == "clone":
-            return self._new(owner.of.config, owner.of.notes)
-        if name == "merge_from_file" and first is not None:
-            owner.of.config = self._merged(owner.of.config, first, call)
-        elif name == "merge_from_list" and first is not None:
-            known, pairs = self.constants.known(first)
-            if known and isinstance(pairs, (list, tuple)):
-                owner.of.config = overridden(owner.of.config, pairs, str(self._at(call)))
-            elif not dotted(first).endswith("opts"):  # those are what the command line gives
-                owner.of.notes.append(f"{self._at(call)}: merge_from_list({ast.unparse(first)}) is not known here")
-        elif name in ("merge_from_other_cfg", "update"):
-            owner.of.notes.append(f"{self._at(call)}: {name} takes keys from elsewhere, which are not known here")
-        owner.of.touched += 1
-        return None
+    def follow(self, body: list[ast.stmt], scope: Ref) -> Outcome:
+        return statements.follow(self, body, scope)
 
-    def _merged(self, config: Config, file: ast.expr, call: ast.Call) -> Config:
-        inner = file.args[0] if isinstance(file, ast.Call) and dotted(file.func).endswith("get_config_file") else file
-        known, name = self.constants.known(inner)
-        if not known or not isinstance(name, str) or not name:
-            note = (
-                f"{self._at(call)}: which config file {ast.unparse(file)} is, is not known before the script runs: its "
-                "keys are left out. Check the YAML file itself"
-            )
-            return replace(config, notes=(*config.notes, note))
-        return merged_with(config, name, self.path.parent)
+    def assign(self, target: ast.expr, value: Any, node: ast.expr, scope: Ref) -> None:
+        statements.assign(self, target, value, node, scope)
 
-    def _at(self, node: ast.AST) -> Origin:
-        return Origin(str(self.path), getattr(node, "lineno", 0))
+    def set_attribute(self, of: Any, name: str, value: Any, node: ast.AST) -> None:
+        statements.set_attribute(self, of, name, value, node)
 
+    def set_name(self, name: str, value: Any, scope: Ref) -> None:
+        content = self.memory[scope]
+        if isinstance(content, Parts) and name in content.parts.get("global", ()):
+            scope, content = self.module, self.memory[self.module]
+        if isinstance(content, Parts):
+            self.memory[scope] = replace(content, parts={**content.parts, name: value})
 
-def _parameters(function: ast.FunctionDef) -> list[str]:
-    return [each.arg for each in function.args.args]
+    def function(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, scope: Ref) -> Function:
+        """A function with the defaults that its parameters have when it is defined."""
+        spec = node.args
+        plain = [*spec.posonlyargs, *spec.args]
+        pairs = list(zip(plain[len(plain) - len(spec.defaults) :], spec.defaults, strict=True))
+        pairs += [(name, value) for name, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value]
+        defaults = tuple((name.arg, self.evaluate(value, scope)) for name, value in pairs)
+        return Function(node, scope, self.file, defaults)
 
+    # -- calls -----------------------------------------------------------------------------------------------------
 
-def _loaded(target: ast.expr) -> ast.expr:
-    return ast.parse(ast.unparse(target), mode="eval").body
+    def call_at(self, node: ast.Call, scope: Ref) -> Any:
+        called = self.evaluate(node.func, scope)
+        return self.call(called, calling.call_at(self, node, scope))
 
+    def call(self, called: Any, call: Call) -> Any:
+        match called:
+            case Partial(function, given, words):
+                return self.call(
+                    function, replace(call, given=(*given, *call.given), words={**dict(words), **call.words})
+                )
+            case Super():  # ``super()``: in a method the name stands for what it gives
+                return called
+            case Ref() if isinstance(self.memory[called], Class):
+                return calling.make_object(self, called, call)
+        way = _CALLS.get(type(called))
+        if way is not None:
+            return way(self, called, call)
+        return Unknown(knowing.shown(call.node) if isinstance(call.node, ast.Call) else "a call")
 
-def _is_main(test: ast.expr) -> bool:
-    return isinstance(test, ast.Compare) and dotted(test.left) == "__name__"
+    def enter(self, node: ast.AST) -> bool:
+        if len(self.calls) >= _DEEPEST or self.calls.count(node) > 2:
+            return False
+        self.calls.append(node)
+        self._followed.add(node)
+        return True
+
+    def leave(self) -> None:
+        self.calls.pop()
+
+    def follow_function(self, body: list[ast.stmt], scope: Ref) -> Any:
+        """A function's body; what it returns by one way or another is joined."""
+        self.returns.append([])
+        try:
+            outcome = statements.follow(self, body, scope)
+        finally:
+            returns = self.returns.pop()
+        value = outcome.value if outcome is not None else None
+        for other, contents, why in returns:
+            self.memory.contents = join_memories(self.memory.contents, contents, why)
+            value = join_values(value, other, why)
+        return value
+
+    # -- two ways on, and the end of both --------------------------------------------------------------------------
+
+    def either_value(self, why: str, one: Callable[[], Any], other: Callable[[], Any]) -> Any:
+        return both_ways.either_value(self, why, one, other)
+
+    def either(self, why: str, one: Callable[[], Outcome], other: Callable[[], Outcome]) -> Outcome:
+        return both_ways.either(self, why, one, other)
+
+    def stop_if_sure(self) -> None:
+        """Where the training begins by one of two ways only, the other is still to be followed."""
+        if not self.forks:
+            raise TrainingBegins
+
+    def end(self) -> None:
+        raise ScriptEnds
+
+    # -- what was found --------------------------------------------------------------------------------------------
+
+    def chosen(self) -> Run:
+        """The first training that the script begins; of one that begins none, the config that it cares most for."""
+        if self.runs and isinstance(run := self.memory[self.runs[0]], Run):
+            return run
+        if self.blind:
+            raise InputError(f"{self.blind[0]}, which the script alone does not tell; give its YAML file instead")
+        made = [content for ref in self.configs if isinstance(content := self.memory.get(ref), Made)]
+        if not made:
+            raise InputError(f"{self.path} makes no config that its code alone tells; give its YAML file instead")
+        return Run(max(made, key=lambda each: each.touched).config)

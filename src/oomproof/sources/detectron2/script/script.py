@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from oomproof.errors import InputError
 from oomproof.sources.detectron2.config.config import Config, overridden
 from oomproof.sources.detectron2.config.yaml_file import read_text
 from oomproof.sources.detectron2.job import Detectron2Job, checked_job
-from oomproof.sources.detectron2.script.reader import ScriptReader
+from oomproof.sources.detectron2.script.contents import Run, Unknown
+from oomproof.sources.detectron2.script.reader import Reader
 
 _MAKERS = {"get_cfg", "get_config"}
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a script trains: its config, and settings of the training that its code decides, or leaves open."""
+
+    config: Config
+    training: Mapping[str, Any] = field(default_factory=dict)
+    open: Mapping[str, str] = field(default_factory=dict)
+    """settings that its code decides, but only in a run: what to say of each"""
 
 
 def is_script(path: Path) -> bool:
@@ -24,18 +37,66 @@ def is_script(path: Path) -> bool:
     return any(_makes_config(node) for node in ast.walk(tree))
 
 
-def open_script(path: Path, overrides: Sequence[str]) -> Detectron2Job:
-    """The job that the script trains, with KEY VALUE pairs over it, as over ``args.opts``."""
-    return checked_job(Detectron2Job(str(path), overridden(read_script(path), overrides), path))
+def open_script(path: Path, overrides: Sequence[str], config_file: str = "") -> Detectron2Job:
+    """The job that the script trains, with KEY VALUE pairs over it, as over ``args.opts``. ``config_file`` is the file
+    that it merges, where its code does not say which: ``--config-file FILE`` of the script's own command line."""
+    script = follow_script(path, overrides, config_file)
+    if script.config.lost:
+        raise InputError(script.config.lost)
+    config = overridden(script.config, overrides)
+    return checked_job(Detectron2Job(str(path), config, path, script.training, script.open))
 
 
 def read_script(path: Path) -> Config:
     """The config at the moment when the script builds its trainer or its model, as far as its syntax tells."""
+    return follow_script(path).config
+
+
+def follow_script(path: Path, overrides: Sequence[str] = (), config_file: str = "") -> Script:
     tree = _parsed(path)
+    reader = Reader(path, tree, overrides, config_file)
     try:
-        return ScriptReader(path, tree).config()
+        reader.read()
+        run = reader.chosen()
     except RecursionError:
         raise InputError(f"{path} is nested too deeply to be read; give its config as a YAML file") from None
+    if config_file and not reader.config_file_used:
+        raise InputError(
+            f"--config-file {config_file}: {path} merges no file that its command line names; leave the option out, or "
+            "check the YAML file itself"
+        )
+    notes = (*run.config.notes, *_notes(reader, path))
+    config = replace(run.config, path=None, notes=tuple(dict.fromkeys(notes)))
+    return Script(config, *_training(reader, run, path))
+
+
+def _notes(reader: Reader, path: Path) -> list[str]:
+    others = len(reader.configs) - 1
+    found = [f"{path} makes {others} more config(s), which were not looked at"] if others > 0 else []
+    taken = [
+        f"--{name.replace('_', '-')} {value}"
+        for name, value in reader.defaults_taken.items()
+        if isinstance(value, (int, float, str)) and value is not False and value != ""
+    ]
+    return [*found, *([f"{path}: its arguments are taken at their defaults: {', '.join(taken)}"] if taken else [])]
+
+
+def _training(reader: Reader, run: Run, path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Settings that the code of the script decides; what of it is not known has to be given."""
+    found = dict(run.training)
+    if isinstance(stages := found.get("checkpoint"), tuple):
+        found["checkpoint"] = ",".join(stages)
+    still = {
+        name: f"{path}: {name} is decided by {value.why}, which is not known before the script runs; give --set "
+        f"{name}=VALUE"
+        for name, value in found.items()
+        if isinstance(value, Unknown)
+    }
+    if isinstance(reader.gpus, Unknown):
+        still["gpus"] = f"{reader.gpus.why}; give --gpus N"
+    elif reader.gpus != 1:
+        found["gpus"] = reader.gpus
+    return {name: value for name, value in found.items() if not isinstance(value, Unknown)}, still
 
 
 def _parsed(path: Path) -> ast.Module:

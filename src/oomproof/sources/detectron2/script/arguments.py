@@ -1,0 +1,110 @@
+"""The arguments of a script: what ``argparse`` gives where the command line gives nothing."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from oomproof.sources.detectron2.script.contents import Items, Parts, Ref, Unknown
+
+if TYPE_CHECKING:
+    from oomproof.sources.detectron2.script.reader import Reader
+
+NAMES = ("args", "opt", "arguments", "flags")
+"""what people call them, where a launcher passes them on"""
+_CONFIG_FILE = re.compile(r"(config|cfg|yaml)(_?(file|path|yaml|fname|name))?")
+_SWITCHES = {"store_true": False, "store_false": True}
+_OF_DETECTRON2 = {"config_file": "", "num_gpus": 1, "num_machines": 1, "machine_rank": 0}
+"""what its ``default_argument_parser`` adds"""
+_TRAINING = {"eval_only": False, "resume": False}
+"""as they are when something is trained anew"""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One ``add_argument`` of the script."""
+
+    name: str
+    default: ast.expr | None
+    kind: str
+    given: bool
+    """whether the command line has to give it"""
+
+
+def declared(tree: ast.Module) -> dict[str, Argument]:
+    found: dict[str, Argument] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
+            argument = _declared(node)
+            found[argument.name] = argument
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "set_defaults":
+            for word in node.keywords:
+                found[word.arg or ""] = Argument(word.arg or "", word.value, "", given=False)
+    return found
+
+
+def _declared(node: ast.Call) -> Argument:
+    flags = [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    words = {word.arg: word.value for word in node.keywords if word.arg}
+    long = next((flag for flag in flags if flag.startswith("--")), flags[0] if flags else "")
+    dest, action, kind = words.get("dest"), words.get("action"), words.get("type")
+    name = str(dest.value) if isinstance(dest, ast.Constant) else long.lstrip("-").replace("-", "_")
+    default = words.get("default")
+    if isinstance(action, ast.Constant) and action.value in _SWITCHES and default is None:
+        default = ast.Constant(_SWITCHES[action.value])
+    optional = long.startswith("-") and not _is_true(words.get("required"))
+    many = words.get("nargs")
+    needed = not optional and not (isinstance(many, ast.Constant) and many.value in ("?", "*"))
+    return Argument(name, default, kind.id if isinstance(kind, ast.Name) else "", given=needed and default is None)
+
+
+def _is_true(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is True
+
+
+def namespace(reader: Reader, given: Any = None) -> Ref:
+    """``parser.parse_args()``; ``given`` is the list that it parses, where the script has one."""
+    parts: dict[str, Any] = {}
+    content = reader.memory.get(given)
+    if isinstance(content, Items):
+        texts = [str(each) for each in content.items]
+        for flag, value in zip(texts, [*texts[1:], ""], strict=True):
+            name = flag.lstrip("-").replace("-", "_")
+            if flag.startswith("-") and name in reader.arguments:
+                usual = reader.arguments[name].default
+                if isinstance(usual, ast.Constant) and isinstance(usual.value, bool):
+                    parts[name] = not usual.value
+                else:
+                    parts[name] = _typed(value, reader.arguments[name].kind)
+    return reader.memory.new(Parts("arguments", parts))
+
+
+def argument(reader: Reader, content: Parts, wanted: str) -> Any:
+    if reader.config_file and _CONFIG_FILE.fullmatch(wanted):
+        reader.config_file_used = True
+        return reader.config_file
+    if wanted == "opts" and wanted not in content.parts:  # KEY VALUE behind the job
+        return reader.memory.new(Items(tuple(reader.overrides)))
+    plain = {**(_OF_DETECTRON2 if reader.has_detectron2s_parser else {}), **content.parts, **_TRAINING}
+    return plain[wanted] if wanted in plain and wanted not in reader.arguments else _default(reader, content, wanted)
+
+
+def _default(reader: Reader, content: Parts, wanted: str) -> Any:
+    if wanted in content.parts:
+        return content.parts[wanted]
+    found = reader.arguments.get(wanted)
+    if found is None or found.given:
+        return Unknown(f"args.{wanted}")
+    value = None if found.default is None else _typed(reader.evaluate(found.default, reader.module), found.kind)
+    reader.defaults_taken[wanted] = value
+    return value
+
+
+def _typed(value: Any, kind: str) -> Any:
+    """Texts go through the argument's type, as in argparse."""
+    try:
+        return {"int": int, "float": float}.get(kind, str)(value) if isinstance(value, str) else value
+    except ValueError:
+        return Unknown(value)

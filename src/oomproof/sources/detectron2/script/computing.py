@@ -1,0 +1,91 @@
+"""Arithmetic, comparisons and texts of a followed script: worked out where all their parts are known."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from oomproof.sources.detectron2.script.contents import Foreign, Ref, Unknown
+from oomproof.sources.detectron2.script.expression import value_of
+from oomproof.sources.detectron2.script.knowing import FAILURES, LONGEST, NotKnown, as_value, known, shown, truth
+
+if TYPE_CHECKING:
+    from oomproof.sources.detectron2.script.reader import Reader
+
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.Is: operator.eq, ast.IsNot: operator.ne, ast.In: lambda one, other: one in other,
+    ast.NotIn: lambda one, other: one not in other,
+}  # fmt: skip
+
+
+def compute(reader: Reader, node: ast.expr, scope: Ref) -> Any:
+    try:
+        found = _computed(reader, node, scope)
+    except NotKnown as reason:
+        return Unknown(str(reason))
+    except FAILURES:
+        return Unknown(shown(node))
+    return as_value(reader, found)
+
+
+def _computed(reader: Reader, node: ast.expr, scope: Ref) -> Any:
+    match node:
+        case ast.BinOp():
+            left, right = (known(reader, reader.evaluate(each, scope)) for each in (node.left, node.right))
+            if isinstance(node.op, ast.Div) and isinstance(left, PurePath):
+                return left / str(right)
+            # Within the bounds that expressions in a config have: nothing grows large here.
+            return value_of(ast.BinOp(ast.Name("left"), node.op, ast.Name("right")), {"left": left, "right": right})
+        case ast.UnaryOp(op=ast.Not()):
+            return not truth(reader, reader.evaluate(node.operand, scope))
+        case ast.UnaryOp():
+            operand = known(reader, reader.evaluate(node.operand, scope))
+            return value_of(ast.UnaryOp(node.op, ast.Name("one")), {"one": operand})
+        case ast.Compare():
+            return _compared(reader, node, scope)
+        case ast.JoinedStr():
+            return "".join(_text_part(reader, each, scope) for each in node.values)
+    raise NotKnown(shown(node))
+
+
+def _text_part(reader: Reader, node: ast.expr, scope: Ref) -> str:
+    if isinstance(node, ast.FormattedValue):
+        if node.format_spec is not None or node.conversion != -1:
+            raise NotKnown(shown(node.value))
+        node = node.value
+    return str(known(reader, reader.evaluate(node, scope)))[:LONGEST]
+
+
+def _compared(reader: Reader, node: ast.Compare, scope: Ref) -> bool:
+    left = reader.evaluate(node.left, scope)
+    for comparison, each in zip(node.ops, node.comparators, strict=True):
+        right = reader.evaluate(each, scope)
+        if not _holds(reader, comparison, left, right):
+            return False
+        left = right
+    return True
+
+
+def _holds(reader: Reader, comparison: ast.cmpop, left: Any, right: Any) -> bool:
+    unsure = any(isinstance(each, (Unknown, Foreign)) for each in (left, right))
+    if isinstance(comparison, (ast.Is, ast.IsNot)) and None in (left, right) and not unsure:
+        return (left is right) is isinstance(comparison, ast.Is)  # nothing else is None
+    return bool(_COMPARISONS[type(comparison)](known(reader, left), known(reader, right)))
+
+
+def first_that_decides(reader: Reader, node: ast.BoolOp, scope: Ref) -> Any:
+    """``args.batch or 4``"""
+    value: Any = None
+    for each in node.values:
+        value = reader.evaluate(each, scope)
+        try:
+            holds = truth(reader, value)
+        except NotKnown as reason:
+            return Unknown(str(reason))
+        if holds is isinstance(node.op, ast.Or):
+            break
+    return value

@@ -1,0 +1,199 @@
+"""What a script does to a config: keys that are set, files and lists that are merged."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oomproof.errors import InputError
+from oomproof.sources.detectron2.config.config import (
+    COMMAND_LINE,
+    Config,
+    Origin,
+    from_defaults,
+    merged_with,
+    overridden,
+)
+from oomproof.sources.detectron2.config.inventions import advice
+from oomproof.sources.detectron2.config.schema import DEFAULTS, SECTIONS
+from oomproof.sources.detectron2.config.values import checked, nearest
+from oomproof.sources.detectron2.script.contents import Call, Made, Ref, Section
+from oomproof.sources.detectron2.script.knowing import NotKnown, known, shown
+
+if TYPE_CHECKING:
+    from oomproof.sources.detectron2.script.reader import Reader
+
+ANSWER = "write cfg.dump() of a run to a YAML file and give that instead of the script"
+
+
+def new(reader: Reader, config: Config | None = None) -> Section:
+    ref = reader.memory.new(Made(config or from_defaults(str(reader.path))))
+    reader.configs.append(ref)
+    return Section(ref)
+
+
+def of_zoo(reader: Reader, name: Any, node: ast.AST) -> Section:
+    """``model_zoo.get_config(name)``"""
+    made = new(reader)
+    _merge_file(reader, made.of, name, node)
+    return made
+
+
+def set_key(reader: Reader, section: Section, last: str, value: Any, node: ast.AST) -> None:
+    """``cfg.KEY = value``, which Detectron2 neither checks nor refuses."""
+    key, where = f"{section.prefix}.{last}".lstrip("."), reader.at(node)
+    made = reader.memory[section.of]
+    if not isinstance(made, Made):
+        return
+    config, own = made.config, made.own
+    if key not in DEFAULTS:
+        own = {**own, key: value}
+        config = replace(config, notes=(*config.notes, *_unknown(reader, key, node, where)))
+    else:
+        try:
+            config = _with(config, key, _as_usual(key, known(reader, value), where), where)
+        except NotKnown as reason:
+            said = shown(node)
+            because = "" if str(reason) in said else f" ({reason})"
+            config = _without(config, key, f"{where}: {key} = {said}{because} is not known before the script runs")
+        except InputError as error:
+            config = _without(config, key, str(error))
+    reader.memory[section.of] = Made(config, made.touched + 1, own)
+
+
+def _with(config: Config, key: str, value: Any, where: Origin) -> Config:
+    unknown = {name: why for name, why in config.unknown.items() if name != key}
+    origins = {**config.origins, key: where}
+    return replace(config, values={**config.values, key: value}, origins=origins, unknown=unknown)
+
+
+def _without(config: Config, key: str, why: str) -> Config:
+    return replace(config, unknown={**config.unknown, key: why})
+
+
+def _as_usual(key: str, new: Any, where: Origin) -> Any:
+    """The value in the type that the key has. Code may set any type; these two work as well."""
+    if type(new) is int and type(DEFAULTS[key]) is float:
+        return float(new)
+    if type(new) is int and key == "INPUT.MIN_SIZE_TRAIN":
+        return (new,)
+    if new is None and DEFAULTS[key] is not None:
+        raise InputError(f"{where}: {key} is set to None, which Detectron2 cannot train with")
+    return checked(key, str(new) if isinstance(new, Path) else new, str(where))
+
+
+def _unknown(reader: Reader, key: str, value: ast.AST, where: Origin) -> list[str]:
+    if key in SECTIONS:
+        return [f"{where}: {key} is a section; with {shown(value)} in its place Detectron2 fails later"]
+    if isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in ("CN", "CfgNode"):
+        return []  # a section of one's own, for code of one's own
+    if any(read.endswith(f".{key}") for read in reader.read_keys):
+        return [f"{where}: {key} is no key of Detectron2; the script reads it itself, which is not forecast"]
+    meant = nearest(key)
+    instead = advice(key) or (f"Did you mean {' or '.join(meant)}?" if meant else "")
+    said = f"{where}: {key} does nothing: Detectron2 has no such key and takes it in silence. {instead}"
+    return [said.strip()]
+
+
+def call_method(reader: Reader, section: Section, name: str, call: Call) -> Any:
+    """``cfg.merge_from_file(...)`` and its like; most methods change nothing."""
+    made = reader.memory[section.of]
+    if not isinstance(made, Made):
+        return None
+    if name == "clone":
+        return new(reader, made.config)
+    first = call.every[0] if call.every else None
+    if name == "merge_from_file" and call.every:
+        _merge_file(reader, section.of, first, call.node)
+    elif name == "merge_from_list" and call.every:
+        _merge_list(reader, section.of, first, call.node)
+    elif name == "merge_from_other_cfg" and isinstance(first, Section) and not first.prefix:
+        _merge_other(reader, section.of, first)
+    elif name in ("merge_from_other_cfg", "update"):
+        _lose(reader, section.of, f"{reader.at(call.node)}: {shown(call.node)} takes keys from elsewhere", ANSWER)
+    return None
+
+
+def _merge_file(reader: Reader, made: Ref, name: Any, node: ast.AST) -> None:
+    content = reader.memory[made]
+    assert isinstance(content, Made)
+    try:
+        file = str(known(reader, name))
+    except NotKnown:
+        file = ""
+    folder = Path(reader.file).parent
+    if not file and reader.config_file and not reader.config_file_used:
+        reader.config_file_used, file, folder = True, reader.config_file, Path()
+    elif file == reader.config_file:
+        folder = Path()
+    if not file:
+        said = shown(node.args[0]) if isinstance(node, ast.Call) and node.args else "that"
+        why = f"{reader.at(node)}: which config file {said} is, is not known before the script runs"
+        _lose(
+            reader,
+            made,
+            why,
+            f"give a second file by KEY VALUE, or {ANSWER}" if reader.config_file else "give it: --config-file FILE",
+        )
+        return
+    reader.memory[made] = replace(
+        content, config=merged_with(content.config, file, folder), touched=content.touched + 1
+    )
+
+
+def _merge_list(reader: Reader, made: Ref, pairs: Any, node: ast.AST) -> None:
+    content = reader.memory[made]
+    assert isinstance(content, Made)
+    try:
+        wanted = known(reader, pairs)
+    except NotKnown as reason:
+        _lose(reader, made, f"{reader.at(node)}: merge_from_list({reason}) is not known before the script runs", ANSWER)
+        return
+    if not isinstance(wanted, (list, tuple)):
+        return
+    where = COMMAND_LINE if reader.overrides and list(wanted) == list(reader.overrides) else str(reader.at(node))
+    reader.memory[made] = replace(
+        content, config=overridden(content.config, wanted, where), touched=content.touched + 1
+    )
+
+
+def _merge_other(reader: Reader, made: Ref, other: Section) -> None:
+    content, more = reader.memory[made], reader.memory[other.of]
+    if isinstance(content, Made) and isinstance(more, Made):
+        values = {**content.config.values, **more.config.values}
+        unknown = {**content.config.unknown, **more.config.unknown}
+        origins = {**content.config.origins, **more.config.origins}
+        config = replace(content.config, values=values, unknown=unknown, origins=origins)
+        reader.memory[made] = replace(content, config=config, touched=content.touched + 1)
+
+
+def _lose(reader: Reader, made: Ref, why: str, answer: str) -> None:
+    """From here on no key is known that is not set later."""
+    content = reader.memory[made]
+    assert isinstance(content, Made)
+    lost = dict.fromkeys(DEFAULTS, f"{why}; {answer}")
+    config = replace(
+        content.config, unknown={**lost, **content.config.unknown}, lost=content.config.lost or f"{why}; {answer}"
+    )
+    reader.memory[made] = Made(config, content.touched + 1, content.own)
+
+
+def lose(reader: Reader, section: Section, node: ast.AST) -> None:
+    """``cfg[name] = value`` with a name that is not known."""
+    _lose(
+        reader,
+        section.of,
+        f"{reader.at(node)}: which key {shown(node)} sets is not known before the script runs",
+        ANSWER,
+    )
+
+
+def guess(reader: Reader, section: Section, why: str) -> None:
+    """Code that may change the config and is not known here: said, and nothing is written on its account."""
+    content = reader.memory[section.of]
+    if isinstance(content, Made):
+        config = content.config
+        config = replace(config, notes=(*config.notes, why), guesses=(*config.guesses, why))
+        reader.memory[section.of] = replace(content, config=config)

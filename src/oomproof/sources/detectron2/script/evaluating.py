@@ -1,0 +1,158 @@
+"""Expressions of a followed script: their value as far as the code alone tells, after what their calls do."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from oomproof.sources.detectron2.script import looking_up
+from oomproof.sources.detectron2.script.computing import compute, first_that_decides
+from oomproof.sources.detectron2.script.contents import Items, Parts, Ref, Section, Unknown
+from oomproof.sources.detectron2.script.knowing import FAILURES, LONGEST, NotKnown, iterated, known, shown, truth
+
+if TYPE_CHECKING:
+    from oomproof.sources.detectron2.script.reader import Reader
+
+Way = Callable[[Any, Any, Ref], Any]
+
+
+def evaluate(reader: Reader, node: ast.expr, scope: Ref) -> Any:
+    reader.count()
+    way: Way = _WAYS.get(type(node), compute)
+    return way(reader, node, scope)
+
+
+def _conditional(reader: Reader, node: ast.IfExp, scope: Ref) -> Any:
+    try:
+        holds = truth(reader, evaluate(reader, node.test, scope))
+    except NotKnown:
+        ways = (lambda: evaluate(reader, node.body, scope), lambda: evaluate(reader, node.orelse, scope))
+        return reader.either_value(shown(node.test), *ways)
+    return evaluate(reader, node.body if holds else node.orelse, scope)
+
+
+def _named(reader: Reader, node: ast.NamedExpr, scope: Ref) -> Any:
+    value = evaluate(reader, node.value, scope)
+    reader.assign(node.target, value, node.value, scope)
+    return value
+
+
+def _list(reader: Reader, node: ast.List | ast.Set, scope: Ref) -> Any:
+    return reader.memory.new(Items(tuple(_elements(reader, node.elts, scope))))
+
+
+def _tuple(reader: Reader, node: ast.Tuple, scope: Ref) -> Any:
+    return tuple(_elements(reader, node.elts, scope))
+
+
+def _elements(reader: Reader, nodes: list[ast.expr], scope: Ref) -> list[Any]:
+    found: list[Any] = []
+    for each in nodes:
+        if isinstance(each, ast.Starred):
+            items = iterated(reader, evaluate(reader, each.value, scope))
+            found += [Unknown(shown(each.value))] if items is None else items
+        else:
+            found.append(evaluate(reader, each, scope))
+    return found
+
+
+def _dict(reader: Reader, node: ast.Dict, scope: Ref) -> Any:
+    parts: dict[Any, Any] = {}
+    for key, value in zip(node.keys, node.values, strict=True):
+        found = evaluate(reader, value, scope)
+        if key is None:
+            content = reader.memory.get(found)
+            if not isinstance(content, Parts):
+                return Unknown(shown(value))
+            parts.update(content.parts)
+            continue
+        try:
+            parts[known(reader, evaluate(reader, key, scope))] = found
+        except (NotKnown, TypeError):
+            return Unknown(shown(node))
+    return reader.memory.new(Parts("dict", parts))
+
+
+def _comprehension(reader: Reader, node: ast.ListComp | ast.GeneratorExp | ast.SetComp, scope: Ref) -> Any:
+    inner = reader.memory.new(Parts("scope", {}, scope))
+    found: list[Any] = []
+
+    def run(depth: int) -> None:
+        if depth == len(node.generators):
+            found.append(evaluate(reader, node.elt, inner))
+            return
+        each = node.generators[depth]
+        items = iterated(reader, evaluate(reader, each.iter, inner))
+        if items is None or len(found) > LONGEST:
+            raise NotKnown(shown(each.iter))
+        for item in items:
+            reader.assign(each.target, item, each.iter, inner)
+            if all(truth(reader, evaluate(reader, test, inner)) for test in each.ifs):
+                run(depth + 1)
+
+    try:
+        run(0)
+    except NotKnown as reason:
+        return Unknown(str(reason))
+    return reader.memory.new(Items(tuple(found)))
+
+
+def _item(reader: Reader, node: ast.Subscript, scope: Ref) -> Any:
+    value = evaluate(reader, node.value, scope)
+    try:
+        if isinstance(node.slice, ast.Slice):
+            return _slice(reader, value, node.slice, scope)
+        return _at(reader, value, known(reader, evaluate(reader, node.slice, scope)))
+    except NotKnown as reason:
+        return Unknown(str(reason) or shown(node))
+    except FAILURES:
+        return Unknown(shown(node))
+
+
+def _at(reader: Reader, value: Any, place: Any) -> Any:
+    if isinstance(value, Section):
+        return looking_up.attribute(reader, value, str(place))
+    match reader.memory.get(value):
+        case Items(items):
+            return items[place]
+        case Parts(kind="dict", parts=parts):
+            return parts[place]
+    if isinstance(value, (str, tuple, list, dict)):
+        return value[place]
+    raise NotKnown
+
+
+def _slice(reader: Reader, value: Any, node: ast.Slice, scope: Ref) -> Any:
+    ends: list[Any] = [
+        each and known(reader, evaluate(reader, each, scope)) for each in (node.lower, node.upper, node.step)
+    ]
+    content = reader.memory.get(value)
+    if isinstance(content, Items):
+        return reader.memory.new(Items(content.items[slice(*ends)]))
+    if isinstance(value, (str, tuple, list)):
+        return value[slice(*ends)]
+    raise NotKnown
+
+
+_WAYS: dict[type[ast.expr], Way] = {
+    ast.Constant: lambda reader, node, scope: node.value,
+    ast.Name: lambda reader, node, scope: looking_up.name(reader, node.id, scope),
+    ast.Attribute: lambda reader, node, scope: looking_up.attribute(
+        reader, evaluate(reader, node.value, scope), node.attr
+    ),
+    ast.Subscript: _item,
+    ast.Call: lambda reader, node, scope: reader.call_at(node, scope),
+    ast.BoolOp: first_that_decides,
+    ast.IfExp: _conditional,
+    ast.Lambda: lambda reader, node, scope: reader.function(node, scope),
+    ast.NamedExpr: _named,
+    ast.List: _list,
+    ast.Set: _list,
+    ast.Tuple: _tuple,
+    ast.Dict: _dict,
+    ast.ListComp: _comprehension,
+    ast.GeneratorExp: _comprehension,
+    ast.SetComp: _comprehension,
+}
+"""everything else is computed"""

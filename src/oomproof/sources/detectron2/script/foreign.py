@@ -1,0 +1,97 @@
+"""Calls of what is not in the script: Detectron2, oomproof, argparse. What is not known may change a config."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from typing import TYPE_CHECKING, Any
+
+from oomproof.sources.detectron2.script import arguments, config_steps, launching, of_python, training_steps
+from oomproof.sources.detectron2.script.contents import Call, Foreign, Items, Parts, Run, Section, Unknown
+from oomproof.sources.detectron2.script.knowing import shown
+
+if TYPE_CHECKING:
+    from oomproof.sources.detectron2.script.reader import Reader
+
+_ENDS = ("sys.exit", "exit", "quit", "os._exit")
+_NAMESPACES = ("CN", "CfgNode", "Namespace", "SimpleNamespace", "EasyDict", "edict")
+_HARMLESS = frozenset(
+    ("detectron2", "oomproof", "fvcore", "iopath", "torch", "torchvision", "numpy", "cv2", "wandb", "mlflow", "yaml")
+)
+"""modules of others whose functions leave a config as it is"""
+
+
+def call_foreign(reader: Reader, called: Foreign, call: Call) -> Any:
+    last = called.last
+    if called.name in _ENDS or called.name.endswith("parser.error"):
+        reader.end()
+    for answer in (_of_argparse, _of_detectron2, _of_training):
+        found = answer(reader, called, call)
+        if found is not None:
+            return found
+    if of_python.has(called):
+        return of_python.call_python(reader, called, call)
+    _warn_of_changes(reader, called, call)
+    return called if "arser" in last else Unknown(shown(call.node) if isinstance(call.node, ast.Call) else last)
+
+
+def _of_argparse(reader: Reader, called: Foreign, call: Call) -> Any:
+    if called.last not in ("parse_args", "parse_known_args"):
+        return None
+    made = arguments.namespace(reader, call.get("args", 0))
+    return made if called.last == "parse_args" else (made, reader.memory.new(Items(tuple(reader.overrides))))
+
+
+def _of_detectron2(reader: Reader, called: Foreign, call: Call) -> Any:
+    first = call.get("config_path", 0)
+    match called.last:
+        case "get_cfg":
+            return config_steps.new(reader)
+        case "get_config" if called.name.endswith("model_zoo.get_config"):
+            return config_steps.of_zoo(reader, first, call.node)
+        case "get_config_file":
+            return first
+        case "launch" if call.given:
+            return launching.launch(reader, call)
+        case "is_available" if called.name.endswith("cuda.is_available"):
+            return True  # what is forecast is a GPU
+    return _copied(reader, called, first) if called.last in ("deepcopy", "copy") else None
+
+
+def _copied(reader: Reader, called: Foreign, first: Any) -> Any:
+    if isinstance(first, Section) and not first.prefix:
+        return config_steps.call_method(reader, first, "clone", Call((), {}, ast.Constant(None)))
+    return first
+
+
+def _of_training(reader: Reader, called: Foreign, call: Call) -> Any:
+    last, first = called.last, call.get("model", 0)
+    if last in _NAMESPACES:
+        content = reader.memory.get(call.get("", 0))
+        parts = content.parts if isinstance(content, Parts) else {}
+        return reader.memory.new(Parts("object", {**parts, **call.words}))
+    if training_steps.is_of_oomproof(called):
+        return training_steps.call_oomproof(reader, last, call) or Unknown(last)
+    if last.endswith("Trainer") or last in (*training_steps.MODELS, *training_steps.LOADERS):
+        return training_steps.begin(reader, last, call)
+    if last in training_steps.WRAPPERS and isinstance(reader.memory.get(first), Run):
+        if "gradient_as_bucket_view" in call.words:
+            training_steps.say(reader, first, "gradient_as_bucket_view", call.words["gradient_as_bucket_view"])
+        return first
+    return None
+
+
+def _warn_of_changes(reader: Reader, called: Foreign, call: Call) -> None:
+    """A function of other code that gets a whole config may change it."""
+    project = called.last.startswith("add_") and called.last.endswith("_config")
+    root = called.name.partition(".")[0]
+    elsewhere = "." in called.name and root not in _HARMLESS and root not in sys.stdlib_module_names
+    if project:
+        said = "adds keys and code of a project, which are not known here"
+    elif elsewhere:
+        said = f"of {root} may change the config, which is not known here"
+    else:
+        return
+    for each in call.every:
+        if isinstance(each, Section) and not each.prefix:
+            config_steps.guess(reader, each, f"{reader.at(call.node)}: {called.last} {said}")

@@ -1,0 +1,94 @@
+"""Whether a value of a followed script is known, and what it is in plain Python."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from oomproof.sources.detectron2.script.contents import (
+    Class,
+    Foreign,
+    Function,
+    Hook,
+    Items,
+    Method,
+    Partial,
+    Parts,
+    Ref,
+    Section,
+    Super,
+    Unknown,
+)
+
+if TYPE_CHECKING:
+    from oomproof.sources.detectron2.script.reader import Reader
+
+LONGEST = 1000
+"""texts and lists that are longer are not worked out"""
+FAILURES = (ValueError, KeyError, TypeError, ArithmeticError, IndexError, AttributeError)
+"""what Python raises where an expression is wrong: the script would fail there"""
+_NOT_PLAIN = (Foreign, Function, Hook, Method, Partial, Ref, Section, Super)
+
+
+class NotKnown(Exception):
+    """A value is needed that only a run can tell."""
+
+
+def shown(node: ast.AST) -> str:
+    """The code of an expression, short enough for a message."""
+    text = " ".join(ast.unparse(node).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def known(reader: Reader, value: Any) -> Any:
+    """The value as plain Python; raises NotKnown."""
+    match reader.memory.get(value):
+        case Items(items):
+            return [known(reader, each) for each in items]
+        case Parts(kind="dict", parts=parts):
+            return {key: known(reader, each) for key, each in parts.items()}
+        case Unknown(why):
+            raise NotKnown(why)
+        case Class(node):
+            raise NotKnown(node.name)
+    if isinstance(value, tuple):
+        return tuple(known(reader, each) for each in value)
+    _refuse_unknown(value)
+    if isinstance(value, _NOT_PLAIN):
+        raise NotKnown(type(value).__name__.lower())
+    return value
+
+
+def truth(reader: Reader, value: Any) -> bool:
+    """Whether a condition holds; raises NotKnown."""
+    match reader.memory.get(value):
+        case Items(items):
+            return bool(items)
+        case Parts(kind="dict", parts=parts):
+            return bool(parts)
+        case Unknown(why):
+            raise NotKnown(why)
+    _refuse_unknown(value)
+    return isinstance(value, _NOT_PLAIN) or bool(value)
+
+
+def iterated(reader: Reader, value: Any) -> list[Any] | None:
+    """What a loop over the value sees; None where that is not known."""
+    match reader.memory.get(value):
+        case Items(items):
+            return list(items)
+        case Parts(kind="dict", parts=parts):
+            return list(parts)
+    return list(value) if isinstance(value, (str, tuple, list)) and len(value) <= LONGEST else None
+
+
+def as_value(reader: Reader, found: Any) -> Any:
+    """A plain result as a value of the script: lists may change later."""
+    return reader.memory.new(Items(tuple(found))) if isinstance(found, list) else found
+
+
+def _refuse_unknown(value: Any) -> None:
+    if isinstance(value, Unknown):
+        raise NotKnown(value.why)
+    if isinstance(value, Foreign):
+        raise NotKnown(value.name)

@@ -1,0 +1,149 @@
+"""Names and attributes of a followed script."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from oomproof.sources.detectron2.config.schema import DEFAULTS, SECTIONS
+from oomproof.sources.detectron2.script import arguments
+from oomproof.sources.detectron2.script.contents import (
+    Call,
+    Class,
+    Foreign,
+    Function,
+    Made,
+    Method,
+    Partial,
+    Parts,
+    Ref,
+    Run,
+    Section,
+    Super,
+    Unknown,
+)
+
+if TYPE_CHECKING:
+    from oomproof.sources.detectron2.script.reader import Reader
+
+_ITSELF = ("model", "_trainer", "trainer", "module")
+"""of a trainer: what leads to the same training"""
+_OF_PATHS = ("parent", "name", "stem", "suffix")
+
+
+def name(reader: Reader, wanted: str, scope: Ref) -> Any:
+    """What a name stands for; what nobody defined is something of another module."""
+    at: Ref | None = scope
+    while at is not None:
+        content = reader.memory[at]
+        if not isinstance(content, Parts):
+            break
+        if wanted in content.parts:
+            return content.parts[wanted]
+        at = content.above
+    return arguments.namespace(reader) if wanted in arguments.NAMES else Foreign(wanted)
+
+
+def attribute(reader: Reader, of: Any, wanted: str) -> Any:
+    match of:
+        case Unknown(why):
+            return Unknown(f"{why}.{wanted}")
+        case Foreign(name):
+            return Foreign(f"{name}.{wanted}")
+        case PurePath() if wanted in _OF_PATHS:
+            return getattr(of, wanted)
+    way = _WAYS.get(type(of))
+    return way(reader, of, wanted) if way is not None else Method(of, wanted)
+
+
+def _of_config(reader: Reader, of: Section, wanted: str) -> Any:
+    made = reader.memory[of.of]
+    key = f"{of.prefix}.{wanted}".lstrip(".")
+    if not isinstance(made, Made):
+        return Unknown(key)
+    if key in made.own:
+        return made.own[key]
+    if key in made.config.unknown:
+        return Unknown(key)
+    if key in DEFAULTS:
+        return made.config.values[key]
+    return Section(of.of, key) if key in SECTIONS or wanted.isupper() else Method(of, wanted)
+
+
+def _of_content(reader: Reader, of: Ref, wanted: str) -> Any:
+    content = reader.memory[of]
+    match content:
+        case Unknown(why):
+            return Unknown(f"{why}.{wanted}")
+        case Parts(kind="arguments"):
+            return arguments.argument(reader, content, wanted)
+        case Class():
+            return of_class(reader, of, wanted, of, bound_to_class=True)
+        case Parts() | Run():
+            return _of_object(reader, of, content, wanted)
+    return Method(of, wanted)
+
+
+def _of_object(reader: Reader, of: Ref, content: Parts | Run, wanted: str) -> Any:
+    if wanted in content.parts and not (isinstance(content, Parts) and content.kind == "dict"):
+        return content.parts[wanted]
+    if isinstance(content, Run) and wanted in _ITSELF:
+        return of
+    if isinstance(content, Parts) and content.kind == "object" and content.above is None:
+        return Unknown(wanted)  # a namespace
+    return of_class(reader, content.above, wanted, of) if content.above is not None else Method(of, wanted)
+
+
+def of_class(reader: Reader, cls: Ref, wanted: str, self: Any, *, bound_to_class: bool = False) -> Any:
+    """An attribute of a class or of one that it is based on, as seen from ``self``."""
+    found = find(reader, cls, wanted)
+    if found is None:
+        return Method(self, wanted)
+    if not isinstance(found, Function) or isinstance(found.node, ast.Lambda):
+        return found
+    marks = {_last(each) for each in found.node.decorator_list}
+    if "staticmethod" in marks:
+        return found
+    if "classmethod" in marks:
+        return Partial(found, (cls,))
+    if bound_to_class:
+        return found
+    method = Partial(found, (self,))
+    return reader.call(method, Call((), {}, found.node)) if marks & {"property", "cached_property"} else method
+
+
+def find(reader: Reader, cls: Any, wanted: str) -> Any:
+    """What a class of the script has under a name, itself or by its bases; None where none of them has it."""
+    content = reader.memory.get(cls)
+    if not isinstance(content, Class):
+        return None
+    if wanted in content.attributes:
+        return content.attributes[wanted]
+    return next((found for base in content.bases if (found := find(reader, base, wanted)) is not None), None)
+
+
+def foreign_bases(reader: Reader, cls: Any) -> list[str]:
+    """The last names of all classes of other modules that a class is based on."""
+    if isinstance(cls, Foreign):
+        return [cls.last]
+    content = reader.memory.get(cls)
+    return (
+        [name for base in content.bases for name in foreign_bases(reader, base)] if isinstance(content, Class) else []
+    )
+
+
+def _of_super(reader: Reader, of: Super, wanted: str) -> Any:
+    content = reader.memory[of.owner]
+    for base in content.bases if isinstance(content, Class) else ():
+        if find(reader, base, wanted) is not None:
+            return of_class(reader, base, wanted, of.self)
+    return Method(of, wanted)
+
+
+_WAYS: dict[type, Callable[[Any, Any, str], Any]] = {Section: _of_config, Super: _of_super, Ref: _of_content}
+
+
+def _last(node: ast.expr) -> str:
+    return ast.unparse(node).partition("(")[0].rpartition(".")[2]

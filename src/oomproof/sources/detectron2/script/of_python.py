@@ -1,0 +1,130 @@
+"""What of Python itself is worked out in a followed script: builtins, paths, partial functions, copies of records."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from oomproof.sources.detectron2.script import arguments, config_steps, looking_up
+from oomproof.sources.detectron2.script.contents import Call, Foreign, Items, Method, Partial, Parts, Section, Unknown
+from oomproof.sources.detectron2.script.knowing import FAILURES, LONGEST, NotKnown, as_value, iterated, known, shown
+
+if TYPE_CHECKING:
+    from oomproof.sources.detectron2.script.reader import Reader
+
+_PLAIN: dict[str, Callable[..., Any]] = {
+    "int": int, "float": float, "bool": bool, "str": str, "round": round, "abs": abs, "min": min, "max": max,
+    "sum": sum, "len": len, "sorted": sorted, "reversed": lambda items: list(reversed(items)), "all": all, "any": any,
+    "os.path.join": lambda *parts: posixpath.join(*map(str, parts)),
+    "os.path.basename": lambda path: posixpath.basename(str(path)),
+    "os.path.dirname": lambda path: posixpath.dirname(str(path)),
+    "os.path.abspath": str, "os.path.realpath": str, "os.path.expanduser": str, "os.fspath": str,
+    "Path": PurePosixPath, "pathlib.Path": PurePosixPath,
+    "math.ceil": lambda number: -int(-number // 1), "math.floor": lambda number: int(number // 1),
+}  # fmt: skip
+"""functions of plain values. No path is looked up: a relative one stays relative"""
+
+
+def has(called: Foreign) -> bool:
+    return called.name in _PLAIN or called.last in _OTHERS
+
+
+def call_python(reader: Reader, called: Foreign, call: Call) -> Any:
+    try:
+        if called.name in _PLAIN:
+            return as_value(reader, _plain(reader, called.name, call))
+        return _OTHERS[called.last](reader, call)
+    except NotKnown as reason:
+        return Unknown(str(reason) or shown(call.node))
+    except FAILURES:
+        return Unknown(shown(call.node))
+
+
+def _plain(reader: Reader, name: str, call: Call) -> Any:
+    values = [known(reader, each) for each in call.given]
+    if call.words or any(isinstance(each, (str, list, tuple)) and len(each) > LONGEST for each in values):
+        raise NotKnown
+    return _PLAIN[name](*values)
+
+
+def _items(reader: Reader, value: Any) -> list[Any]:
+    found = iterated(reader, value)
+    if found is None:
+        raise NotKnown
+    return found
+
+
+def _list(reader: Reader, call: Call) -> Any:
+    return reader.memory.new(Items(tuple(_items(reader, call.given[0]) if call.given else ())))
+
+
+def _tuple(reader: Reader, call: Call) -> Any:
+    return tuple(_items(reader, call.given[0]) if call.given else ())
+
+
+def _range(reader: Reader, call: Call) -> Any:
+    numbers = range(*(known(reader, each) for each in call.given))
+    if len(numbers) > LONGEST:
+        raise NotKnown
+    return tuple(numbers)
+
+
+def _zip(reader: Reader, call: Call) -> Any:
+    return tuple(zip(*(_items(reader, each) for each in call.given), strict=False))
+
+
+def _enumerate(reader: Reader, call: Call) -> Any:
+    return tuple(enumerate(_items(reader, call.given[0]), known(reader, call.get("start", 1, 0))))
+
+
+def _dict(reader: Reader, call: Call) -> Any:
+    content = reader.memory.get(call.given[0]) if call.given else Parts("dict")
+    if not isinstance(content, Parts) or "**" in call.words:
+        raise NotKnown
+    return reader.memory.new(Parts("dict", {**content.parts, **call.words}))
+
+
+def _getattr(reader: Reader, call: Call) -> Any:
+    of, name = call.given[0], str(known(reader, call.given[1]))
+    found = looking_up.attribute(reader, of, name)
+    absent = isinstance(found, Unknown) and isinstance(reader.memory.get(of), Parts) and found.why == name
+    return call.given[2] if len(call.given) > 2 and (absent or isinstance(found, Method)) else found
+
+
+def _setattr(reader: Reader, call: Call) -> Any:
+    of, name, value = call.given
+    try:
+        reader.set_attribute(of, str(known(reader, name)), value, call.node)
+    except NotKnown:
+        if isinstance(of, Section):
+            config_steps.lose(reader, of, call.node)
+
+
+def _vars(reader: Reader, call: Call) -> Any:
+    content = reader.memory.get(call.given[0])
+    if not isinstance(content, Parts):
+        raise NotKnown
+    parts = dict(content.parts)
+    if content.kind == "arguments":
+        names = dict.fromkeys((*reader.arguments, *content.parts))
+        parts = {name: arguments.argument(reader, content, name) for name in names}
+    return reader.memory.new(Parts("dict", parts))
+
+
+def _partial(reader: Reader, call: Call) -> Any:
+    return Partial(call.given[0], call.given[1:], tuple(call.words.items()))
+
+
+def _replace(reader: Reader, call: Call) -> Any:
+    content = reader.memory.get(call.given[0])
+    if not isinstance(content, Parts):
+        raise NotKnown
+    return reader.memory.new(Parts(content.kind, {**content.parts, **call.words}, content.above))
+
+
+_OTHERS: dict[str, Callable[[Any, Call], Any]] = {
+    "list": _list, "set": _list, "tuple": _tuple, "range": _range, "zip": _zip, "enumerate": _enumerate, "dict": _dict,
+    "getattr": _getattr, "setattr": _setattr, "vars": _vars, "asdict": _vars, "partial": _partial, "replace": _replace,
+}  # fmt: skip

@@ -1,0 +1,195 @@
+"""Statements of a followed script, in order. Where a condition is not known, both ways are followed and joined."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from oomproof.sources.detectron2.script import calling, config_steps, importing, loops, training_steps
+from oomproof.sources.detectron2.script.both_ways import Ended, Outcome, ScriptEnds
+from oomproof.sources.detectron2.script.contents import Class, Items, Parts, Ref, Run, Section, Unknown
+from oomproof.sources.detectron2.script.knowing import NotKnown, iterated, known, shown, truth
+
+if TYPE_CHECKING:
+    from oomproof.sources.detectron2.script.reader import Reader
+
+
+def follow(reader: Reader, body: list[ast.stmt], scope: Ref) -> Outcome:
+    for statement in body:
+        reader.count()
+        outcome = _follow_one(reader, statement, scope)
+        if outcome is not None:
+            return outcome
+    return None
+
+
+def _follow_one(reader: Reader, node: ast.stmt, scope: Ref) -> Outcome:
+    way = _WAYS.get(type(node))
+    if way is not None:
+        return way(reader, node, scope)
+    if isinstance(node, ast.Raise):
+        raise ScriptEnds
+    if isinstance(node, (ast.Break, ast.Continue)):
+        return Ended(how=type(node).__name__.lower())
+    _plain(reader, node, scope)
+    return None
+
+
+def _return(reader: Reader, node: ast.Return, scope: Ref) -> Outcome:
+    return Ended(reader.evaluate(node.value, scope) if node.value else None)
+
+
+def _with(reader: Reader, node: ast.With | ast.AsyncWith, scope: Ref) -> Outcome:
+    for item in node.items:
+        reader.evaluate(item.context_expr, scope)
+        if item.optional_vars is not None:
+            assign(reader, item.optional_vars, Unknown(shown(item.context_expr)), item.context_expr, scope)
+    return follow(reader, node.body, scope)
+
+
+def _plain(reader: Reader, node: ast.stmt, scope: Ref) -> None:
+    match node:
+        case ast.Assign():
+            value = reader.evaluate(node.value, scope)
+            for target in node.targets:
+                assign(reader, target, value, node.value, scope)
+        case ast.AnnAssign(value=ast.expr() as value):
+            assign(reader, node.target, reader.evaluate(value, scope), value, scope)
+        case ast.AugAssign():
+            now = ast.parse(ast.unparse(node.target), mode="eval").body
+            whole = ast.copy_location(ast.BinOp(now, node.op, node.value), node)
+            assign(reader, node.target, reader.evaluate(whole, scope), ast.copy_location(node.value, node), scope)
+        case ast.Expr():
+            reader.evaluate(node.value, scope)
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            reader.set_name(node.name, reader.function(node, scope), scope)
+        case ast.ClassDef():
+            reader.set_name(node.name, calling.define_class(reader, node, scope), scope)
+        case ast.Import() | ast.ImportFrom():
+            importing.bind_imports(reader, node, scope)
+        case ast.Global():
+            content = reader.memory[scope]
+            if isinstance(content, Parts):
+                declared = {**content.parts, "global": (*content.parts.get("global", ()), *node.names)}
+                reader.memory[scope] = replace(content, parts=declared)
+
+
+def assign(reader: Reader, target: ast.expr, value: Any, node: ast.expr, scope: Ref) -> None:
+    match target:
+        case ast.Name():
+            reader.set_name(target.id, value, scope)
+        case ast.Attribute():
+            set_attribute(reader, reader.evaluate(target.value, scope), target.attr, value, node)
+        case ast.Subscript():
+            _set_item(reader, target, value, node, scope)
+        case ast.Tuple() | ast.List():
+            items = iterated(reader, value)
+            plain = not any(isinstance(each, ast.Starred) for each in target.elts)
+            for place, each in enumerate(target.elts):
+                fits = items is not None and plain and len(items) == len(target.elts)
+                inner = each.value if isinstance(each, ast.Starred) else each
+                assign(reader, inner, items[place] if fits and items else Unknown(shown(node)), node, scope)
+
+
+def set_attribute(reader: Reader, of: Any, name: str, value: Any, node: ast.AST) -> None:
+    if isinstance(of, Section):
+        config_steps.set_key(reader, of, name, value, node)
+        return
+    match reader.memory.get(of):
+        case Parts() as content:
+            reader.memory[of] = replace(content, parts={**content.parts, name: value})
+        case Class() as content:
+            reader.memory[of] = replace(content, attributes={**content.attributes, name: value})
+        case Run():
+            training_steps.set_attribute(reader, of, name, value)
+
+
+def _set_item(reader: Reader, target: ast.Subscript, value: Any, node: ast.expr, scope: Ref) -> None:
+    of = reader.evaluate(target.value, scope)
+    content = reader.memory.get(of)
+    try:
+        place = known(reader, reader.evaluate(target.slice, scope))
+        if isinstance(of, Section):
+            config_steps.set_key(reader, of, str(place), value, node)
+        elif isinstance(content, Parts):
+            reader.memory[of] = replace(content, parts={**content.parts, place: value})
+        elif isinstance(content, Items):
+            items = list(content.items)
+            items[place] = value
+            reader.memory[of] = Items(tuple(items))
+    except (NotKnown, TypeError, IndexError):
+        if isinstance(of, Section):
+            config_steps.lose(reader, of, target)
+        elif isinstance(content, (Parts, Items)):
+            reader.memory[of] = Unknown(shown(target))
+
+
+def _if(reader: Reader, node: ast.If, scope: Ref) -> Outcome:
+    try:
+        holds = truth(reader, reader.evaluate(node.test, scope))
+    except NotKnown:
+        return reader.either(
+            f"«{shown(node.test)}»",
+            lambda: follow(reader, node.body, scope),
+            lambda: follow(reader, node.orelse, scope),
+        )
+    return follow(reader, node.body if holds else node.orelse, scope)
+
+
+def _try(reader: Reader, node: ast.Try, scope: Ref) -> Outcome:
+    """The body as it should go, or its handlers, where they have something else to say."""
+
+    def body() -> Outcome:
+        return follow(reader, [*node.body, *node.orelse], scope)
+
+    def handlers() -> Outcome:
+        for handler in node.handlers:
+            outcome = follow(reader, handler.body, scope)
+            if outcome is not None:
+                return outcome
+        return None
+
+    outcome = reader.either("an exception", body, handlers) if node.handlers else body()
+    return outcome or follow(reader, node.finalbody, scope)
+
+
+def _match(reader: Reader, node: ast.Match, scope: Ref) -> Outcome:
+    """Cases of literals are decided; of others, each may be taken."""
+    try:
+        subject = known(reader, reader.evaluate(node.subject, scope))
+        for case in node.cases:
+            if case.guard is not None or not _is_literal(case.pattern):
+                raise NotKnown("a pattern")
+            if isinstance(case.pattern, ast.MatchAs) or reader.evaluate(case.pattern.value, scope) == subject:  # type: ignore[attr-defined]
+                return follow(reader, case.body, scope)
+        return None
+    except NotKnown:
+        return _any_case(reader, node.cases, scope, f"«{shown(node.subject)}»")
+
+
+def _is_literal(pattern: ast.pattern) -> bool:
+    return isinstance(pattern, ast.MatchValue) or (isinstance(pattern, ast.MatchAs) and pattern.pattern is None)
+
+
+def _any_case(reader: Reader, cases: list[ast.match_case], scope: Ref, why: str) -> Outcome:
+    if not cases:
+        return None
+    return reader.either(
+        why, lambda: follow(reader, cases[0].body, scope), lambda: _any_case(reader, cases[1:], scope, why)
+    )
+
+
+_WAYS: dict[type[ast.stmt], Callable[[Any, Any, Ref], Outcome]] = {
+    ast.Return: _return,
+    ast.If: _if,
+    ast.For: loops.follow_for,
+    ast.AsyncFor: loops.follow_for,
+    ast.While: loops.follow_while,
+    ast.With: _with,
+    ast.AsyncWith: _with,
+    ast.Try: _try,
+    ast.Match: _match,
+}
+"""statements with blocks in them, and those that leave one"""
