@@ -37,7 +37,7 @@ def test_json_schema(run: Run) -> None:
     code, out, _ = run("explain", EXAMPLE, "--json")
     document = json.loads(out)
     assert code == 0
-    assert list(document) == ["verdict", "why", "next", "cause", "causes", "facts"]
+    assert list(document) == ["verdict", "why", "next", "cause", "causes", "facts", "alternatives"]
     assert document["causes"][0]["id"] == document["cause"] == "gt_boxes"
     assert all(list(cause) == ["id", "confidence", "evidence"] for cause in document["causes"])
     assert document["facts"]["requested"] == int(2.18 * GIB)

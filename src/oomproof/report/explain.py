@@ -23,11 +23,11 @@ def document(of: Diagnosis) -> dict[str, Any]:
         "why": of.why,
         "next": of.next,
         "cause": of.cause,
-        "alternatives": list(of.alternatives),
         "causes": [
             {"id": cause.id, "confidence": cause.confidence, "evidence": list(cause.evidence)} for cause in of.causes
         ],
         "facts": dict(of.facts),
+        "alternatives": list(of.alternatives),
     }
 
 

@@ -11,7 +11,8 @@ from oomproof.diagnosis.facts import Failure, Line
 from oomproof.diagnosis.families.message import quote
 from oomproof.diagnosis.patterns import Pattern, any_of
 
-LIBRARIES = r"(?:cudnn|cublas(?:lt)?|cusolver\w{0,3}|cusparse|cufft|curand|gpu(?:solver|blas)\w{0,3}|rocblas|hipblas|miopen|nvrtc)"
+_CUDA = r"cudnn|cublas(?:lt)?|cusolver\w{0,3}|cusparse|cufft|curand|nvrtc"
+LIBRARIES = rf"(?:{_CUDA}|gpu(?:solver|blas)\w{{0,3}}|rocblas|hipblas|miopen)"
 TRIGGER = any_of(
     # `Create cublas handle failed`, `could not create cudnn handle`, `Cannot create Cublas handle`: any framework's.
     rf"(?i:(?:creat|initiali[sz])\w{{0,5}} (?:a |the )?{LIBRARIES}[\w ]{{0,12}}(?:handle)?)",
