@@ -29,7 +29,16 @@ MAY_IMPORT = {
     "trace": {"trace", "data", "changes", "frameworks", "memory", "errors"},
     "sources": {"sources", "trace", "data", "changes", "frameworks", "memory", "errors"},
     "diagnosis": {"diagnosis", "memory", "errors"},
-    "report": {"report", "memory", "errors", "diagnosis.diagnosis", "sources.job", "sources.zoo", "plan.plan"},
+    "report": {
+        "report",
+        "memory",
+        "errors",
+        "diagnosis.diagnosis",
+        "sources.job",
+        "sources.zoo",
+        "plan.plan",
+        "data.annotations",
+    },
 }
 """what a folder may import of oomproof; cli/ and the modules at the top may import all of it"""
 

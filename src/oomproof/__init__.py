@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from oomproof.api.slim import slim
     from oomproof.changes.settings_file import read_settings
     from oomproof.changes.torch.step import Step
+    from oomproof.data.annotations.dataset import Dataset
+    from oomproof.data.annotations.read import read_dataset
     from oomproof.diagnosis.diagnosis import Diagnosis
     from oomproof.errors import DamagedFile, InputError, JobError, OomproofError, Unanswerable
     from oomproof.memory.forecast import Forecast
@@ -39,6 +41,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DamagedFile",
+    "Dataset",
     "Diagnosis",
     "Forecast",
     "InputError",
@@ -62,6 +65,7 @@ __all__ = [
     "check",
     "explain",
     "fit",
+    "read_dataset",
     "read_settings",
     "slim",
     "sweep",
@@ -69,6 +73,7 @@ __all__ = [
 
 _HOME = {
     "DamagedFile": "oomproof.errors",
+    "Dataset": "oomproof.data.annotations.dataset",
     "Diagnosis": "oomproof.diagnosis.diagnosis",
     "Forecast": "oomproof.memory.forecast",
     "InputError": "oomproof.errors",
@@ -91,6 +96,7 @@ _HOME = {
     "check": "oomproof.api.check",
     "explain": "oomproof.api.explain",
     "fit": "oomproof.api.fit",
+    "read_dataset": "oomproof.data.annotations.read",
     "read_settings": "oomproof.changes.settings_file",
     "slim": "oomproof.api.slim",
     "sweep": "oomproof.api.check",

@@ -40,7 +40,7 @@ def test_imports_no_framework(arguments: list[str]) -> None:
 def test_help_shows_examples_and_every_command() -> None:
     text = oomproof("--help").stdout
     assert "oomproof check torchvision:" in text
-    assert all(f"\n  {command} " in text for command in ("check", "explain", "fit", "gpus"))
+    assert all(f"\n  {command} " in text for command in ("check", "data", "explain", "fit", "gpus"))
     assert oomproof().stdout == text
 
 

@@ -13,6 +13,7 @@ import oomproof
 def test_public_names() -> None:
     assert oomproof.__all__ == [
         "DamagedFile",
+        "Dataset",
         "Diagnosis",
         "Forecast",
         "InputError",
@@ -36,6 +37,7 @@ def test_public_names() -> None:
         "check",
         "explain",
         "fit",
+        "read_dataset",
         "read_settings",
         "slim",
         "sweep",

@@ -15,6 +15,7 @@ import typer
 
 from oomproof import __version__
 from oomproof.cli.check import check
+from oomproof.cli.data import data
 from oomproof.cli.explain import explain
 from oomproof.cli.fit import FitCommand, fit
 from oomproof.cli.gpus import gpus
@@ -38,6 +39,7 @@ app = typer.Typer(
 app.command()(check)
 app.command(cls=FitCommand)(fit)
 app.command()(explain)
+app.command()(data)
 app.command()(zoo)
 app.command()(gpus)
 
@@ -56,6 +58,7 @@ def oomproof(
       oomproof check train_job.py:job --on 8GiB --set precision=fp16
       oomproof fit torchvision:maskrcnn_resnet50_fpn --batch 16 --on "RTX 3060"
       oomproof explain train.log
+      oomproof data annotations.json
       oomproof zoo --on "RTX 3060"
       oomproof gpus
     """
