@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import random
 from typing import Any
-
-from hypothesis import strategies as st
 
 from oomproof.sources.tf_object_detection.config.schema import ROOT, FieldType, MessageType
 
@@ -104,118 +104,110 @@ train_input_reader: {
 }
 """
 
-_WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=6)
-_VALUES: dict[str, st.SearchStrategy[Any]] = {
-    "int32": st.integers(-(2**31), 2**31 - 1),
-    "uint32": st.integers(0, 2**32 - 1),
-    "float": st.floats(width=32, allow_nan=False),
-    "bool": st.booleans(),
-    "string": _WORDS,
+_CHARACTERS = "ab/. *{}[]#:'\"\\\n\t\r\x01é漢🙂"
+_BLANKS = ["", "", " ", "\n", "\t", "\r\n  ", " # note: { } [ \" '\n", "\n\n# a comment\n"]
+_SOME_BLANKS = [" ", "\n", "\t ", "\r\n", " # more\n"]
+_NUMBERS = {
+    "int32": (0, 1, -1, 7, 300, 2**31 - 1, -(2**31)),
+    "uint32": (0, 1, 8, 300, 50000, 2**32 - 1),
+    "float": (0.0, 1.0, 0.5, -2.25, 1e-08, 0.1, 0.07999999821186066, 3.0e38, math.inf, -math.inf),
+    "bool": (True, False),
 }
 
 
-@st.composite
-def values_for(draw: st.DrawFn, field: FieldType, depth: int = 2) -> Any:
-    """One value that a field may have: a number, a text, or a dictionary for a message."""
-    if field.message is not None:
-        return draw(messages(field.message, depth - 1))
-    if field.enum:
-        return draw(st.sampled_from(sorted(field.enum)))
-    return draw(_VALUES[field.type])
+class Drawn:
+    """A config drawn by chance, the same for the same seed: hypothesis gives seeds, which is quick."""
 
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
 
-@st.composite
-def messages(draw: st.DrawFn, kind: MessageType = ROOT, depth: int = 4) -> dict[str, Any]:
-    """A message as a dictionary, with at most one member of a oneof."""
-    names = [name for name, each in kind.fields.items() if depth > 0 or each.message is None]
-    chosen = draw(st.lists(st.sampled_from(names), unique=True, max_size=3)) if names else []
-    made: dict[str, Any] = {}
-    taken: set[str] = set()
-    for name in chosen:
-        field = kind.fields[name]
-        if field.oneof in taken and field.oneof:
-            continue
-        taken.add(field.oneof)
-        if field.is_repeated:
-            made[name] = tuple(draw(st.lists(values_for(field, depth), min_size=1, max_size=3)))
-        else:
-            made[name] = draw(values_for(field, depth))
-    return made
+    def config(self) -> tuple[dict[str, Any], str]:
+        """What a config says, and a text that says it."""
+        message = self.message(ROOT, 5)
+        return message, self.text(message, ROOT)
 
+    def message(self, kind: MessageType, depth: int) -> dict[str, Any]:
+        """A message as a dictionary, with at most one member of a oneof."""
+        names = [name for name, each in kind.fields.items() if depth > 0 or each.message is None]
+        made: dict[str, Any] = {}
+        taken: set[str] = set()
+        for name in self.random.sample(names, min(len(names), self.random.randint(0, 3))):
+            field = kind.fields[name]
+            if field.oneof and field.oneof in taken:
+                continue
+            taken.add(field.oneof)
+            made[name] = self.list(field, 1, depth) if field.is_repeated else self.value(field, depth)
+        return made
 
-_BLANKS = st.sampled_from(["", "", " ", "\n", "\t", "\r\n  ", " # note: { } [ \" '\n", "\n\n# a comment\n"])
-_SOME_BLANKS = st.sampled_from([" ", "\n", "\t ", "\r\n", " # more\n"])
+    def list(self, field: FieldType, least: int = 0, depth: int = 2) -> tuple[Any, ...]:
+        return tuple(self.value(field, depth) for _ in range(self.random.randint(least, 3)))
 
+    def value(self, field: FieldType, depth: int = 2) -> Any:
+        """One value that a field may have: a number, a text, or a dictionary for a message."""
+        if field.message is not None:
+            return self.message(field.message, depth - 1)
+        if field.type == "string":
+            return "".join(self.random.choices(_CHARACTERS, k=self.random.randint(0, 5)))
+        return self.random.choice(sorted(field.enum) if field.enum else _NUMBERS[field.type])
 
-@st.composite
-def written(draw: st.DrawFn, message: dict[str, Any], kind: MessageType = ROOT) -> str:
-    """A dictionary as text, every field in a style of its own; some say what a later field takes back."""
-    parts: list[str] = []
-    for name, value in message.items():
-        field = kind.fields[name]
-        if draw(st.integers(0, 5)) == 0:
-            parts += draw(_taken_back(field, kind))
-        if field.is_repeated and draw(st.booleans()):
-            items = draw(_BLANKS).join(f"{draw(_item(field, each))}," for each in value)
-            parts.append(f"{name}{draw(_BLANKS)}:{draw(_BLANKS)}[{items[:-1]}{draw(_BLANKS)}]")
-            continue
-        for each in value if field.is_repeated else (value,):
-            colon = draw(st.sampled_from(["", ":"])) if field.message else ":"
-            parts.append(f"{name}{draw(_BLANKS)}{colon}{draw(_BLANKS)}{draw(_item(field, each))}")
-    ends = [draw(st.sampled_from(["", "", ",", ";"])) + draw(_SOME_BLANKS) for _ in parts]
-    return draw(_BLANKS) + "".join(part + end for part, end in zip(parts, ends, strict=True))
+    def text(self, message: dict[str, Any], kind: MessageType) -> str:
+        """A dictionary as text, every field in a style of its own; some say what a later field takes back."""
+        parts: list[str] = []
+        for name, value in message.items():
+            field = kind.fields[name]
+            if self.chance(0.2):
+                parts += self.taken_back(field, kind)
+            if field.is_repeated and self.chance(0.4):
+                items = ",".join(f"{self.blank()}{self.item(field, each)}{self.blank()}" for each in value)
+                parts.append(f"{name}{self.blank()}:{self.blank()}[{items}]")
+                continue
+            for each in value if field.is_repeated else (value,):
+                colon = ":" if field.message is None or self.chance(0.3) else ""
+                parts.append(f"{name}{self.blank()}{colon}{self.blank()}{self.item(field, each)}")
+        ends = [self.random.choice(["", "", ",", ";"]) + self.random.choice(_SOME_BLANKS) for _ in parts]
+        return self.blank() + "".join(part + end for part, end in zip(parts, ends, strict=True))
 
+    def taken_back(self, field: FieldType, kind: MessageType) -> list[str]:
+        """Fields that the next one makes void: itself, or another member of its oneof."""
+        others = [name for name in kind.oneof_members(field.oneof) if name != field.name]
+        if others:
+            other = kind.fields[self.random.choice(others)]
+            return [f"{other.name}:{self.item(other, self.value(other, 1))}"]
+        if field.message is None and not field.is_repeated:
+            return [f"{field.name}:{self.item(field, self.value(field))}"]
+        return []
 
-@st.composite
-def _taken_back(draw: st.DrawFn, field: FieldType, kind: MessageType) -> list[str]:
-    """Fields that the next one makes void: itself, or another member of its oneof."""
-    others = [each for each in kind.fields.values() if field.oneof and each.oneof == field.oneof and each != field]
-    if others:
-        other = draw(st.sampled_from(others))
-        return [f"{other.name}:{draw(_item(other, draw(values_for(other, 1))))}"]
-    if field.message is None and not field.is_repeated:
-        return [f"{field.name}:{draw(_item(field, draw(values_for(field))))}"]
-    return []
+    def item(self, field: FieldType, value: Any) -> str:
+        if field.message is not None:
+            inner = self.text(value, field.message)
+            return f"<{inner}>" if self.chance(0.3) else f"{{{inner}}}"
+        if field.type == "string":
+            return self.blank().join(self.quoted(value))
+        if field.type == "bool":
+            return self.random.choice(["true", "t", "True", "1"] if value else ["false", "f", "False", "0"])
+        if field.enum:
+            return str(self.random.choice([value, field.enum[value]]))
+        if field.type == "float":
+            return f"{value!r}f" if self.chance(0.3) and abs(value) < 1e30 else repr(value)
+        octal = oct(value).replace("0o", "0") if value else "0"
+        return self.random.choice([str(value), hex(value), octal])
 
+    def quoted(self, value: str) -> list[str]:
+        """A text in one piece or two, in either quotes, characters escaped or not."""
+        cut = self.random.randint(0, len(value)) if self.chance(0.4) else None
+        made = []
+        for piece in [value] if cut is None else [value[:cut], value[cut:]]:
+            quote, hidden = self.random.choice("'\""), self.chance(0.3)
+            inner = [_octal(each) if hidden or each in "\\'\"\n\r\x01" else each for each in piece]
+            made.append(f"{quote}{''.join(inner)}{quote}")
+        return made
 
-@st.composite
-def _item(draw: st.DrawFn, field: FieldType, value: Any) -> str:
-    if field.message is not None:
-        inner = draw(written(value, field.message))
-        return f"<{inner}>" if draw(st.booleans()) else f"{{{inner}}}"
-    if field.type == "string":
-        return draw(_BLANKS).join(draw(_texts(value)))
-    if field.type == "bool":
-        return draw(st.sampled_from(["true", "t", "True", "1"] if value else ["false", "f", "False", "0"]))
-    if field.enum:
-        return draw(st.sampled_from([value, str(field.enum[value])]))
-    if field.type == "float":
-        return draw(
-            st.sampled_from([repr(value), f"{value!r}f" if value == value and abs(value) < 1e30 else repr(value)])
-        )
-    return draw(st.sampled_from([str(value), hex(value), oct(value).replace("0o", "0") if value else "0"]))
+    def blank(self) -> str:
+        return self.random.choice(_BLANKS)
 
-
-@st.composite
-def _texts(draw: st.DrawFn, value: str) -> list[str]:
-    """A text in one piece or two, in either quotes, characters escaped in several ways."""
-    cut = draw(st.integers(0, len(value)))
-    pieces = [value[:cut], value[cut:]] if draw(st.booleans()) else [value]
-    made = []
-    for piece in pieces:
-        quote = draw(st.sampled_from(["'", '"']))
-        plain = [each if each.isprintable() and each not in "\\'\"" else _octal(each) for each in piece]
-        hidden = draw(st.booleans())
-        made.append(quote + "".join(_octal(each) if hidden else plain[n] for n, each in enumerate(piece)) + quote)
-    return made
+    def chance(self, share: float) -> bool:
+        return self.random.random() < share
 
 
 def _octal(character: str) -> str:
     return "".join(f"\\{byte:03o}" for byte in character.encode())
-
-
-@st.composite
-def configs(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
-    """What a config says, and a text that says it."""
-    message = draw(messages())
-    return message, draw(written(message))

@@ -27,15 +27,14 @@ class Change:
 class Spot:
     """A place for new fields, with what goes around each. ``indent`` is None where they share a line with others."""
 
-    start: int
-    end: int
+    at: int
     indent: str | None
     before: str
     between: str
     after: str
 
     def change(self, fields: Sequence[str]) -> Change:
-        return Change(self.start, self.end, self.before + self.between.join(fields) + self.after)
+        return Change(self.at, self.at, self.before + self.between.join(fields) + self.after)
 
 
 def spot_behind(text: str, section: Section, field: Field | None, style: Style) -> Spot:
@@ -49,23 +48,24 @@ def spot_behind(text: str, section: Section, field: Field | None, style: Style) 
     rest = _REST_OF_LINE.match(text, anchor.full_end)
     if rest is None:  # more of the message, or its end, on the same line
         usual = mark or _usual_mark(text, place)
-        return Spot(anchor.full_end, anchor.full_end, None, " " if mark else f"{usual} ", f"{usual} ", mark)
+        return Spot(anchor.full_end, None, " " if mark else f"{usual} ", f"{usual} ", mark)
     at = rest.end() - text.endswith("\r", 0, rest.end())
     indent = _indent_in(text, place, anchor, whole_file, style)
     line = f"{style.newline}{indent}"
-    return Spot(at, at, indent, line, f"{mark}{line}", mark)
+    return Spot(at, indent, line, f"{mark}{line}", mark)
 
 
 def _spot_in_empty(text: str, place: Message, whole_file: bool, style: Style) -> Spot:
     if whole_file:
         before = style.newline if text and not text.endswith("\n") else ""
-        return Spot(len(text), len(text), "", before, style.newline, style.newline)
+        return Spot(len(text), "", before, style.newline, style.newline)
     first = text.find("\n", place.start, place.end)
     if first < 0:
-        return Spot(place.start + 1, place.end - 1, None, " ", " ", " ")
+        closed = place.end - place.start == 2
+        return Spot(place.start + 1, None, " ", " ", " " if closed else "")
     at = first - text.endswith("\r", 0, first)
     indent = indent_at(text, place.start) + style.step
-    return Spot(at, at, indent, f"{style.newline}{indent}", f"{style.newline}{indent}", "")
+    return Spot(at, indent, f"{style.newline}{indent}", f"{style.newline}{indent}", "")
 
 
 def _usual_mark(text: str, place: Message) -> str:

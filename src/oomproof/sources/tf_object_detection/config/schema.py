@@ -33,7 +33,7 @@ class FieldType:
     """older or newer, where not every version has the field"""
     enum: Mapping[str, int] = field(default_factory=dict)
     """names and numbers of the values, for an enum"""
-    message: MessageType | None = None
+    message: MessageType | None = field(default=None, repr=False, compare=False)
     """for a message"""
 
     @property
