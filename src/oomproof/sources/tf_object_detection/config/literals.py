@@ -29,7 +29,9 @@ _OCTAL = re.compile(r"-?0[0-9]+")
 _LARGEST_FLOAT = 3.4028235677973366e38
 """from here on the 32-bit numbers of the API are infinite"""
 _LONGEST_NUMBER = 400
-"""digits; Python refuses to read integers of more than 4300"""
+"""characters; Python refuses to read integers of more than 4300 digits"""
+_LONGEST_TEXT = 1 << 16
+"""characters; the longest in a config are paths and patterns"""
 _SIMPLE_ESCAPES = {
     "n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "\\": "\\", "'": "'", '"': '"',
 }  # fmt: skip
@@ -41,14 +43,14 @@ _ESCAPE = re.compile(
 def read_literal(parts: tuple[str, ...], field: FieldType) -> Any:
     """What a value's pieces mean for a field; raises ValueError with what was expected."""
     is_text = parts[0][0] in "'\""
+    if sum(map(len, parts)) > (_LONGEST_TEXT if is_text else _LONGEST_NUMBER):
+        raise ValueError(f"expected {describe_type(field)}, got one of {sum(map(len, parts))} characters")
     if field.type == "string":
         if not is_text:
             raise ValueError(f"expected a text in quotes, got {shorten(parts[0])}")
         return _read_texts(parts)
     if is_text:
         raise ValueError(f"expected {describe_type(field)}, got the text {shorten(' '.join(parts))}")
-    if len(parts[0]) > _LONGEST_NUMBER:
-        raise ValueError(f"expected {describe_type(field)}, got {len(parts[0])} characters")
     return _read_word(parts[0], field)
 
 

@@ -155,7 +155,8 @@ class _Reader:
 
 def unknown_field(name: str, kind: MessageType, prefix: str) -> str:
     """What to say of a field that a message does not have; ``prefix`` is the message's path with its dot."""
-    path = f"{prefix}{shorten(name)}"
+    name = shorten(name)
+    path = f"{prefix}{name}"
     if name.startswith("["):
         return f"{path} is an extension, which the API itself does not have; remove it"
     said = f"{path} does not exist: the API refuses the file"

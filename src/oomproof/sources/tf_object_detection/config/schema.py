@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -67,7 +67,7 @@ def every_message() -> Iterator[MessageType]:
     yield from (message_type(name) for name in _facts().messages)
 
 
-@cache
+@lru_cache(256)
 def paths_of(name: str) -> tuple[str, ...]:
     """Where in a config fields of a name are, nearest to the top first; each message is looked at once."""
     found: list[str] = []

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oomproof.errors import InputError
-from oomproof.sources.tf_object_detection.config.tokens import Tokens, error_at
+from oomproof.sources.tf_object_detection.config.tokens import Tokens, error_at, shorten
 
 MOST_BYTES = 4 << 20
-_MOST_VALUES = 100_000
+_MOST_VALUES = 20_000
 """fields and items of lists; the largest config that the API publishes has about 600"""
 _DEEPEST = 64
 """messages within messages; a pipeline.config has at most nine"""
@@ -117,7 +117,7 @@ class _Parser:
         elif colon is not None or self.at_message():
             value = self.value(depth)
         else:
-            raise self.tokens.fail(f"':' or '{{' after {name}")
+            raise self.tokens.fail(f"':' or '{{' after {shorten(name)}")
         end = value.end
         self.tokens.take_mark(",", ";")
         return Field(name, value, start, end, self.tokens.last_end, colon is not None)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from oomproof.errors import InputError
 
-_BLANKS = re.compile(r"\s+|#[^\n]*")
+_BLANKS = re.compile(r"(?:\s|#[^\n]*)*+")
 _TOKEN = re.compile(
     r"""
     (?P<name>[A-Za-z_][0-9A-Za-z_+-]*)
@@ -64,8 +64,8 @@ class Tokens:
         return error_at(self.text, self.name, token.start, f"expected {expected}, got {got}")
 
     def _read(self, at: int) -> Token:
-        while blank := _BLANKS.match(self.text, at):
-            at = blank.end()
+        blanks = _BLANKS.match(self.text, at)
+        at = blanks.end() if blanks else at
         found = _TOKEN.match(self.text, at)
         if found is None:
             return Token("end", "", at, at)
