@@ -17,8 +17,8 @@ from oomproof.sources import open_job
 from oomproof.sources.settings import resolve
 from oomproof.trace.torch import tracer
 from oomproof.trace.torch.loop import Pieces
-from oomproof.trace.torch.shapes.operations import OpFacts, look_up
 from oomproof.trace.torch.shapes import shapes
+from oomproof.trace.torch.shapes.operations import OpFacts, look_up
 from oomproof.trace.torch.trace_step import trace_step
 from oomproof.trace.torch.tracer import Tracer
 
