@@ -1,16 +1,21 @@
 """What can go wrong, as a user meets it.
 
-OomproofError            any failure oomproof explains itself; the CLI prints it as one line and exits 1
-├── InputError           what the user gave cannot be used: a name, a size, a setting, a file
-│   └── DamagedFile      a timeline or snapshot file is truncated, foreign or hostile
-└── JobError             the user's own code failed while its job was traced; carries their line
-    └── Unanswerable     the job asks for a tensor's value that a forecast cannot know
+OomproofError              any failure that oomproof explains itself; the CLI prints it and exits 1
+├── the user's
+│   ├── InputError         what the user gave cannot be used: a name, a size, a setting, a file
+│   │   └── DamagedFile    a timeline or snapshot file is truncated, foreign or hostile
+│   └── JobError           the user's own code failed while its job was traced; carries their line
+│       └── Unanswerable   the job asks for a tensor's value that a forecast cannot know
+├── UnsupportedVersion     an installed framework lacks what oomproof needs of it: says which versions have it
+└── InternalError          a fault of oomproof: a report to copy. Nothing may swallow it and go on
 """
 
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class OomproofError(Exception):
@@ -31,6 +36,42 @@ class JobError(OomproofError):
 
 class Unanswerable(JobError):
     pass
+
+
+class UnsupportedVersion(OomproofError):
+    pass
+
+
+class InternalError(OomproofError):
+    """Several lines: what happened, then the report."""
+
+
+_PACKAGE = Path(__file__).resolve().parent
+_TOLD = ("torch", "torchvision", "tensorflow", "keras", "jax", "detectron2")
+
+
+def internal_error(error: BaseException) -> InternalError:
+    """A fault of oomproof as a report that a user can copy: what was raised, by which lines, with which versions."""
+    import platform
+    import traceback
+    from importlib import metadata
+
+    def version(package: str) -> str:
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:
+            return "of no known version"
+
+    what = " ".join(f"{type(error).__name__}: {error}".split()) if str(error).strip() else type(error).__name__
+    frames = [(Path(each.filename), each) for each in traceback.extract_tb(error.__traceback__)]
+    own = [(path.relative_to(_PACKAGE), each) for path, each in frames if path.is_relative_to(_PACKAGE)]
+    loaded = [f"{name} {version(name)}" for name in _TOLD if name in sys.modules]
+    lines = [
+        f"internal error: {what}; this is a fault of oomproof, not of your job: please report it with these lines",
+        *(f"at oomproof/{path.as_posix()}:{each.lineno} in {each.name}" for path, each in own[-3:]),
+        ", ".join([f"oomproof {version('oomproof')}", f"Python {platform.python_version()}", *loaded]),
+    ]
+    return InternalError("\n  ".join(lines))
 
 
 def near(name: str, names: Iterable[str], alike: float = 0.5) -> list[str]:

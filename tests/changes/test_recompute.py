@@ -129,6 +129,8 @@ def test_a_module_that_runs_several_times() -> None:
 
 
 def test_under_autocast() -> None:
+    """Also on PyTorch 2.4 to 2.8, where a weight that was cast to be looked at would have no gradient afterwards."""
+
     def run(setting: str) -> nn.Module:
         model = net()
         recompute(model, setting)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import platform
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,14 +105,17 @@ def test_interrupt_is_one_line(step: str, monkeypatch: pytest.MonkeyPatch, capsy
     assert capsys.readouterr().err == "oomproof: interrupted\n"
 
 
-def test_an_internal_error_is_one_line(run: Run, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_is_a_report_to_copy(run: Run, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("two\nlines")
 
     monkeypatch.setattr("oomproof.sources.open_job", broken)
     code, out, err = run("check", step, "--on", "8GiB", "-q")
     assert (code, out) == (1, "")
-    assert err == "oomproof: internal error: ZeroDivisionError: two lines (--debug shows the traceback)\n"
+    first, *report = err.splitlines()
+    assert first.startswith("oomproof: internal error: ZeroDivisionError: two lines; this is a fault of oomproof")
+    assert any(re.fullmatch(r"  at oomproof/[\w/]+\.py:\d+ in \w+", line) for line in report)
+    assert re.fullmatch(rf"  oomproof [\w.]+, Python {platform.python_version()}(, \w+ [\w.+]+)*", report[-1])
     with pytest.raises(ZeroDivisionError):
         main(["check", step, "--on", "8GiB", "-q", "--debug"])
 

@@ -32,8 +32,8 @@ def second_step(pieces: Pieces, training: Training) -> Measured:
             with record_function(_SECOND):
                 loop.step()
     events = profiler.profiler.kineto_results.events()
-    start = next(event.start_ns() for event in events if event.name() == _SECOND)
-    end = next(event.end_ns() for event in events if event.name() == _SECOND)
+    step = next(event for event in events if event.name() == _SECOND)
+    start, end = step.start_ns(), step.start_ns() + step.duration_ns()  # PyTorch 2.4 has no end_ns()
     live, seen = 0, []
     for when, nbytes in sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]"):
         live += nbytes

@@ -21,7 +21,7 @@ from oomproof.cli.fit import FitCommand, fit
 from oomproof.cli.gpus import gpus
 from oomproof.cli.screen import complain
 from oomproof.cli.zoo import zoo
-from oomproof.errors import OomproofError
+from oomproof.errors import InternalError, OomproofError, internal_error
 
 FITS, FAILED, INTERRUPTED = 0, 1, 130
 
@@ -69,7 +69,8 @@ def oomproof(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns its exit code; every failure is one line on stderr.
+    """Runs the command line and returns its exit code; a failure is one line on stderr (a fault of
+    oomproof: a line and a report to copy).
 
     0: fits, or done. 2: does not fit, or at risk. 1: bad input or a failure. 130: interrupted.
     """
@@ -81,12 +82,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except UsageError as error:
-        complain(f"{_message(error)} See: oomproof --help")
+        complain(f"{error.format_message()} See: oomproof --help")
         return FAILED
     except BaseException as error:  # a user's code may raise what is no Exception
         if "--debug" in given:
             raise
-        complain(_message(error))
+        _tell(error)
         return FAILED
     if code == INTERRUPTED:
         complain("interrupted")
@@ -100,9 +101,11 @@ def _leave_garbage() -> None:
     atexit.register(gc.freeze)
 
 
-def _message(error: BaseException) -> str:
-    if isinstance(error, UsageError):
-        return str(error.format_message())
-    if isinstance(error, OomproofError):
-        return str(error)
-    return f"internal error: {type(error).__name__}: {error} (--debug shows the traceback)"
+def _tell(error: BaseException) -> None:
+    """One line for what the user can mend; for a fault of oomproof, a line and the report below it."""
+    if not isinstance(error, OomproofError):
+        error = internal_error(error)
+    first, *report = str(error).split("\n") if isinstance(error, InternalError) else [str(error)]
+    complain(first)
+    for line in report:
+        print(line, file=sys.stderr)

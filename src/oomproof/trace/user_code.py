@@ -1,43 +1,83 @@
-"""Failures of the user's own code, told with their line."""
+"""Failures while a job's code runs: told as the user's, with their line, or as oomproof's own, with a report.
+
+Who is to blame is seen from the traceback. A job's code is more than the user's lines: models of libraries fail as
+well, and operations are computed by the tracer, so that a shape that does not fit is noticed beneath it.
+"""
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from oomproof.errors import JobError, OomproofError
+from oomproof.errors import JobError, OomproofError, internal_error
 
-_OWN = str(Path(__file__).resolve().parent.parent)
+_OWN = Path(__file__).resolve().parent.parent
+_RUNS_THE_JOB = (
+    "trace/torch/loop.py", "trace/tensorflow/graph/capture.py", "trace/keras/", "changes/", "sources/", "data/",
+)  # fmt: skip
+"""oomproof's code that calls the job's: its factories, its training step, its data"""
+_IN_OPERATIONS = (
+    "trace/torch/tracer.py", "trace/torch/values.py", "trace/torch/gpu/", "trace/torch/shapes/", "trace/torch/around/",
+)  # fmt: skip
+"""oomproof's code that the job's code runs through with every operation"""
+_NEVER_A_SHAPE = (AttributeError, KeyError, NameError, ImportError, RecursionError)
+"""what no operation says of tensors that do not fit"""
 
 
 @contextmanager
 def blaming_user_code() -> Iterator[None]:
-    """An exception out of the user's code becomes a JobError that shows where it came from."""
+    """An exception becomes a JobError that shows the user's line, or an InternalError where oomproof is to blame."""
     try:
         yield
-    except OomproofError:
+    except (OomproofError, KeyboardInterrupt, GeneratorExit):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # a user's code may raise what is not an Exception
+        if _is_own_fault(error):
+            raise internal_error(error) from error
         reason = str(error).strip().splitlines()[0] if str(error).strip() else ""
         what = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
         line = _user_line(error)
         raise JobError(f"the job raised {what}{f' at {line}' if line else ''}") from error
 
 
+def _is_own_fault(error: BaseException) -> bool:
+    """Whether the innermost line that is not a library's is oomproof's, and does not stand for the job's code."""
+    if isinstance(error, (SystemExit, SyntaxError, MemoryError)):
+        return False
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    at = max((place for place, file in enumerate(files) if not _is_library(file)), default=-1)
+    if at < 0 or not _is_own(files[at]):
+        return False
+    by_itself = at == len(files) - 1  # else a library has raised it that was called there
+    if _within(files[at], _RUNS_THE_JOB):
+        return by_itself and not isinstance(error, TypeError)  # which a factory with other arguments gives as well
+    if _within(files[at], _IN_OPERATIONS):
+        for_the_job = any(not _is_own(file) or _within(file, _RUNS_THE_JOB) for file in files[:at])
+        return by_itself or not for_the_job or isinstance(error, _NEVER_A_SHAPE)
+    return True
+
+
 def _user_line(error: BaseException) -> str:
     """The innermost line of the traceback that belongs to neither oomproof nor a library."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}: {(error.text or '').strip()}"
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith((_OWN, "<frozen"))
-    ]
-    theirs = [frame for frame in frames if not _is_library(frame.filename)]
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not _is_own(frame.filename) and not _is_library(frame.filename)]
     return "".join(f"{frame.filename}:{frame.lineno}: {frame.line}" for frame in theirs[-1:])
 
 
-def _is_library(filename: str) -> bool:
-    import sysconfig
+def _is_own(file: str) -> bool:
+    return Path(file).is_relative_to(_OWN)
 
-    return "site-packages" in filename or filename.startswith(sysconfig.get_paths()["stdlib"])
+
+def _within(file: str, parts: tuple[str, ...]) -> bool:
+    return _is_own(file) and Path(file).relative_to(_OWN).as_posix().startswith(parts)
+
+
+def _is_library(file: str) -> bool:
+    if _is_own(file):
+        return False
+    return "site-packages" in file or file.startswith(("<frozen", sysconfig.get_paths()["stdlib"]))

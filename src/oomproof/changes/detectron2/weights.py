@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.nn.modules.batchnorm import _NormBase
 
 from oomproof.changes.detectron2.accumulating import Part, device_of, random_state
 from oomproof.errors import InputError
+from oomproof.frameworks.torch import NormBase
 
 _LOSSES_FROM = (
     "proposal_generator",
@@ -145,7 +145,7 @@ def _keypoints_counted(model: torch.nn.Module) -> Iterator[list[int]]:
 @contextmanager
 def _statistics_kept(model: torch.nn.Module) -> Iterator[None]:
     """Running statistics of normalisation are afterwards as they were."""
-    norms = [norm for norm in model.modules() if isinstance(norm, _NormBase) and norm.training]
+    norms = [norm for norm in model.modules() if isinstance(norm, NormBase) and norm.training]
     kept = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
     try:
         yield

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from oomproof.changes.torch.trees import is_fake, like_mapping, like_sequence, mapped, tensors_of
 from oomproof.errors import InputError, JobError
+from oomproof.frameworks.torch import BatchNormBase
 
 _CLOSE = {torch.float16: 3e-2, torch.bfloat16: 3e-2}
 _CLOSE_FLOAT = 1e-3
@@ -34,7 +34,7 @@ def separate_images(
     """Refuses a module that does not treat images one by one. On real tensors this is tried on two images; which layers
     can mix images is known without."""
     for name, layer in module.named_modules():
-        if isinstance(layer, _BatchNorm) and layer.training:
+        if isinstance(layer, BatchNormBase) and layer.training:
             raise InputError(
                 f"checkpoint: {path} cannot run a few images at a time, since {f'{path}.{name}'.rstrip('.')} "
                 "normalises over the whole batch; set freeze_batchnorm=true, or leave out the number after the colon"
@@ -43,7 +43,8 @@ def separate_images(
     if images < 2 or any(is_fake(tensor) for tensor in tensors_of((inputs, dict(named)))):
         return
     pair = _split((inputs, dict(named)), images, [2, images - 2] if images > 2 else [2])[0]
-    with torch.no_grad(), _evaluating(module), torch.random.fork_rng(_generators((inputs, dict(named)))):
+    generators = _generators((inputs, dict(named)))
+    with torch.no_grad(), _casting_anew(), _evaluating(module), torch.random.fork_rng(generators):
         together = forward(*pair[0], **pair[1])
         alone = _joined(path, [forward(*some, **more) for some, more in _split(pair, 2, [1, 1])], [1, 1])
     expected, found = list(tensors_of(together)), list(tensors_of(alone))
@@ -52,6 +53,18 @@ def separate_images(
             f"checkpoint: {path} gives other results for images one by one than for two together, so it cannot run a "
             "few at a time; name a module that treats images separately (a backbone), or leave out the number"
         )
+
+
+@contextmanager
+def _casting_anew() -> Iterator[None]:
+    """Autocast keeps the weights that it has cast until it is left. Of those that were cast without gradients, PyTorch
+    2.4 to 2.8 would give them none in the forward pass that follows."""
+    cached = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(cached)
 
 
 def _images(path: str, tree: Any) -> int:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
+
+from oomproof.frameworks.torch import BatchNormBase
 
 
 def freeze_batchnorm(model: torch.nn.Module) -> list[str]:
     """Freezes every BatchNorm layer, also against a later ``model.train()``; returns their paths."""
     found = []
     for path, layer in model.named_modules():
-        if isinstance(layer, _BatchNorm) and layer.track_running_stats:  # without statistics there is nothing to keep
+        if isinstance(layer, BatchNormBase) and layer.track_running_stats:  # else there is nothing to keep
             layer.eval()
             layer.train = _StaysFrozen(layer)
             layer.requires_grad_(False)

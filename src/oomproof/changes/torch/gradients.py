@@ -17,6 +17,7 @@ import torch
 from oomproof.changes.torch.some_parameters import Group, only, plain_step, replace_step
 from oomproof.changes.torch.training import Training
 from oomproof.errors import InputError
+from oomproof.frameworks.torch import add_lists, hooks_after_gradient, hooks_before_step, multiply_lists
 
 ANY: Final = "any"
 ONE: Final = "one"
@@ -103,14 +104,14 @@ class AtOnce:
         if not parameters:
             return
         momenta = [self.optimizer.state[parameter]["momentum_buffer"] for parameter in parameters]
-        torch._foreach_mul_(momenta, group["momentum"])
+        multiply_lists(momenta, group["momentum"])
         if group["weight_decay"]:
-            torch._foreach_add_(momenta, parameters, alpha=group["weight_decay"])
+            add_lists(momenta, parameters, alpha=group["weight_decay"])
         if isinstance(group["lr"], torch.Tensor):
             for parameter, momentum in zip(parameters, momenta, strict=True):
                 parameter.addcmul_(momentum, group["lr"], value=-1)
         else:
-            torch._foreach_add_(parameters, momenta, alpha=-group["lr"])
+            add_lists(parameters, momenta, alpha=-group["lr"])
 
 
 def at_once(model: torch.nn.Module, optimizer: torch.optim.Optimizer, training: Training) -> AtOnce | None:
@@ -148,8 +149,7 @@ def _reason_not_to(model: torch.nn.Module, optimizer: torch.optim.Optimizer, tra
 
 
 def _is_used_already(parameter: torch.Tensor) -> bool:
-    hooks = getattr(parameter, "_post_accumulate_grad_hooks", None) or {}
-    return any(isinstance(getattr(hook, "__self__", None), AtOnce) for hook in hooks.values())
+    return any(isinstance(getattr(hook, "__self__", None), AtOnce) for hook in hooks_after_gradient(parameter))
 
 
 def _adds_to_momentum(optimizer: torch.optim.Optimizer) -> bool:
@@ -160,4 +160,4 @@ def _adds_to_momentum(optimizer: torch.optim.Optimizer) -> bool:
 
 def _has_hooks_before(optimizer: torch.optim.Optimizer) -> bool:
     """Clipping, for instance."""
-    return bool(optimizer._optimizer_step_pre_hooks)
+    return bool(hooks_before_step(optimizer))

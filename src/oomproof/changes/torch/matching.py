@@ -93,7 +93,7 @@ class ChunkedMatcher:
     """torchvision's Matcher or SSDMatcher, given Overlaps instead of a table of numbers."""
 
     def __init__(self, matcher: Any) -> None:
-        from torchvision.models.detection._utils import Matcher, SSDMatcher
+        from oomproof.frameworks.torchvision import Matcher, SSDMatcher
 
         if type(matcher) not in (Matcher, SSDMatcher):
             raise InputError(

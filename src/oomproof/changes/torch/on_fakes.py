@@ -8,6 +8,11 @@ from typing import Any, Protocol
 
 import torch
 
+from oomproof.frameworks.torch import own_buffers, own_parameters
+
+Kept = Callable[[torch.nn.Module], dict[str, Any]]
+"""own_parameters or own_buffers"""
+
 
 class Fakes(Protocol):
     """While it is entered, tensors have a shape and no memory: oomproof's Tracer, in which detectors run too."""
@@ -26,26 +31,26 @@ class Fakes(Protocol):
 @contextmanager
 def on_fakes(model: torch.nn.Module, fakes: Callable[[], Fakes]) -> Iterator[dict[torch.Tensor, torch.Tensor]]:
     """While this is open the model runs on fake tensors; yields the real parameter of each fake one."""
-    parameters, buffers = each(model, "_parameters", same), each(model, "_buffers", same)
-    contents = each(model, "_buffers", torch.Tensor.cpu)
+    parameters, buffers = each(model, own_parameters, same), each(model, own_buffers, same)
+    contents = each(model, own_buffers, torch.Tensor.cpu)
     with fakes() as mode:
-        shapes = each(model, "_parameters", empty)
+        shapes = each(model, own_parameters, empty)
         try:
-            put(model, "_parameters", shapes)
-            put(model, "_buffers", {place: mode.adopt(content) for place, content in contents.items()})
+            put(model, own_parameters, shapes)
+            put(model, own_buffers, {place: mode.adopt(content) for place, content in contents.items()})
             mode.know_weights(model)
             yield {shapes[place]: parameter for place, parameter in parameters.items()}
         finally:
-            put(model, "_parameters", parameters)
-            put(model, "_buffers", buffers)
+            put(model, own_parameters, parameters)
+            put(model, own_buffers, buffers)
 
 
-def each(model: torch.nn.Module, kind: str, change: Callable[[Any], Any]) -> dict[tuple[torch.nn.Module, str], Any]:
+def each(model: torch.nn.Module, kind: Kept, change: Callable[[Any], Any]) -> dict[tuple[torch.nn.Module, str], Any]:
     """Parameters or buffers by their place, each changed; one that is shared is changed once."""
     changed: dict[int, Any] = {}
     places = {}
     for module in model.modules():
-        for name, tensor in getattr(module, kind).items():
+        for name, tensor in kind(module).items():
             if tensor is not None:
                 if id(tensor) not in changed:
                     changed[id(tensor)] = change(tensor)
@@ -53,9 +58,9 @@ def each(model: torch.nn.Module, kind: str, change: Callable[[Any], Any]) -> dic
     return places
 
 
-def put(model: torch.nn.Module, kind: str, tensors: Mapping[tuple[torch.nn.Module, str], Any]) -> None:
+def put(model: torch.nn.Module, kind: Kept, tensors: Mapping[tuple[torch.nn.Module, str], Any]) -> None:
     for (module, name), tensor in tensors.items():
-        getattr(module, kind)[name] = tensor
+        kind(module)[name] = tensor
 
 
 def same(tensor: torch.Tensor) -> torch.Tensor:

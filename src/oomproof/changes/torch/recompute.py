@@ -13,12 +13,13 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch.nn.modules.batchnorm import SyncBatchNorm, _NormBase
+from torch.nn import SyncBatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from oomproof.changes.torch.chunks import in_chunks, separate_images
 from oomproof.changes.torch.trees import tensors_of
 from oomproof.errors import InputError, JobError, did_you_mean
+from oomproof.frameworks.torch import NormBase, own_buffers, own_parameters, version_of
 
 EVERY_BLOCK = ("nonreentrant", "reentrant")
 
@@ -75,12 +76,12 @@ class Recomputed:
 
     def _versions(self, *inputs: Any) -> dict[str, tuple[int, ...]]:
         """How often what the module must find again as it was has been written to."""
-        given = tuple(tensor._version for tensor in tensors_of(inputs) if not tensor.is_inference())
+        given = tuple(version_of(tensor) for tensor in tensors_of(inputs) if not tensor.is_inference())
         buffers = {
-            f"{path}.{name}" if path else name: (buffer._version,)
+            f"{path}.{name}" if path else name: (version_of(buffer),)
             for path, module in self.module.named_modules()
-            if not isinstance(module, _NormBase)
-            for name, buffer in module._buffers.items()
+            if not isinstance(module, NormBase)
+            for name, buffer in own_buffers(module).items()
             if buffer is not None and not buffer.is_inference()
         }
         return {"": given, **buffers}
@@ -110,19 +111,19 @@ class _SecondTimeUnnoticed:
 @contextmanager
 def _statistics_kept(module: torch.nn.Module) -> Iterator[None]:
     """Normalisation layers compute as they do, and leave running statistics and their counter as they are."""
-    norms = [norm for norm in module.modules() if isinstance(norm, _NormBase) and norm.training]
+    norms = [norm for norm in module.modules() if isinstance(norm, NormBase) and norm.training]
     kept = [(norm, norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm, _, counter in kept:
         # With a momentum of 0 the new average is the old one. The statistics must be passed all the same: without them
         # the layer would save other tensors for backward than the first time, which checkpointing refuses.
         norm.momentum = 0.0
         wants_counter = isinstance(norm, SyncBatchNorm) and counter is not None  # it asserts that there is one
-        norm._buffers["num_batches_tracked"] = counter.clone() if wants_counter else None
+        own_buffers(norm)["num_batches_tracked"] = counter.clone() if wants_counter else None
     try:
         yield
     finally:
         for norm, momentum, counter in kept:
-            norm.momentum, norm._buffers["num_batches_tracked"] = momentum, counter
+            norm.momentum, own_buffers(norm)["num_batches_tracked"] = momentum, counter
 
 
 def repeated_blocks(model: torch.nn.Module) -> list[str]:
@@ -136,7 +137,7 @@ def repeated_blocks(model: torch.nn.Module) -> list[str]:
             inner = f"{path}.{name}" if path else name
             nested = any(inner.startswith(f"{outer}.") for outer in chosen)
             repeated = kinds.count(type(child)) > 1 and not isinstance(child, torch.nn.Sequential)
-            if repeated and not nested and sum(1 for leaf in child.modules() if leaf._parameters) > 1:
+            if repeated and not nested and sum(1 for leaf in child.modules() if own_parameters(leaf)) > 1:
                 chosen.append(inner)
     if not chosen:
         raise InputError(

@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-from torch._guards import active_fake_mode
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from oomproof.changes.torch.on_fakes import Fakes, each, empty, on_fakes, put
 from oomproof.changes.torch.trees import tensors_of
-from oomproof.errors import InputError, OomproofError
+from oomproof.errors import InputError, InternalError, OomproofError, UnsupportedVersion
+from oomproof.frameworks import torch_pruning
+from oomproof.frameworks.torch import ConvBase, active_fake_mode, own_buffers, own_parameters, unset_fake_temporarily
 
 Forward = Callable[[torch.nn.Module], Any]
 """Runs one forward pass; returns what the training looks at: a loss, a dict of losses, or outputs."""
@@ -42,11 +42,11 @@ def slimmed(
         with unset_fake_temporarily():
             with fakes() as mode:
                 model = make_model()
-                buffers = each(model, "_buffers", mode.compute)
-            put(model, "_parameters", each(model, "_parameters", lambda weight: empty(weight, "meta")))
-            put(model, "_buffers", buffers)
+                buffers = each(model, own_buffers, mode.compute)
+            put(model, own_parameters, each(model, own_parameters, lambda weight: empty(weight, "meta")))
+            put(model, own_buffers, buffers)
             slim(model, forward, factor, fakes)
-        put(model, "_parameters", each(model, "_parameters", empty))
+        put(model, own_parameters, each(model, own_parameters, empty))
         return model
 
     return make
@@ -73,6 +73,8 @@ def slim(model: torch.nn.Module, forward: Forward, factor: float, fakes: Callabl
         except _ForwardFailed as failed:
             assert failed.__cause__ is not None
             raise failed.__cause__  # noqa: B904 (the wide model fails as well: no business of this module)
+        except (UnsupportedVersion, InternalError):
+            raise
         except OomproofError as error:
             raise InputError(f"width={factor}: {error}") from error
         except Exception as error:
@@ -107,7 +109,7 @@ def _own_failures_apart(forward: Forward) -> Forward:
 
 def _graph(model: torch.nn.Module, forward: Forward, fakes: Callable[[], Fakes]) -> Any:
     """torch-pruning's DependencyGraph of the model."""
-    library = _library()
+    library = torch_pruning.library()
 
     def run(net: torch.nn.Module, _: Any) -> list[torch.Tensor]:
         net.train()  # the library has set eval(), in which detectors have no loss
@@ -121,13 +123,7 @@ def _graph(model: torch.nn.Module, forward: Forward, fakes: Callable[[], Fakes])
     graph = library.DependencyGraph()
     with on_fakes(model, fakes) as real, torch.enable_grad():
         graph.build_dependency(model, None, forward_fn=run, customized_pruners=_own_pruners(library), verbose=False)
-    for fake, parameter in real.items():  # parameters outside of known layers are nodes of the graph themselves
-        if fake in graph.module2node:
-            graph.module2node[parameter] = node = graph.module2node.pop(fake)
-            node.module = parameter
-            graph._module2name[parameter] = graph._module2name.pop(fake)
-        if fake in graph._param_to_name:
-            graph._param_to_name[parameter] = graph._param_to_name.pop(fake)
+    torch_pruning.rename_parameters(graph, real)
     return graph
 
 
@@ -136,9 +132,9 @@ def _graph(model: torch.nn.Module, forward: Forward, fakes: Callable[[], Fakes])
 
 def _remove(graph: Any, factor: float) -> int:
     """Takes channels out of every group that may lose some; returns how many groups did."""
-    importance = _library().importance.GroupMagnitudeImportance()
+    importance = torch_pruning.library().importance.GroupMagnitudeImportance()
     last = _without_loss(graph)
-    users = Counter(id(p) for module in graph.model.modules() for p in module._parameters.values() if p is not None)
+    users = Counter(id(p) for module in graph.model.modules() for p in own_parameters(module).values() if p is not None)
     chosen = []
     for group in graph.get_all_groups(ignored_layers=last):
         if any(_untouchable(dep.target.module, users) for dep, _ in group):
@@ -166,7 +162,7 @@ def _untouchable(module: Any, users: Mapping[int, int]) -> bool:
     """Channels that are heads, gates or words cannot go one by one; nor can those of weights that two layers share."""
     if isinstance(module, (torch.nn.MultiheadAttention, torch.nn.LSTM, torch.nn.Embedding)):
         return True
-    return isinstance(module, torch.nn.Module) and any(users[id(p)] > 1 for p in module._parameters.values())
+    return isinstance(module, torch.nn.Module) and any(users[id(p)] > 1 for p in own_parameters(module).values())
 
 
 def _weights(module: Any) -> Iterable[torch.Tensor]:
@@ -177,7 +173,7 @@ def _sections(module: Any) -> int:
     """Parts of a layer's channels that must stay equally many."""
     if isinstance(module, torch.nn.GroupNorm):
         return int(module.num_groups)
-    if isinstance(module, torch.nn.modules.conv._ConvNd) and module.groups < module.out_channels:
+    if isinstance(module, ConvBase) and module.groups < module.out_channels:
         return int(module.groups)
     return 1
 
@@ -211,20 +207,12 @@ def _loss_region(graph: Any) -> set[Any]:
 
 def _mixes(module: Any) -> bool:
     """Every output channel is made of all input channels."""
-    if isinstance(module, torch.nn.modules.conv._ConvNd):
+    if isinstance(module, ConvBase):
         return not (module.groups == module.out_channels > 1)
     return isinstance(module, (torch.nn.Linear, torch.nn.MultiheadAttention, torch.nn.LSTM))
 
 
 # -- the library -------------------------------------------------------------------------------------------------
-
-
-def _library() -> Any:
-    try:
-        import torch_pruning
-    except ImportError as error:
-        raise InputError("fewer channels need the torch-pruning library: pip install 'oomproof[prune]'") from error
-    return torch_pruning
 
 
 def _own_pruners(library: Any) -> dict[type, Any]:
@@ -237,8 +225,8 @@ def _own_pruners(library: Any) -> dict[type, Any]:
     class FrozenBatchNormPruner(library.BasePruningFunc):  # type: ignore[misc]  # the library has no types
         def prune_out_channels(self, layer: Any, idxs: Any) -> Any:
             stay = sorted(set(range(len(layer.weight))) - set(idxs))
-            for name, buffer in layer._buffers.items():
-                layer._buffers[name] = buffer[stay]
+            for name in ("weight", "bias", "running_mean", "running_var"):
+                setattr(layer, name, getattr(layer, name)[stay])
             return layer
 
         prune_in_channels = prune_out_channels

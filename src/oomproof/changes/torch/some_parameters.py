@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from oomproof.errors import InputError
+from oomproof.frameworks.torch import scheduled_step
 
 Group = dict[str, Any]
 
@@ -30,14 +31,7 @@ def plain_step(optimizer: torch.optim.Optimizer, setting: str, instead: str) -> 
 def replace_step(optimizer: torch.optim.Optimizer, step: Callable[..., Any]) -> None:
     """``step(optimizer, closure)`` instead of the optimizer's own. Its hooks (and the tracer's) and learning-rate
     schedulers, made before or later, see one step as before."""
-    hooked = torch.optim.Optimizer.profile_hook_step(step)
-
-    def seen(self: Any, *given: Any, **named: Any) -> Any:
-        self._opt_called = True  # what schedulers look for, to warn of a forgotten step
-        return hooked(self, *given, **named)
-
-    vars(seen)["_wrapped_by_lr_sched"] = True  # schedulers look for that too
-    optimizer.step = MethodType(seen, optimizer)  # a bound method, since schedulers look at its __func__
+    optimizer.step = MethodType(scheduled_step(step), optimizer)  # bound, since schedulers look at its __func__
 
 
 @contextmanager

@@ -8,15 +8,27 @@ from typing import Any
 
 import torch
 
+from oomproof.frameworks.versions import TORCH
+
 PRECISIONS = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=1e-4),
     "adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-4),
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-4),
-    "adafactor": lambda parameters: torch.optim.Adafactor(parameters, lr=1e-2),
+    "adafactor": lambda parameters: _adafactor()(parameters, lr=1e-2),
     "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, lr=1e-4),
 }
+
+
+def has_adafactor() -> bool:
+    return hasattr(torch.optim, "Adafactor")
+
+
+def _adafactor() -> Any:
+    if not has_adafactor():
+        raise TORCH.lacking("optimizer=adafactor", oldest="2.5")
+    return torch.optim.Adafactor
 
 
 @dataclass(frozen=True)

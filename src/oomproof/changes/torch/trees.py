@@ -8,7 +8,8 @@ from copy import copy
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+
+from oomproof.frameworks.torch import FakeTensor
 
 
 def tensors_of(tree: Any, inside: tuple[int, ...] = ()) -> Iterator[torch.Tensor]:

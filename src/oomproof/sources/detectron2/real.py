@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from oomproof.frameworks.torch import SYMBOLIC_TRACE_LOG
+
 
 def build(values: Mapping[str, Any]) -> torch.nn.Module:
     with _quiet():
@@ -30,7 +32,7 @@ def loss(model: torch.nn.Module, data: Any) -> Any:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Detectron2 0.6 asks for what newer PyTorch (seen in 2.14) warns of; a user can do nothing about it here."""
-    log = logging.getLogger("torch.fx._symbolic_trace")
+    log = logging.getLogger(SYMBOLIC_TRACE_LOG)
     level = log.level
     log.setLevel(logging.ERROR)
     try:

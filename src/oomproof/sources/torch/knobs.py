@@ -91,6 +91,10 @@ def _precision(settings: Settings) -> Knob | None:
 def _optimizer(settings: Settings, about: About) -> Knob | None:
     if about.optimizer not in _ADAPTIVE or settings.get("optimizer") == "adafactor":
         return None
+    from oomproof.changes.torch.training import has_adafactor
+
+    if not has_adafactor():  # PyTorch 2.4
+        return None
     why = "second moments as row and column sums; needs a learning rate of its own"
     return _switch(settings, "optimizer", ("adafactor",), "equivalent", why, harm=_RISKY)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from oomproof.frameworks.torch import current_backward, keeps_result, storage_key
 from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, PLAIN, ModuleCall, Work
 from oomproof.memory.timeline import PHASES
 
@@ -50,7 +51,7 @@ class Activity:
         """A module begins; it is ``named`` if the model has it under this path, so that a setting could name it."""
         # Only rows and sizes are kept: holding the tensors would make them live longer than they do.
         given = list(inputs)
-        again = torch._C._current_graph_task_id() != -1  # a checkpointed module, computed again in backward
+        again = current_backward() != -1  # a checkpointed module, computed again in backward
         self._open.append(_Open(path, tick, _rows(given, blocks), _images(given), not again, named))
 
     def leave(self, tick: int, outputs: Iterable[torch.Tensor], blocks: Mapping[int, int]) -> None:
@@ -137,9 +138,8 @@ def _saves_result(node: Any) -> bool:
 
 
 def _names_result(kind: type) -> bool:
-    # Only the names are looked at: to ask a node for a saved tensor may compute it again.
     if kind not in _RESULTS:
-        _RESULTS[kind] = any(name.startswith(("_saved_result", "_saved_output")) for name in dir(kind))
+        _RESULTS[kind] = keeps_result(kind)
     return _RESULTS[kind]
 
 
@@ -148,5 +148,5 @@ def _images(tensors: Iterable[torch.Tensor]) -> set[int]:
 
 
 def _rows(tensors: Iterable[torch.Tensor], blocks: Mapping[int, int]) -> tuple[int, ...]:
-    found = (blocks.get(tensor.untyped_storage()._cdata) for tensor in tensors)
+    found = (blocks.get(storage_key(tensor.untyped_storage())) for tensor in tensors)
     return tuple(dict.fromkeys(row for row in found if row is not None))

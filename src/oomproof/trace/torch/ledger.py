@@ -13,9 +13,18 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.nn.modules.batchnorm import _NormBase
 
 from oomproof.changes.torch.trees import tensors_of
+from oomproof.frameworks.torch import (
+    NormBase,
+    current_backward,
+    current_node,
+    next_node_number,
+    node_number,
+    own_buffers,
+    own_parameters,
+    storage_key,
+)
 from oomproof.memory.about import About
 from oomproof.memory.timeline import KINDS, Builder, Timeline
 from oomproof.trace.torch.activity import Activity
@@ -66,12 +75,12 @@ class Ledger:
         """The module that runs; in backward the one whose forward made the running node."""
         if self.modules:
             return self.modules[-1]
-        node = torch._C._current_autograd_node()
-        return OUTSIDE if node is None else self._node_owner.get(node._sequence_nr(), OUTSIDE)
+        node = current_node()
+        return OUTSIDE if node is None else self._node_owner.get(node_number(node), OUTSIDE)
 
     def note_nodes(self) -> None:
         """Remembers who made the autograd nodes since the last call."""
-        now = torch.autograd._get_sequence_nr()
+        now = next_node_number()
         if now > self._last_node:
             owner = self.modules[-1] if self.modules else OUTSIDE
             for number in range(self._last_node, now):
@@ -81,7 +90,7 @@ class Ledger:
     def start_step(self) -> None:
         self._in_step, self._after_backward = True, False
         self._activity = Activity()
-        self._last_node = torch.autograd._get_sequence_nr()
+        self._last_node = next_node_number()
         self.builder.enter("forward")
 
     def optimizer_runs(self, running: bool) -> None:
@@ -100,7 +109,7 @@ class Ledger:
         grad = torch.is_grad_enabled()
         if self._in_optimizer:
             self._enter("optimizer", False)
-        elif torch._C._current_graph_task_id() != -1:
+        elif current_backward() != -1:
             self._after_backward = True
             # Backward records nothing by itself: gradients on mean that a checkpointed part is computed again.
             self._enter("backward", grad)
@@ -121,7 +130,7 @@ class Ledger:
     def track(self, tensor: torch.Tensor, op: str, owner: str | None = None) -> int:
         """The block of a tensor's storage, made now if it is new (for ``owner``, by default who runs now)."""
         storage = tensor.untyped_storage()
-        key: int = storage._cdata
+        key: int = storage_key(storage)
         block = self._live.get(key)
         if block is None:
             block = self.builder.allocate(storage.nbytes(), kind="temporary", owner=owner or self.owner(), op=op)
@@ -151,18 +160,18 @@ class Ledger:
         whole = owner
         for path, module in model.named_modules():
             owner = whole or path or type(module).__name__
-            for parameter in module._parameters.values():
+            for parameter in own_parameters(module).values():
                 if parameter is not None:
                     self.mark(parameter, "parameter", owner)
-            for buffer in module._buffers.values():
+            for buffer in own_buffers(module).values():
                 if buffer is not None:
                     self.mark(buffer, "buffer", owner)
-                    if isinstance(module, _NormBase):
+                    if isinstance(module, NormBase):
                         self._statistics.add(self.track(buffer, "buffer"))
 
     def mark_gradients(self, model: torch.nn.Module) -> None:
         for path, module in model.named_modules():
-            for parameter in module._parameters.values():
+            for parameter in own_parameters(module).values():
                 if parameter is not None and parameter.grad is not None:
                     self.mark(parameter.grad, "gradient", path or type(module).__name__)
 
@@ -211,7 +220,7 @@ class Ledger:
     def _wrote(self, tensors: Iterable[torch.Tensor]) -> None:
         """Running modules that were given a tensor and write into it cannot be computed again from it."""
         for tensor in tensors:
-            block = self._live.get(tensor.untyped_storage()._cdata)
+            block = self._live.get(storage_key(tensor.untyped_storage()))
             if block is None or block in self._statistics:
                 continue
             # A buffer that is written to, a counter for instance, would be written to twice.

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from oomproof.changes.torch.gradients import at_once_for
 from oomproof.changes.torch.training import Training
 from oomproof.changes.torch.trees import mapped
+from oomproof.frameworks.torch import BatchNormBase, FakeTensor, own_buffers, own_parameters
 from oomproof.memory.about import About
 from oomproof.memory.first_step import with_first_step
 from oomproof.memory.timeline import Timeline
@@ -156,7 +156,7 @@ def _owners(model: torch.nn.Module) -> dict[torch.nn.Parameter, str]:
     return {
         parameter: path or type(module).__name__
         for path, module in model.named_modules()
-        for parameter in module._parameters.values()
+        for parameter in own_parameters(module).values()
         if parameter is not None
     }
 
@@ -176,12 +176,13 @@ def _watching(parameters: Iterable[torch.Tensor]) -> Iterator[set[torch.Tensor]]
 def _adopt_model(tracer: Tracer, model: torch.nn.Module) -> None:
     """Weights that came from a file or from NumPy are real; the step must see fake ones."""
     for module in model.modules():
-        for name, parameter in module._parameters.items():
+        parameters, buffers = own_parameters(module), own_buffers(module)
+        for name, parameter in parameters.items():
             if parameter is not None and not isinstance(parameter, FakeTensor):
-                module._parameters[name] = torch.nn.Parameter(tracer.adopt(parameter.detach()), parameter.requires_grad)
-        for name, buffer in module._buffers.items():
+                parameters[name] = torch.nn.Parameter(tracer.adopt(parameter.detach()), parameter.requires_grad)
+        for name, buffer in buffers.items():
             if buffer is not None and not isinstance(buffer, FakeTensor):
-                module._buffers[name] = tracer.adopt(buffer)
+                buffers[name] = tracer.adopt(buffer)
 
 
 def _adopted(tracer: Tracer, batch: Any) -> Any:
@@ -191,8 +192,7 @@ def _adopted(tracer: Tracer, batch: Any) -> Any:
 
 def trained_batchnorms(model: torch.nn.Module) -> int:
     """Layers whose result for one image depends on the others of its batch."""
-    norm = torch.nn.modules.batchnorm._BatchNorm
-    return sum(isinstance(module, norm) and module.training for module in model.modules())
+    return sum(isinstance(module, BatchNormBase) and module.training for module in model.modules())
 
 
 @contextmanager

@@ -17,15 +17,16 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import (
+
+from oomproof.errors import Unanswerable
+from oomproof.frameworks.torch import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
     UnsupportedOperatorException,
+    storage_key,
 )
-
-from oomproof.errors import Unanswerable
 from oomproof.trace.request import check_patience
 from oomproof.trace.torch.activity import work_of
 from oomproof.trace.torch.around.interrupt import Interrupt
@@ -154,14 +155,14 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             outs = [out] if type(out) is FakeTensor else tensors_in(out) if isinstance(out, (list, tuple)) else []
             fresh = {} if seen.forms is SAME else dict(enumerate(outs))
         else:
-            before = {tensor.untyped_storage()._cdata for tensor in tensors_in(args, kwargs)}
+            before = {storage_key(tensor.untyped_storage()) for tensor in tensors_in(args, kwargs)}
             try:
                 out = self._fake(func, types, args, kwargs)
             except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException):
                 return self._answer(func, facts.name, args, kwargs)
             seen = learnt(key, args, kwargs, out)
             outs = tensors_in(out if isinstance(out, (list, tuple)) else (out,))
-            fresh = {at: each for at, each in enumerate(outs) if each.untyped_storage()._cdata not in before}
+            fresh = {at: each for at, each in enumerate(outs) if storage_key(each.untyped_storage()) not in before}
         work = seen.work or seen.work_out(facts, args, kwargs, outs)
         written = written_by(facts, args, kwargs) if facts.written else []
         self.ledger.note_nodes()
@@ -220,7 +221,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             out = self._fake(func, types, args, kwargs)
         if not isinstance(real, FakeTensor):
             self.ledger.track(out, "input")
-            self._values[out.untyped_storage()._cdata] = known(real)
+            self._values[storage_key(out.untyped_storage())] = known(real)
         return out
 
     # -- values ------------------------------------------------------------------------------------------------
@@ -228,7 +229,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
     def value_of(self, tensor: torch.Tensor) -> Value:
         if not isinstance(tensor, FakeTensor):
             return known(tensor)
-        key = tensor.untyped_storage()._cdata
+        key = storage_key(tensor.untyped_storage())
         value = self._values.get(key)
         if value is None:
             value = Value(tensor.untyped_storage().nbytes(), tensor.dtype, from_network=True)
@@ -240,12 +241,12 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         self._building = False
         for parameter in model.parameters():
             storage = parameter.untyped_storage()
-            self._values[storage._cdata] = Value(storage.nbytes(), parameter.dtype, weight=True)
+            self._values[storage_key(storage)] = Value(storage.nbytes(), parameter.dtype, weight=True)
 
     def _forget(self, written: list[torch.Tensor]) -> None:
         """Contents that are no longer what they were; an updated weight stays a weight."""
         for tensor in written:
-            key = tensor.untyped_storage()._cdata
+            key = storage_key(tensor.untyped_storage())
             if key in self._values and not self._values[key].weight:
                 del self._values[key]
 
@@ -257,7 +258,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
     def adopt(self, real: torch.Tensor) -> torch.Tensor:
         """A fake tensor with the content of a real one."""
         fake = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype)
-        self._values[fake.untyped_storage()._cdata] = known(real)
+        self._values[storage_key(fake.untyped_storage())] = known(real)
         return fake.requires_grad_(real.requires_grad)
 
     def _remember(self, func: Any, facts: OpFacts, args: Any, kwargs: Any, *, fresh: Any, written: Any) -> None:
@@ -268,15 +269,15 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         weight = network = False
         for value in values:
             weight, network = weight or value.weight, network or value.from_network
-        made = [(tensor.untyped_storage()._cdata, Layout(place, tensor)) for place, tensor in fresh.items()]
+        made = [(storage_key(tensor.untyped_storage()), Layout(place, tensor)) for place, tensor in fresh.items()]
         size = sum([layout.bytes for _, layout in made]) + sum([self.value_of(tensor).bytes for tensor in written])
         keeps = weight and facts.name in _KEEPS_WEIGHT
         if size > LARGEST_VALUE or (facts.costly and (weight or size > NETWORK_OP_BYTES)):
-            made += [(tensor.untyped_storage()._cdata, Layout(0, tensor)) for tensor in written]
+            made += [(storage_key(tensor.untyped_storage()), Layout(0, tensor)) for tensor in written]
             for key, layout in made:
                 self._values[key] = Value(layout.bytes, layout.dtype, weight=keeps, from_network=True)
             return
-        old = {tensor.untyped_storage()._cdata: self.value_of(tensor) for tensor in written}
+        old = {storage_key(tensor.untyped_storage()): self.value_of(tensor) for tensor in written}
         each = iter(values)
         args = viewed(args, each)
         kwargs = dict(zip(kwargs, viewed(kwargs.values(), each), strict=True))
@@ -316,7 +317,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
                 return leaf
             fake = self._fakes.like(leaf)
             self.ledger.track(fake, name)
-            self._values[fake.untyped_storage()._cdata] = known(leaf)
+            self._values[storage_key(fake.untyped_storage())] = known(leaf)
             return fake
 
         answer = mapped(faked, tuple(out)) if isinstance(out, tuple) else mapped(faked, out)

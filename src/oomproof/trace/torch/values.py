@@ -17,7 +17,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+from oomproof.frameworks.torch import (
+    BelowAutograd,
+    WithoutKeys,
+    WithoutTorchDispatch,
+    autocast_keys,
+    unset_fake_temporarily,
+)
 
 CPU = torch.device("cpu")
 NETWORK_SCALE = 0.5
@@ -25,7 +32,6 @@ NETWORK_SCALE = 0.5
 LARGE = 4 << 20
 """Bytes from which on a value's content is not kept longer than it must be."""
 
-_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -34,9 +40,9 @@ def computing() -> Iterator[None]:
     """Plain CPU arithmetic: no fake tensors, no autograd, no autocast."""
     with (
         unset_fake_temporarily(),
-        torch._C._DisableTorchDispatch(),
-        torch._C._AutoDispatchBelowAutograd(),
-        torch._C._ExcludeDispatchKeyGuard(_AUTOCAST),
+        WithoutTorchDispatch(),
+        BelowAutograd(),
+        WithoutKeys(autocast_keys),
         torch.no_grad(),
     ):
         yield

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
-from torch.utils import _foreach_utils as foreach
 
 from oomproof.changes.torch import optimizer_state
+from oomproof.frameworks.torch import FAKE_TENSOR_LOG, FakeTensor, applying_to_fakes, lists_of_fakes
 from oomproof.trace.torch.values import CPU, computing, mapped
 
 if TYPE_CHECKING:
@@ -37,21 +36,19 @@ _TALKS_TO_THE_GPU = (
 @contextmanager
 def stand_ins(tracer: Tracer) -> Iterator[None]:
     with ExitStack() as stack:
-        stack.enter_context(patch.object(torch.nn.Module, "_apply", _apply))
+        stack.enter_context(applying_to_fakes())
         for name, method in _fake_methods(tracer).items():
             stack.enter_context(patch.object(FakeTensor, name, method, create=True))
         for name, function in inspect.getmembers(torch.nn.init, inspect.isfunction):
             if name.endswith("_") and not name.startswith("_"):
                 stack.enter_context(patch.object(torch.nn.init, name, _without_values(function)))
         # A shape error in the user's model is told as theirs; FakeTensorMode would print its own traceback before.
-        stack.enter_context(patch.object(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True))
+        stack.enter_context(patch.object(logging.getLogger(FAKE_TENSOR_LOG), "disabled", True))
         for name in _TALKS_TO_THE_GPU:
             stack.enter_context(patch.object(torch.cuda, name, lambda *args, **kwargs: 0))
         stack.enter_context(patch.object(torch.amp.autocast, "__init__", _on_cpu(torch.amp.autocast.__init__)))
         stack.enter_context(patch.object(torch.amp.GradScaler, "__init__", _on_cpu(torch.amp.GradScaler.__init__)))
-        for module in (optimizers, foreach):
-            known = [*module._foreach_supported_types, FakeTensor]  # list-at-once updates refuse unknown tensor types
-            stack.enter_context(patch.object(module, "_foreach_supported_types", known))
+        stack.enter_context(lists_of_fakes())
         for name, move in _to_and_from_host(tracer).items():
             stack.enter_context(patch.object(optimizer_state, name, move))
         _follow_modules(stack, tracer)
@@ -140,29 +137,6 @@ def _on_cpu(init: Callable[..., None]) -> Callable[..., None]:
         init(self, "cpu", *args[1:], **kwargs)
 
     return on_cpu
-
-
-def _apply(self: torch.nn.Module, fn: Callable[[Any], Any], recurse: bool = True, memo: Any = None) -> torch.nn.Module:
-    """nn.Module._apply for fake parameters: the stock one swaps tensors, which weakly referenced fake ones refuse."""
-    memo = {} if memo is None else memo
-    for child in self.children() if recurse else ():
-        child._apply(fn, memo=memo) if child._apply.__func__ is _apply else child._apply(fn)
-    for name, parameter in self._parameters.items():
-        if parameter is None:
-            continue
-        if id(parameter) not in memo:
-            with torch.no_grad():
-                changed = fn(parameter)
-            same = changed is parameter
-            memo[id(parameter)] = (
-                parameter,
-                parameter if same else torch.nn.Parameter(changed, parameter.requires_grad),
-            )
-        self._parameters[name] = memo[id(parameter)][1]
-    for name, buffer in self._buffers.items():
-        if buffer is not None:
-            self._buffers[name] = fn(buffer)
-    return self
 
 
 def _without_values(initialise: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,22 +16,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import torch
+from oomproof.frameworks.torch import DYNAMO, DYNAMO_FOLDER, DYNAMO_MARK, forget_dynamo
 
-_DYNAMO, _UTILS, _SOURCE, _CONFIG = (f"torch._dynamo{part}" for part in ("", ".utils", ".source", ".config"))
+_UTILS, _SOURCE, _CONFIG = (f"{DYNAMO}.{part}" for part in ("utils", "source", "config"))
 _SOURCES = tuple(
     f"{kind}Source" for kind in ("Attr", "CallMethodItem", "Constant", "Ephemeral", "FloatTensor", "RandomValue")
 )
 """labels of where a value comes from, which fake tensors pass about and only dynamo reads"""
 _KEPT: list[ModuleType] = []
 """dynamo's settings, as the first stand-in has loaded them: to read that file takes as long as a small trace"""
-_MARK = "__dynamo_disable"
-"""where PyTorch keeps a function's other self, which is not compiled"""
 
 
 @contextmanager
 def without_dynamo() -> Iterator[None]:
-    if _DYNAMO in sys.modules:
+    if DYNAMO in sys.modules:
         yield
         return
     stand_in = _StandIn()
@@ -50,7 +48,7 @@ class _Later(ModuleType):
         self._load = load
 
     def __getattr__(self, name: str) -> Any:
-        package = name == "__path__" and self.__name__ == _DYNAMO
+        package = name == "__path__" and self.__name__ == DYNAMO
         if name.startswith("__") and not package:  # asked of every module by inspect and the like
             raise AttributeError(name)
         self._load()
@@ -66,18 +64,17 @@ class _StandIn:
     """``torch._dynamo`` with what a step without compilation asks of it."""
 
     def __init__(self) -> None:
-        folder = Path(torch.__file__).parent / "_dynamo"
         self._marked: list[tuple[Any, bool]] = []
-        dynamo = _Later(_DYNAMO, folder / "__init__.py", self._load)
-        utils = _Later(_UTILS, folder / "utils.py", self._load)
-        source = _Later(_SOURCE, folder / "source.py", self._load)
+        dynamo = _Later(DYNAMO, DYNAMO_FOLDER / "__init__.py", self._load)
+        utils = _Later(_UTILS, DYNAMO_FOLDER / "utils.py", self._load)
+        source = _Later(_SOURCE, DYNAMO_FOLDER / "source.py", self._load)
         vars(dynamo).update(disable=self._disable, graph_break=lambda *_, **__: None, utils=utils, source=source)
         vars(utils).update(is_compile_supported=_is_compile_supported)
         vars(source).update({name: type(name, (_Label,), {}) for name in _SOURCES})
-        self._modules: dict[str, ModuleType] = {_DYNAMO: dynamo, _UTILS: utils, _SOURCE: source}
+        self._modules: dict[str, ModuleType] = {DYNAMO: dynamo, _UTILS: utils, _SOURCE: source}
         sys.modules.update(self._modules)
         if not _KEPT:  # settings of fake tensors are among it; it needs no other
-            _KEPT.append(_loaded(_CONFIG, folder / "config.py"))
+            _KEPT.append(_loaded(_CONFIG, DYNAMO_FOLDER / "config.py"))
         config = sys.modules[_CONFIG] = _KEPT[0]
         vars(dynamo).update(config=config)
         self._modules[_CONFIG] = config
@@ -86,23 +83,22 @@ class _StandIn:
         """Everything is as if nobody had asked for dynamo."""
         self._withdraw()
         for function, _ in self._marked:
-            if vars(function).get(_MARK) is function:
-                delattr(function, _MARK)
+            if vars(function).get(DYNAMO_MARK) is function:
+                delattr(function, DYNAMO_MARK)
 
     def _withdraw(self) -> None:
         for name, module in self._modules.items():
             if sys.modules.get(name) is module:
                 del sys.modules[name]
-        if vars(torch).get("_dynamo") is self._modules[_DYNAMO]:
-            del torch._dynamo
+        forget_dynamo(self._modules[DYNAMO])
 
     def _load(self) -> None:
         """Somebody wants the real one."""
         self._withdraw()
-        real = importlib.import_module(_DYNAMO)
+        real = importlib.import_module(DYNAMO)
         for function, recursive in self._marked:
-            if vars(function).get(_MARK) is function:
-                setattr(function, _MARK, real.disable(function, recursive, wrapping=False))
+            if vars(function).get(DYNAMO_MARK) is function:
+                setattr(function, DYNAMO_MARK, real.disable(function, recursive, wrapping=False))
         self._marked.clear()
 
     def _disable(self, function: Any = None, recursive: bool = True, **_: Any) -> Any:

@@ -2,21 +2,22 @@
 
 The tracer runs on fake CPU tensors, but a forecast for a GPU must cast as a GPU casts: softmax, norms, exponentials
 and sums in fp32, which CPU autocast leaves in half. The tables state which operation CUDA autocast treats how, as
-declared in ATen/autocast_mode.h of torch 2.14 (a test compares them with the installed header); what both devices
-treat alike needs no entry, and what only the CPU treats specially is let through.
+declared in ATen/autocast_mode.h of torch 2.14 (a test compares them with the installed header). Of them, those are in
+force that the installed PyTorch has a kernel of CUDA autocast for: ``rms_norm`` came between 2.8 and 2.14. What both
+devices treat alike needs no entry, and what only the CPU treats specially is let through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import torch
 
+from oomproof.frameworks.torch import WithoutKeys, autocast_keys, kernels_of_key
 from oomproof.trace.torch.values import leaves, mapped
 
 _KEY = "AutocastCPU"
-_EXCLUDED = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _HALF = (torch.float16, torch.bfloat16)
 
 FP32 = (
@@ -54,17 +55,22 @@ FP32_NORM = ("norm.Scalar", "norm.ScalarOpt_dim")
 
 def install(library: torch.library.Library) -> None:
     """Registers the policy; destroying the library takes it back."""
+    on_gpu = set(kernels_of_key("AutocastCUDA"))
     for names, kernel in ((FP32, _fp32), (FP32_RESULT, _fp32_result), (HALF, _half), (WIDEST, _widest)):
-        for name in names:
+        for name in in_force(names, on_gpu):
             library.impl(name, kernel(_overload(name)), _KEY)
-    for name in FP32_NORM:
+    for name in in_force(FP32_NORM, on_gpu):
         library.impl(name, _fp32_norm, _KEY)
-    on_gpu = set(torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA"))
-    for name in torch._C._dispatch_get_registrations_for_dispatch_key(_KEY):
+    for name in kernels_of_key(_KEY):
         if name.startswith("aten::") and name not in on_gpu:
             base = name.removeprefix("aten::")
             if base not in (*FP32, *FP32_RESULT, *HALF, *WIDEST, *FP32_NORM, *_CPU_SPELLINGS):
                 library.impl(base, torch.library.fallthrough_kernel, _KEY)
+
+
+def in_force(names: Iterable[str], on_gpu: Collection[str]) -> list[str]:
+    """Those that the installed PyTorch has a kernel for among ``on_gpu``, its kernels of CUDA autocast."""
+    return [name for name in names if f"aten::{name}" in on_gpu]
 
 
 _CPU_SPELLINGS = ("conv1d.padding", "conv2d.padding", "conv3d.padding")
@@ -78,7 +84,7 @@ def _overload(name: str) -> Any:
 
 def _fp32(op: Any) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._ExcludeDispatchKeyGuard(_EXCLUDED):
+        with WithoutKeys(autocast_keys):
             return op(*mapped(_widened, args), **mapped(_widened, kwargs))
 
     return kernel
@@ -86,7 +92,7 @@ def _fp32(op: Any) -> Callable[..., Any]:
 
 def _fp32_result(op: Any) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._ExcludeDispatchKeyGuard(_EXCLUDED):
+        with WithoutKeys(autocast_keys):
             given = kwargs.get("dtype") is not None or any(isinstance(leaf, torch.dtype) for leaf in args)
             if args[0].dtype in _HALF and not given:
                 kwargs = {**kwargs, "dtype": torch.float32}
@@ -103,7 +109,7 @@ def _half(op: Any) -> Callable[..., Any]:
             float32 = isinstance(leaf, torch.Tensor) and leaf.dtype is torch.float32
             return leaf.to(dtype) if float32 else leaf
 
-        with torch._C._ExcludeDispatchKeyGuard(_EXCLUDED):
+        with WithoutKeys(autocast_keys):
             return op(*mapped(narrowed, args), **mapped(narrowed, kwargs))
 
     return kernel
@@ -113,14 +119,14 @@ def _widest(op: Any) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         floats = [leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor) and _is_float(leaf)]
         wide = any(leaf.dtype is torch.float32 for leaf in floats)
-        with torch._C._ExcludeDispatchKeyGuard(_EXCLUDED):
+        with WithoutKeys(autocast_keys):
             return op(*(mapped(_widened, args) if wide else args), **(mapped(_widened, kwargs) if wide else kwargs))
 
     return kernel
 
 
 def _fp32_norm(x: torch.Tensor, p: Any = 2, *more: Any, **kwargs: Any) -> Any:
-    with torch._C._ExcludeDispatchKeyGuard(_EXCLUDED):
+    with WithoutKeys(autocast_keys):
         if x.dtype in _HALF:
             kwargs = {**kwargs, "dtype": torch.float32}
         return torch.ops.aten.norm(x, p, *more, **kwargs)

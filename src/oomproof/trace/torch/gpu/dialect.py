@@ -10,10 +10,10 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Literal
-from unittest.mock import patch
 
 import torch
 
+from oomproof.frameworks.torch import efficient_attention, flash_attention, lists_by_default, plain_attention, take_back
 from oomproof.trace.torch.gpu import autocast_policy
 
 Dialect = Literal["cpu", "cuda"]
@@ -30,13 +30,13 @@ def speaking(dialect: Dialect) -> Iterator[None]:
         return
     library = torch.library.Library("aten", "IMPL")
     with ExitStack() as stack:
-        stack.callback(library._destroy)
+        stack.callback(take_back, library)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch tells of every kernel that is overridden, which is the point here
             autocast_policy.install(library)
             library.impl("dropout", _dropout, "AutogradCPU")
             library.impl("scaled_dot_product_attention", _attention, "AutogradCPU")
-        _foreach_by_default(stack)
+        stack.enter_context(lists_by_default())  # and hold list-sized temporaries for it
         yield
 
 
@@ -68,12 +68,12 @@ def _attention(  # noqa: PLR0917 (the operation's own signature)
         if padded:
             q, k, v = (torch.nn.functional.pad(t, (0, padded)) for t in (q, k, v))
             scale = head**-0.5 if scale is None else scale
-        out = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, scale=scale)[0]
+        out = flash_attention(q, k, v, dropout_p, is_causal, scale=scale)[0]
         return out[..., :head] if padded else out
     if q.dim() == 4 and head % aligned == 0 and v.shape[-1] % aligned == 0:
         mask = _bias(attn_mask, q, k)
-        return aten._scaled_dot_product_efficient_attention(q, k, v, mask, wanted, dropout_p, is_causal, scale=scale)[0]
-    return aten._scaled_dot_product_attention_math(q, k, v, attn_mask, dropout_p, is_causal, scale=scale)[0]
+        return efficient_attention(q, k, v, mask, wanted, dropout_p, is_causal, scale=scale)[0]
+    return plain_attention(q, k, v, attn_mask, dropout_p, is_causal, scale=scale)[0]
 
 
 def _bias(mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor | None:
@@ -86,11 +86,3 @@ def _bias(mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor) -> torch.
     if short:
         mask = torch.nn.functional.pad(mask, (0, short))[..., : mask.shape[-1]]
     return mask.to(q.dtype).expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-
-
-def _foreach_by_default(stack: ExitStack) -> None:
-    """Optimizers and averaged models update all CUDA parameters at once, and hold list-sized temporaries for it."""
-    from torch.optim import optimizer, swa_utils
-
-    for module in (optimizer, swa_utils):
-        stack.enter_context(patch.object(module, "_get_foreach_kernels_supported_devices", lambda: ["cpu", "cuda"]))

@@ -5,8 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from oomproof.frameworks.torch import (
+    FakeTensor,
+    FakeTensorMode,
+    KeptKeys,
+    WithoutTorchDispatch,
+    allows_data_ptr,
+    ask_meta_kernels,
+    make_subclass,
+    refuse_data_ptr,
+    warn_of_data_ptr,
+)
 from oomproof.trace.torch.shapes.forms import Form, form_of
 
 CPU = torch.device("cpu")
@@ -19,8 +29,7 @@ class Fakes:
     def __init__(self, mode: FakeTensorMode) -> None:
         self._mode = mode
         self._attributes: dict[str, Any] = {}
-        warned, refused = torch._C._set_warn_deprecated_on_mutable_data_ptr, torch._C._set_throw_on_mutable_data_ptr
-        self._guard = warned if mode._allow_unsafe_data_ptr_access else refused
+        self._guard = warn_of_data_ptr if allows_data_ptr(mode) else refuse_data_ptr
 
     def of(self, meta: torch.Tensor) -> FakeTensor:
         """A fake tensor that looks at a meta tensor's storage."""
@@ -28,7 +37,7 @@ class Fakes:
             first = FakeTensor(self._mode, meta, CPU)
             self._attributes = dict(vars(first))
             return first
-        fake: FakeTensor = torch.Tensor._make_subclass(
+        fake: FakeTensor = make_subclass(
             FakeTensor, meta, meta.requires_grad, dispatch_device=True, device_for_backend_keys=CPU
         )
         self._guard(fake)
@@ -37,7 +46,7 @@ class Fakes:
 
     def made(self, forms: Any) -> Any:
         """New tensors, each with memory of its own: of a Form, or of lists and tuples of them."""
-        with torch._C._DisableTorchDispatch():
+        with WithoutTorchDispatch():
             return self._made(forms)
 
     def _made(self, forms: Any) -> Any:
@@ -48,9 +57,9 @@ class Fakes:
     def view(self, func: Any, args: Any, kwargs: Any) -> Any:
         """What an operation that only looks at its argument otherwise gives, by PyTorch's own kernel for it."""
         # PyTorch's in_kernel_invocation_manager, without what a generator costs
-        with torch._C._DisableTorchDispatch(), torch._C._PreserveDispatchKeyGuard():
+        with WithoutTorchDispatch(), KeptKeys():
             self._mode.in_kernel_invocation = True
-            torch._C._set_meta_in_tls_dispatch_include(True)
+            ask_meta_kernels(True)
             try:
                 seen = func(*args, **kwargs)
                 return self.of(seen) if isinstance(seen, torch.Tensor) else type(seen)(map(self.of, seen))

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from oomproof.frameworks.torch import softmax_backwards, softmaxes
 from oomproof.trace.torch.shapes.forms import SAME, Form, form_of, in_order, rows
 
 aten = torch.ops.aten
@@ -184,10 +185,8 @@ HEAD_RULES: dict[Any, Callable[[Any, Any], Any]] = {
     aten.addmm.default: _multiplied_and_shifted,
     aten.sum.dim_IntList: _summed,
     aten.mean.dim: _summed,
-    aten._softmax.default: _soft,
-    aten._log_softmax.default: _soft,
-    aten._softmax_backward_data.default: _soft_back,
-    aten._log_softmax_backward_data.default: _soft_back,
+    **dict.fromkeys(softmaxes, _soft),
+    **dict.fromkeys(softmax_backwards, _soft_back),
     aten.smooth_l1_loss.default: _loss,
     aten.smooth_l1_loss_backward.default: _loss_back,
     aten.binary_cross_entropy_with_logits.default: _loss,

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from oomproof.frameworks.torch import current_node, schema_of, unsafe_view
 from oomproof.trace.torch.gpu.scratch import TAKE_SCRATCH
 from oomproof.trace.torch.values import tensors_in
 
@@ -30,7 +31,7 @@ _VIEWS = (
     aten.squeeze.default, aten.squeeze.dims, aten.expand.default, aten.unbind.int, aten.split.Tensor,
     aten.split_with_sizes.default,
 )  # fmt: skip
-VIEWS = {**dict(zip(_VIEWS, _VIEWS, strict=True)), aten._unsafe_view.default: aten.view.default}
+VIEWS = {**dict(zip(_VIEWS, _VIEWS, strict=True)), unsafe_view: aten.view.default}
 """other looks at the same memory, and PyTorch's own kernel for each: FakeTensorMode's way around it takes up to
 milliseconds, and for ``view`` it has a rule in Python, for sizes that are symbols, that loads torch.distributed"""
 
@@ -66,7 +67,7 @@ class OpFacts:
 
 @cache
 def look_up(func: Any) -> OpFacts:
-    schema = func._schema
+    schema = schema_of(func)
     namespace, name = schema.name.split("::")
     asks = name in _ASKS or (
         name not in _NEVER_ASKS
@@ -106,7 +107,7 @@ def as_for_real(func: Any) -> Any:
     a second table (index_backward in torch/csrc/autograd/FunctionsManual.cpp, 2.14)."""
     if func is not aten.index_put.default:
         return func
-    node = torch._C._current_autograd_node()
+    node = current_node()
     return aten.index_put_.default if node is not None and node.name().startswith("IndexBackward") else func
 
 

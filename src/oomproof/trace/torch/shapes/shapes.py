@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
+from oomproof.frameworks.torch import FakeTensor, storage_key
 from oomproof.trace.torch.activity import work_of
 from oomproof.trace.torch.gpu.scratch import call_spec
 from oomproof.trace.torch.shapes.fakes import fills_its_storage
@@ -96,7 +96,7 @@ class _NotPlain(Exception):
 
 
 def _storages(tree: Any) -> list[int]:
-    return [leaf.untyped_storage()._cdata for leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
+    return [storage_key(leaf.untyped_storage()) for leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def _plain(out: Any) -> Any:

@@ -1,0 +1,288 @@
+"""All that oomproof uses of PyTorch beyond its documented interface, each thing under a plain name.
+
+Made for PyTorch 2.4 to 2.14; every name was last looked at in 2.14.1 and tried in 2.4.1. A version that lacks one is
+told when this file is imported, which is where PyTorch is first used. Operators whose names begin with an underscore
+are here where code calls them; where code only compares names (trace/torch), a missing one does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from operator import attrgetter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch.optim import optimizer as _optimizers
+from torch.optim import swa_utils as _averages
+
+from oomproof.frameworks.versions import TORCH
+
+with TORCH.needed():
+    from torch._guards import active_fake_mode  # the FakeTensorMode that is entered, or None
+    from torch._subclasses.fake_tensor import (
+        DataDependentOutputException,  # what FakeTensorMode raises where only values would tell ...
+        DynamicOutputShapeException,  # ... the shape of a result
+        FakeTensor,
+        FakeTensorMode,
+        UnsupportedOperatorException,  # ... or where an operation has no kernel for shapes
+        unset_fake_temporarily,  # real tensors for a while, inside a trace
+    )
+    from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+    from torch.nn.modules.conv import _ConvNd
+    from torch.utils import _foreach_utils
+
+    BatchNormBase = _BatchNorm  # parent of BatchNorm1d, 2d, 3d and SyncBatchNorm
+    NormBase = _NormBase  # parent of all layers with running statistics, InstanceNorm too
+    ConvBase = _ConvNd  # parent of all convolutions
+
+    # -- which kernels are asked -----------------------------------------------------------------------------------
+    autocast_keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)  # the dispatch key of CPU autocast
+    WithoutKeys = torch._C._ExcludeDispatchKeyGuard  # with WithoutKeys(autocast_keys): autocast is not asked
+    WithoutTorchDispatch = torch._C._DisableTorchDispatch  # plain kernels, no mode and no subclass is asked
+    BelowAutograd = torch._C._AutoDispatchBelowAutograd  # no autograd is recorded, and none is checked
+    KeptKeys = torch._C._PreserveDispatchKeyGuard  # dispatch keys are afterwards as they were
+    ask_meta_kernels = torch._C._set_meta_in_tls_dispatch_include  # a fake tensor's kernels are those of shapes
+    kernels_of_key = torch._C._dispatch_get_registrations_for_dispatch_key  # operators with a kernel for a key
+
+    # -- autograd ----------------------------------------------------------------------------------------------------
+    current_node = torch._C._current_autograd_node  # the node that backward runs now, or None
+    current_backward = torch._C._current_graph_task_id  # the number of the running backward pass, or -1
+    next_node_number = torch.autograd._get_sequence_nr  # the number that the next node of the graph will have
+
+    # -- operators -----------------------------------------------------------------------------------------------------
+    multiply_lists = torch._foreach_mul_  # all tensors of a list at once, in place
+    add_lists = torch._foreach_add_
+    unsafe_view = torch.ops.aten._unsafe_view.default
+    softmaxes = (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default)
+    softmax_backwards = (
+        torch.ops.aten._softmax_backward_data.default,
+        torch.ops.aten._log_softmax_backward_data.default,
+    )
+    flash_attention = torch.ops.aten._scaled_dot_product_flash_attention
+    efficient_attention = torch.ops.aten._scaled_dot_product_efficient_attention
+    plain_attention = torch.ops.aten._scaled_dot_product_attention_math
+
+    # -- fake tensors, made without their constructor ------------------------------------------------------------------
+    make_subclass = torch.Tensor._make_subclass
+    warn_of_data_ptr = torch._C._set_warn_deprecated_on_mutable_data_ptr  # what a fake tensor does when its memory ...
+    refuse_data_ptr = torch._C._set_throw_on_mutable_data_ptr  # ... is asked for
+
+storage_key = attrgetter("_cdata")
+"""storage_key(tensor.untyped_storage()): one number for all tensors that share it. An attrgetter: it is asked ten
+times for an operation."""
+version_of = attrgetter("_version")
+"""how often a tensor was written to"""
+schema_of = attrgetter("_schema")
+"""an operator's declaration: its name, arguments and results"""
+
+FAKE_TENSOR_LOG = "torch._subclasses.fake_tensor"
+"""the logger to which FakeTensorMode tells failures of an operation, before it raises them"""
+SYMBOLIC_TRACE_LOG = "torch.fx._symbolic_trace"
+
+DYNAMO = "torch._dynamo"
+"""the compiler's front; PyTorch and torchvision load it for small things, in seconds"""
+DYNAMO_FOLDER = Path(torch.__file__).parent / "_dynamo"
+DYNAMO_MARK = "__dynamo_disable"
+"""the attribute where PyTorch keeps a function's other self, which is not compiled"""
+
+
+def probe() -> None:
+    """Looks for what belongs to objects rather than modules, so that no import misses it."""
+    TORCH.check(
+        (torch.UntypedStorage, "_cdata"),
+        (torch.Tensor, "_version"),
+        (torch.ops.aten.add.Tensor, "_schema"),
+        (torch.library.Library, "_destroy"),
+        (torch.nn.Module, "_apply"),
+        (torch.nn.Identity(), "_parameters"),
+        (torch.nn.Identity(), "_buffers"),
+        (torch.optim.Optimizer, "profile_hook_step"),
+        (_optimizers, "_foreach_supported_types"),
+        (_foreach_utils, "_foreach_supported_types"),
+        (_optimizers, "_get_foreach_kernels_supported_devices"),
+        (_averages, "_get_foreach_kernels_supported_devices"),
+    )
+
+
+# -- modules -----------------------------------------------------------------------------------------------------------
+
+
+def own_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter | None]:
+    """A module's own parameters by name, as it keeps them: may be written to. (named_parameters leaves out what is None
+    or shared.)"""
+    kept: dict[str, torch.nn.Parameter | None] = module._parameters
+    return kept
+
+
+def own_buffers(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
+    """A module's own buffers by name, as it keeps them: may be written to."""
+    kept: dict[str, torch.Tensor | None] = module._buffers
+    return kept
+
+
+def applying_to_fakes() -> AbstractContextManager[Any]:
+    """``model.to(...)`` and the like for fake parameters: Module._apply swaps tensors, which weakly referenced fake
+    ones refuse."""
+    return patch.object(torch.nn.Module, "_apply", _apply)
+
+
+def _apply(self: torch.nn.Module, fn: Callable[[Any], Any], recurse: bool = True, memo: Any = None) -> torch.nn.Module:
+    memo = {} if memo is None else memo
+    for child in self.children() if recurse else ():
+        child._apply(fn, memo=memo) if child._apply.__func__ is _apply else child._apply(fn)
+    for name, parameter in self._parameters.items():
+        if parameter is None:
+            continue
+        if id(parameter) not in memo:
+            with torch.no_grad():
+                changed = fn(parameter)
+            same = changed is parameter
+            memo[id(parameter)] = (
+                parameter,
+                parameter if same else torch.nn.Parameter(changed, parameter.requires_grad),
+            )
+        self._parameters[name] = memo[id(parameter)][1]
+    for name, buffer in self._buffers.items():
+        if buffer is not None:
+            self._buffers[name] = fn(buffer)
+    return self
+
+
+# -- autograd ----------------------------------------------------------------------------------------------------------
+
+
+def node_number(node: Any) -> int:
+    """Nodes of the graph are numbered as they are made."""
+    number: int = node._sequence_nr()
+    return number
+
+
+def keeps_result(kind: type) -> bool:
+    """Whether autograd nodes of a kind keep what their operation returned. Only the names are looked at: to ask a node
+    for a saved tensor may compute it again."""
+    return any(name.startswith(("_saved_result", "_saved_output")) for name in dir(kind))
+
+
+def hooks_after_gradient(parameter: torch.Tensor) -> list[Any]:
+    """What register_post_accumulate_grad_hook has registered."""
+    return list((getattr(parameter, "_post_accumulate_grad_hooks", None) or {}).values())
+
+
+# -- optimizers --------------------------------------------------------------------------------------------------------
+
+
+def hooks_before_step(optimizer: torch.optim.Optimizer) -> list[Any]:
+    """What register_step_pre_hook has registered."""
+    return list(optimizer._optimizer_step_pre_hooks.values())
+
+
+def scheduled_step(step: Callable[..., Any]) -> Callable[..., Any]:
+    """An optimizer's step that its hooks see, and that learning-rate schedulers take for one that they know."""
+    hooked = torch.optim.Optimizer.profile_hook_step(step)
+
+    def seen(self: Any, *given: Any, **named: Any) -> Any:
+        self._opt_called = True  # what schedulers look for, to warn of a forgotten step
+        return hooked(self, *given, **named)
+
+    vars(seen)["_wrapped_by_lr_sched"] = True  # schedulers look for that too
+    return seen
+
+
+@contextmanager
+def lists_of_fakes() -> Iterator[None]:
+    """List-at-once updates, which refuse tensor types that they do not know, take fake tensors."""
+    with ExitStack() as stack:
+        for module in (_optimizers, _foreach_utils):
+            known = [*module._foreach_supported_types, FakeTensor]
+            stack.enter_context(patch.object(module, "_foreach_supported_types", known))
+        yield
+
+
+@contextmanager
+def lists_by_default() -> Iterator[None]:
+    """Optimizers and averaged models update CPU parameters list at once without being asked, as they do on a GPU."""
+    with ExitStack() as stack:
+        for module in (_optimizers, _averages):
+            stack.enter_context(patch.object(module, "_get_foreach_kernels_supported_devices", lambda: ["cpu", "cuda"]))
+        yield
+
+
+# -- modes, libraries, the compiler ------------------------------------------------------------------------------------
+
+
+def allows_data_ptr(mode: FakeTensorMode) -> bool:
+    return bool(mode._allow_unsafe_data_ptr_access)
+
+
+def take_back(library: torch.library.Library) -> None:
+    """Removes the kernels that a library has registered."""
+    library._destroy()
+
+
+def forget_dynamo(module: ModuleType) -> None:
+    """``import torch._dynamo`` has left the module as an attribute of torch too."""
+    if vars(torch).get("_dynamo") is module:
+        del torch._dynamo
+
+
+probe()
+
+__all__ = [
+    "DYNAMO",
+    "DYNAMO_FOLDER",
+    "DYNAMO_MARK",
+    "FAKE_TENSOR_LOG",
+    "SYMBOLIC_TRACE_LOG",
+    "BatchNormBase",
+    "BelowAutograd",
+    "ConvBase",
+    "DataDependentOutputException",
+    "DynamicOutputShapeException",
+    "FakeTensor",
+    "FakeTensorMode",
+    "KeptKeys",
+    "NormBase",
+    "UnsupportedOperatorException",
+    "WithoutKeys",
+    "WithoutTorchDispatch",
+    "active_fake_mode",
+    "add_lists",
+    "allows_data_ptr",
+    "applying_to_fakes",
+    "ask_meta_kernels",
+    "autocast_keys",
+    "current_backward",
+    "current_node",
+    "efficient_attention",
+    "flash_attention",
+    "forget_dynamo",
+    "hooks_after_gradient",
+    "hooks_before_step",
+    "keeps_result",
+    "kernels_of_key",
+    "lists_by_default",
+    "lists_of_fakes",
+    "make_subclass",
+    "multiply_lists",
+    "next_node_number",
+    "node_number",
+    "own_buffers",
+    "own_parameters",
+    "plain_attention",
+    "probe",
+    "refuse_data_ptr",
+    "scheduled_step",
+    "schema_of",
+    "softmax_backwards",
+    "softmaxes",
+    "storage_key",
+    "take_back",
+    "unsafe_view",
+    "unset_fake_temporarily",
+    "version_of",
+    "warn_of_data_ptr",
+]  # fmt: skip
