@@ -11,8 +11,7 @@ from oomproof.memory.host_memory import host_memory
 from oomproof.memory.make_forecast import at_runtime
 from oomproof.plan.plan import Change, Plan
 from oomproof.plan.tracing import Tracing
-from oomproof.plan.ways import Turned, promise_of
-from oomproof.plan.wording import described
+from oomproof.plan.turned import Turned, describe, promise_of, with_turned
 from oomproof.sources.job import PROMISES, Knob, ReadsData, Settings
 
 WORTH = 1 << 20
@@ -40,7 +39,7 @@ def within(plan: Plan, ram: int, tracing: Tracing, knobs: Sequence[Knob], every:
         return plan
     host = _host(plan, ram, tracing)
     turned = choose(host, plan.settings, knobs)
-    settings = _with(plan.settings, turned)
+    settings = with_turned(plan.settings, turned)
     needs = () if host.enough(settings) else _needs(host, plan, every, knobs)
     if not turned:
         return replace(plan, needs=needs)
@@ -76,7 +75,7 @@ def _needed_ones(host: Host, settings: Settings, chosen: list[Turned]) -> list[T
     """Without those that a later, larger change has made needless."""
     for each in list(chosen):
         others = [one for one in chosen if one is not each]
-        if host.enough(_with(settings, others)):
+        if host.enough(with_turned(settings, others)):
             chosen = others
     return chosen
 
@@ -107,7 +106,7 @@ def _forecast(host: Host, tracing: Tracing, plan: Plan, settings: Settings) -> F
 def _changes(host: Host, plan: Plan, turned: Sequence[Turned]) -> list[Change]:
     found = []
     for place, (knob, option) in enumerate(turned):
-        before, after = (host.needed(_with(plan.settings, turned[:count])) for count in (place, place + 1))
+        before, after = (host.needed(with_turned(plan.settings, turned[:count])) for count in (place, place + 1))
         found.append(
             Change(
                 knob.name,
@@ -127,7 +126,7 @@ def _changes(host: Host, plan: Plan, turned: Sequence[Turned]) -> list[Change]:
 def _needs(host: Host, plan: Plan, every: Sequence[Knob], allowed: Sequence[Knob]) -> tuple[str, ...]:
     """What would have to be allowed, in options of the command."""
     turned = choose(host, plan.settings, every)
-    least = host.needed(_with(plan.settings, turned))
+    least = host.needed(with_turned(plan.settings, turned))
     found = []
     if least <= host.ram:
         names = {knob.name for knob in allowed}
@@ -135,13 +134,7 @@ def _needs(host: Host, plan: Plan, every: Sequence[Knob], allowed: Sequence[Knob
         promised = "--keep equivalent" if any(promise_of(*each) == PROMISES[1] for each in more) else ""
         others = ",".join(knob.name for knob, option in more if promise_of(knob, option) == PROMISES[2])
         words = " ".join(filter(None, (promised, others and f"--allow {others}")))
-        found.append(f"{words}: {described(turned)} would fit the host's RAM")
+        found.append(f"{words}: {describe(turned)} would fit the host's RAM")
     if plan.settings.get("optimizer_state") == "host":
         found.append("--leave optimizer_state: its state would not wait in the host's RAM")
     return tuple(found) or (f"no knob of the data is enough: the host needs {least / 2**30:.2f} GiB of RAM at worst",)
-
-
-def _with(settings: Settings, turned: Sequence[Turned]) -> Settings:
-    for _, option in turned:
-        settings = settings.changed(option.settings)
-    return settings

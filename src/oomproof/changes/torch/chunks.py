@@ -10,7 +10,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from oomproof.changes.torch.trees import is_fake, like_mapping, like_sequence, mapped, tensors_of
-from oomproof.errors import InputError, JobError
+from oomproof.errors import CannotDo, JobError
 
 _CLOSE = {torch.float16: 3e-2, torch.bfloat16: 3e-2}
 _CLOSE_FLOAT = 1e-3
@@ -35,7 +35,7 @@ def separate_images(
     can mix images is known without."""
     for name, layer in module.named_modules():
         if isinstance(layer, _BatchNorm) and layer.training:
-            raise InputError(
+            raise CannotDo(
                 f"checkpoint: {path} cannot run a few images at a time, since {f'{path}.{name}'.rstrip('.')} "
                 "normalises over the whole batch; set freeze_batchnorm=true, or leave out the number after the colon"
             )

@@ -24,7 +24,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from oomproof.changes.torch.on_fakes import Fakes, each, empty, on_fakes, put
 from oomproof.changes.torch.trees import tensors_of
-from oomproof.errors import InputError, OomproofError
+from oomproof.errors import CannotDo, InputError, JobError, OomproofError
 
 Forward = Callable[[torch.nn.Module], Any]
 """Runs one forward pass; returns what the training looks at: a loss, a dict of losses, or outputs."""
@@ -65,19 +65,19 @@ def slim(model: torch.nn.Module, forward: Forward, factor: float, fakes: Callabl
         try:
             graph = _graph(model, _own_failures_apart(forward), fakes)
             if not _remove(graph, factor):
-                raise InputError(
-                    "the model has no inner convolution or linear layer whose channels may go; use width=1"
-                )
+                raise CannotDo("the model has no inner convolution or linear layer whose channels may go; use width=1")
             with on_fakes(model, fakes):
                 forward(model)
         except _ForwardFailed as failed:
             assert failed.__cause__ is not None
             raise failed.__cause__  # noqa: B904 (the wide model fails as well: no business of this module)
-        except OomproofError as error:
-            raise InputError(f"width={factor}: {error}") from error
+        except (InputError, JobError) as error:
+            raise CannotDo(f"width={factor}: {error}") from error
+        except OomproofError:
+            raise
         except Exception as error:
             reason = (str(error).strip().splitlines() or [""])[0]
-            raise InputError(
+            raise CannotDo(
                 f"width={factor}: the channels of this model depend on each other in a way that torch-pruning does not "
                 f"find ({type(error).__name__}: {reason}); use width=1, or build the model narrower"
             ) from error
@@ -115,7 +115,7 @@ def _graph(model: torch.nn.Module, forward: Forward, fakes: Callable[[], Fakes])
             parameter.requires_grad_(parameter.is_floating_point())  # frozen layers are part of the graph too
         roots = [result.sum() for result in tensors_of(forward(net)) if result.requires_grad]
         if not roots:
-            raise InputError("nothing that the model's forward pass returns depends on its parameters")
+            raise CannotDo("nothing that the model's forward pass returns depends on its parameters")
         return roots
 
     graph = library.DependencyGraph()
@@ -223,7 +223,7 @@ def _library() -> Any:
     try:
         import torch_pruning
     except ImportError as error:
-        raise InputError("fewer channels need the torch-pruning library: pip install 'oomproof[prune]'") from error
+        raise CannotDo("fewer channels need the torch-pruning library: pip install 'oomproof[prune]'") from error
     return torch_pruning
 
 
