@@ -9,8 +9,10 @@ import pytest
 from small_jobs import opened
 from tight_cards import card, fit
 
-from oomproof.errors import InputError
+import oomproof
+from oomproof.errors import CannotDo, InputError, JobError, OomproofError
 from oomproof.memory.cards.devices import Device, find
+from oomproof.memory.timeline import Timeline
 from oomproof.plan import first_trace as first
 from oomproof.plan import search, selection
 from oomproof.plan.confirmed import Confirmed, confirm
@@ -24,7 +26,7 @@ from oomproof.plan.told.points import leave_out_beaten
 from oomproof.plan.tracing import Tracing
 from oomproof.plan.turned import Turned, describe
 from oomproof.sources import open_job
-from oomproof.sources.job import Knob, Option, Settings
+from oomproof.sources.job import Job, Knob, Option, Settings, TraceRequest
 from oomproof.sources.run_knobs import all_knobs
 from oomproof.sources.settings import resolve
 
@@ -213,3 +215,48 @@ def test_an_option_that_the_job_cannot_run_is_passed_over(part: float) -> None:
     plan = fit("stepping", part)
     assert plan.fits == (part == 0.6)
     assert plan.settings["images"] == 4  # where nothing fits this is the nearest
+    [refused] = [each for each in plan.attempts if each.outcome == "cannot run"]
+    assert refused.tried == "images 1" and "Expected more than 1 value per channel" in refused.reason
+
+
+# -- the log of attempts ---------------------------------------------------------------------------------------
+
+
+def test_every_full_trace_is_in_the_log_with_its_estimate() -> None:
+    plan = fit("images", 0.35)
+    first, *_, last = plan.attempts
+    assert (first.tried, first.outcome, first.device, first.time) == (
+        "as it is", plan.before.outcome, plan.before.on_device.high, 1.0,
+    )  # fmt: skip
+    assert (last.how, last.outcome, last.device) == ("full trace", "fits", plan.after.on_device.high)
+    assert last.time == plan.time and last.time_estimated == pytest.approx(plan.time, rel=0.05)
+    assert last.device_estimated == pytest.approx(last.device, rel=0.1)
+    assert [each.tried for each in plan.attempts if each.how == "few images"] == ["precision bf16"]
+
+
+class Refusing(Job):
+    """The images job, whose half precision fails in some way."""
+
+    def __init__(self, failure: Exception) -> None:
+        self.inner, self.failure = opened("images"), failure
+        self.name, self.settings, self.knobs = self.inner.name, self.inner.settings, self.inner.knobs  # type: ignore[misc,method-assign]
+
+    def trace(self, request: TraceRequest) -> Timeline:
+        if request.settings["precision"] == "bf16":
+            raise self.failure
+        return self.inner.trace(request)
+
+
+@pytest.mark.parametrize("failure", [CannotDo("no bf16 here"), JobError("the job raised ValueError")], ids=repr)
+def test_what_the_job_cannot_do_is_passed_over_and_noted(failure: Exception) -> None:
+    plan = oomproof.fit(Refusing(failure), on=card("images", 0.6, **SMALL), **SMALL)
+    assert plan.fits and plan.settings["precision"] == "fp32"
+    assert ("precision bf16", "cannot run", str(failure)) in [
+        (each.tried, each.outcome, each.reason) for each in plan.attempts
+    ]
+
+
+@pytest.mark.parametrize("failure", [InputError("a fault"), OomproofError("a fault"), KeyError("a fault")], ids=repr)
+def test_any_other_failure_ends_the_search(failure: Exception) -> None:
+    with pytest.raises(type(failure), match="a fault"):
+        oomproof.fit(Refusing(failure), on=card("images", 0.6, **SMALL), **SMALL)

@@ -36,8 +36,8 @@ class StepTracer:
                 self._refused[words] = error
                 self.attempts.append(attempts.cannot_run(words, error))
                 raise
-            reason = f"to estimate from, with {count_images(self.problem.few)}"
-            self.attempts.append(Attempt(words, "few images", "traced", reason))
+            images = f", with {count_images(self.problem.few)}" if self.problem.batch is not None else ""
+            self.attempts.append(Attempt(words, "few images", "traced", f"to estimate from{images}"))
         return self._steps[words]
 
     def trace_if_it_runs(self, turned: tuple[Turned, ...]) -> TracedStep | None:
