@@ -68,7 +68,17 @@ def choose(host: Host, settings: Settings, knobs: Sequence[Knob]) -> list[Turned
             option = next(further, knob.options[-1])
             chosen.append((knob, option))
             now = now.changed(option.settings)
-    return _needed_ones(host, settings, chosen) if host.enough(now) else chosen
+    return _relax(host, settings, _needed_ones(host, settings, chosen)) if host.enough(now) else chosen
+
+
+def _relax(host: Host, settings: Settings, chosen: list[Turned]) -> list[Turned]:
+    """Each turned back as far as the others allow, what harms most first."""
+    for place, (knob, _) in reversed(list(enumerate(chosen))):
+        others = [each for each in chosen if each[0] is not knob]
+        start = with_turned(settings, others)
+        mildest = next(option for option in knob.options[1:] if host.enough(start.changed(option.settings)))
+        chosen = [*chosen[:place], (knob, mildest), *chosen[place + 1 :]]
+    return chosen
 
 
 def _needed_ones(host: Host, settings: Settings, chosen: list[Turned]) -> list[Turned]:
