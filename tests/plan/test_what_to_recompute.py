@@ -127,7 +127,7 @@ def test_what_the_floor_rules_out_is_not_solved(monkeypatch: pytest.MonkeyPatch)
     step = Recomputable(np.array([10]), (Candidate("a", 0, 1.0, np.array([-4])), *inner))
     assert step.floor == 4  # the whole and its parts do not go together
     assert least_time.cheapest(step, 4) == Recomputed(("a.x", "a.y"), 2.0, 4)
-    monkeypatch.setattr(least_time, "milp", lambda *_, **__: pytest.fail("solved"))
+    monkeypatch.setattr(least_time, "_programme", lambda *_, **__: pytest.fail("solved"))
     assert least_time.cheapest(step, 3) is None
     assert least_time.cheapest(step, 4) == Recomputed(("a.x", "a.y"), 2.0, 4)  # answered before
 

@@ -18,11 +18,10 @@ from oomproof.plan.another_training import steps_by_harm
 from oomproof.plan.confirmed import Confirmed, confirm
 from oomproof.plan.estimates import what_if
 from oomproof.plan.estimates.estimates import Estimates
-from oomproof.plan.estimates.roofline import seconds_of
-from oomproof.plan.estimates.room import Room, at_ease, find_room
+from oomproof.plan.estimates.room import Room, at_ease
 from oomproof.plan.estimates.traced_step import TracedStep
 from oomproof.plan.estimates.way import Way
-from oomproof.plan.estimates.ways import Ways
+from oomproof.plan.first_estimates import first_estimates, with_all_memory
 from oomproof.plan.plan import Attempt
 from oomproof.plan.problem import LIMIT, Problem
 from oomproof.plan.step_tracer import StepTracer, count_images
@@ -63,17 +62,7 @@ class Search:
         whole, base = self._trace_or_estimate_whole()
         self._check_parameters_fit(whole)
         forecast = self.tracing.forecast(whole, problem.settings)
-        state = what_if.state_bytes(whole)
-        travels = state if problem.settings.get("optimizer_state") == "host" else 0
-        micro_batches = int(problem.settings.get("accumulate", 1))
-        self.estimates = Estimates(
-            problem,
-            base,
-            self._find_room(whole, forecast),
-            Ways(problem.speed, problem.knobs),
-            seconds_of(whole, problem.speed, problem.images, micro_batches, travels),
-            state,
-        )
+        self.estimates = first_estimates(problem, self.tracing, whole, base, forecast)
         self.attempts.append(attempts.as_it_is(forecast, self.estimates, self.before_estimated))
         return forecast
 
@@ -108,18 +97,6 @@ class Search:
                 f"parameters alone ({weights / 2**30:.2f} GiB): no setting can help; take a larger device"
             )
 
-    def _find_room(self, step: Timeline, forecast: Forecast) -> Room:
-        problem = self.problem
-        lean, besides = self.tracing.lean(step, problem.settings)
-        expandable = not problem.by_name.keys().isdisjoint(("expandable_segments", "memory_growth"))
-        terms = self.tracing.terms(step, problem.settings)
-        room = find_room(forecast, terms, lean.peak().bytes + besides, expandable=expandable)
-        return self._grown(room, step) if LIMIT in problem.named else room
-
-    def _grown(self, room: Room, step: Timeline) -> Room:
-        """Ways may need what the framework takes of the device only when it is told to."""
-        return room.grown(self.tracing.terms(step, self.problem.with_all_memory()))
-
     # -- ways --------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -129,7 +106,8 @@ class Search:
             self._set_room(self.estimates.room.packed_tight())
             self._settle(self._trace_combinations())
         if self.best is None and self.problem.room_may_grow and LIMIT not in self.problem.named:
-            self._set_room(self._grown(self.estimates.room, self.estimates.base[0].timeline))
+            step = self.estimates.base[0].timeline
+            self._set_room(with_all_memory(self.estimates.room, self.problem, self.tracing, step))
             self._settle(self._trace_combinations())
         if self.best is None:
             self._settle(self._trace_combinations(all_of_them=True))

@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csc_matrix
 
 from oomproof.memory.timeline import Ints
 from oomproof.plan.estimates.recomputable import Recomputable, Recomputed, hills, least_sums
@@ -95,6 +93,9 @@ def _programme(
     step: Recomputable, effects: Ints, live: Ints, seconds: NDArray[np.float64], budget: int | None
 ) -> NDArray[np.bool_] | None:
     """Least seconds within a budget; or, without one, the least peak (and of equal peaks the least seconds)."""
+    from scipy.optimize import Bounds, LinearConstraint, milp  # takes a while to load, which `check` has no need of
+    from scipy.sparse import csc_matrix
+
     count = len(step.candidates)
     scale = float(max(1, step.peak))
     exclusive = step.exclusive

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable
 from copy import copy
 
+from oomproof.plan.estimates.recomputable import Recomputed
 from oomproof.plan.estimates.roofline import Speed
 from oomproof.plan.estimates.traced_step import TracedStep
 from oomproof.plan.estimates.variant import Variant, WhatIfs
@@ -95,6 +96,11 @@ class Ways:
     def smallest(self, way: Way) -> Way:
         """The same knobs turned, with everything computed again that saves memory."""
         return self._variant(way.step, way.given).smallest()
+
+    def least_peak(self, way: Way) -> int:
+        """Bytes that no choice of modules to compute again brings a way below; quickly told, and perhaps never met."""
+        variant = self._variant(way.step, way.given)
+        return variant.way(Recomputed((), 0.0, variant.recomputable.floor)).peak
 
     def thriftiest(self, step: TracedStep, batch: Turned | None) -> Way:
         """The way that needs the least memory, at whatever cost."""
