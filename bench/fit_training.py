@@ -18,7 +18,7 @@ from fit_worker import data_bytes, limited
 from oomproof.api.fit import fit
 from oomproof.changes.torch.step import Step
 from oomproof.memory.cards.devices import Device
-from oomproof.plan.cost import REACHED
+from oomproof.plan.estimates.roofline import REACHED
 from oomproof.trace.request import TraceRequest
 from oomproof.trace.torch.gpu.samplers import filled_samplers
 

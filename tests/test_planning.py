@@ -45,7 +45,7 @@ def holds(plan: Plan, job: str, images: int, **given: Any) -> None:
     freed = plan.before.on_device.expected - plan.after.on_device.expected
     assert all(change.frees >= 0 for change in plan.changes)
     assert sum(change.frees for change in plan.changes) == max(0, freed) * bool(plan.changes)
-    assert math.prod(change.time for change in plan.changes) == pytest.approx(plan.time, rel=0.06)
+    assert math.prod(change.time for change in plan.changes) == pytest.approx(plan.time, rel=1e-9)
     promises = [PROMISES.index(change.promise) for change in plan.changes]
     assert promises == sorted(promises)
 

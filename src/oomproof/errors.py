@@ -3,6 +3,7 @@
 OomproofError              any failure that oomproof explains itself; the CLI prints it and exits 1
 ├── the user's
 │   ├── InputError         what the user gave cannot be used: a name, a size, a setting, a file
+│   │   ├── CannotDo       a job cannot be trained with a setting: a search passes it over, and says so in its log
 │   │   └── DamagedFile    a timeline or snapshot file is truncated, foreign or hostile
 │   └── JobError           the user's own code failed while its job was traced; carries their line
 │       └── Unanswerable   the job asks for a tensor's value that a forecast cannot know
@@ -23,6 +24,10 @@ class OomproofError(Exception):
 
 
 class InputError(OomproofError):
+    pass
+
+
+class CannotDo(InputError):
     pass
 
 

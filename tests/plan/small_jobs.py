@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy, gelu
 
 from oomproof import TorchJob
 from oomproof.memory.timeline import Timeline
-from oomproof.plan.what_if import step_start
+from oomproof.plan.estimates.what_if import step_start
 from oomproof.sources import open_job
 from oomproof.sources.job import Job, Knob, Option, TraceRequest
 from oomproof.sources.settings import resolve

@@ -7,7 +7,7 @@ import pytest
 
 from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, PLAIN, Work
 from oomproof.memory.cards.devices import find
-from oomproof.plan.cost import LAUNCH, Speed, speed_of
+from oomproof.plan.estimates.roofline import LAUNCH, Speed, speed_of
 
 
 def work(flops: int = 0, nbytes: int = 0, form: int = PLAIN) -> Work:

@@ -65,6 +65,13 @@ def test_the_promise_that_keeps_most_comes_first_and_goes_no_further_than_it_mus
     assert plan.fits and turned(plan) == [("prefetch_factor", 1, "identical")]
 
 
+def test_no_more_workers_go_than_must() -> None:
+    plan = planned(needed(7, 1))
+    assert plan.fits and turned(plan) == [("prefetch_factor", 1, "identical"), ("workers", 7, "equivalent")]
+    plan = planned(needed(7, 1), leave=["prefetch_factor"])
+    assert plan.fits and needed(plan.settings["workers"] + 1, 4) > needed(7, 1) >= needed(plan.settings["workers"], 4)
+
+
 def test_what_only_comes_close_is_added_to() -> None:
     plan = planned(needed(4, 1))
     assert plan.fits and turned(plan) == [("prefetch_factor", 1, "identical"), ("workers", 4, "equivalent")]
@@ -92,8 +99,8 @@ def test_a_device_that_does_not_fit_comes_first() -> None:
 
 def test_knobs_of_the_host_wait_for_a_budget() -> None:
     named = {knob.name: knob for knob in list_knobs(saved(), "8GiB", workers=8, prefetch_factor=3)}
-    assert [option.value for option in named["workers"].options] == [8, 4, 2, 1]
-    assert [option.value for option in named["prefetch_factor"].options] == [3, 1]
+    assert [option.value for option in named["workers"].options] == [8, 7, 6, 5, 4, 3, 2, 1]
+    assert [option.value for option in named["prefetch_factor"].options] == [3, 2, 1]
     assert named["workers"].host and not named["expandable_segments"].host
     assert "workers" not in [knob.name for knob in list_knobs(saved(), "8GiB")]
     with pytest.raises(InputError, match="workers saves host RAM alone, and plans look at that where they are told"):
@@ -125,3 +132,14 @@ def test_the_least_of_a_change_that_harms() -> None:
     assert chosen(40) == {"prefetch": 1, "shuffle": 32}
     assert chosen(48) == {"shuffle": 32}  # enough by itself
     assert chosen(10) == {"prefetch": 1, "shuffle": 16}  # all there is
+
+
+def test_what_a_later_change_leaves_room_for_is_turned_back() -> None:
+    ready = Knob("ready", tuple(Option(n, {"ready": n}) for n in (8, 6, 4, 1)), "identical", "", host=True)
+    workers = Knob("workers", tuple(Option(n, {"workers": n}) for n in (64, 32)), "equivalent", "", host=True)
+
+    def bytes_of(settings: Mapping[str, Any]) -> int:
+        return (int(settings["ready"]) * 4 + int(settings["workers"])) * MIB
+
+    found = choose(Host(bytes_of, 60 * MIB), Settings({"ready": 8, "workers": 64}), (ready, workers))
+    assert {knob.name: option.value for knob, option in found} == {"ready": 6, "workers": 32}

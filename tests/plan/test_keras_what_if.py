@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oomproof.memory.timeline import Timeline
-from oomproof.plan import what_if
+from oomproof.plan.estimates import what_if
 from oomproof.sources.job import TraceRequest
 from oomproof.sources.settings import resolve
 

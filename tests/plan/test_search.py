@@ -9,18 +9,24 @@ import pytest
 from small_jobs import opened
 from tight_cards import card, fit
 
-from oomproof.errors import InputError
+import oomproof
+from oomproof.errors import CannotDo, InputError, JobError, OomproofError
 from oomproof.memory.cards.devices import Device, find
+from oomproof.memory.timeline import Timeline
 from oomproof.plan import first_trace as first
-from oomproof.plan import outlook, search, selection
+from oomproof.plan import search, selection
+from oomproof.plan.confirmed import Confirmed, confirm
+from oomproof.plan.estimates.room import at_ease
+from oomproof.plan.estimates.way import Way
 from oomproof.plan.first_trace import first_trace, small_settings
 from oomproof.plan.plan import Point
-from oomproof.plan.search import Confirmed, Search
+from oomproof.plan.problem import Problem
+from oomproof.plan.search import Search
+from oomproof.plan.told.points import leave_out_beaten
 from oomproof.plan.tracing import Tracing
-from oomproof.plan.ways import Structure, Turned
-from oomproof.plan.wording import described
+from oomproof.plan.turned import Turned, describe
 from oomproof.sources import open_job
-from oomproof.sources.job import Knob, Option, Settings
+from oomproof.sources.job import Job, Knob, Option, Settings, TraceRequest
 from oomproof.sources.run_knobs import all_knobs
 from oomproof.sources.settings import resolve
 
@@ -28,11 +34,11 @@ SMALL: dict[str, Any] = {"batch": 8, "width": 16, "blocks": 2}
 LEFT = ("checkpoint", "channels_last", "optimizer", "width", "side", "blocks", "expandable_segments")
 
 
-def searching(name: str, device: Device, **given: Any) -> tuple[Search, tuple[Structure, ...]]:
-    """A search as ``fit`` starts it, with the knobs that are not left, and what it estimates from."""
+def searching(name: str, device: Device, **given: Any) -> Search:
+    """A search as ``fit`` starts it, with the knobs that are not left; it has traced the job as it is."""
     found = starting(name, device, **given)
-    found.before()
-    return found, found.base
+    found.begin()
+    return found
 
 
 def starting(name: str, device: Device, left: tuple[str, ...] = LEFT, **given: Any) -> Search:
@@ -40,28 +46,36 @@ def starting(name: str, device: Device, left: tuple[str, ...] = LEFT, **given: A
     settings = resolve(job, given)
     tracing = Tracing(job, device, lambda text, done: None)
     facts = first_trace(tracing, settings).about
-    every = all_knobs(job, settings, facts, device)
-    return Search(tracing, settings, selection.allowed(every, "equivalent", (), left))
+    knobs = selection.allowed(all_knobs(job, settings, facts, device), "equivalent", (), left)
+    return Search(Problem(job, device, settings, knobs), tracing)
 
 
-def tried(found: Search, base: tuple[Structure, ...], *names: str) -> list[Confirmed]:
+def estimate(found: Search, *turned: Turned) -> Way:
+    found.estimates = found.trace_each([((knob, option),) for knob, option in turned if knob.role == "precision"])
+    way = found.estimates.estimate(turned)
+    assert way is not None
+    return way
+
+
+def tried(found: Search, *names: str) -> list[Confirmed]:
     """Every combination of these knobs, traced in full."""
-    knobs = [found.by_name[name] for name in names]
-    ways = []
-    for chosen in itertools.product(*(knob.options for knob in knobs)):
-        turned: tuple[Turned, ...] = tuple(zip(knobs, chosen, strict=True))
-        ways.append(found.confirm(found.estimate(base, turned)))
-    return ways
+    knobs = [found.problem.by_name[name] for name in names]
+    ways = (estimate(found, *zip(knobs, options, strict=True)) for options in _choices(knobs))
+    return [confirm(way, found.estimates, found.tracing) for way in ways]
+
+
+def _choices(knobs: list[Knob]) -> Any:
+    return itertools.product(*(knob.options for knob in knobs))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [0.75, 0.5, 0.3])
 def test_the_answer_is_as_good_as_the_best_of_all(part: float) -> None:
-    found, base = searching("images", card("images", part, **SMALL), **SMALL)
-    every = tried(found, base, "batch", "precision", "optimizer_state")
+    found = searching("images", card("images", part, **SMALL), **SMALL)
+    every = tried(found, "batch", "precision", "optimizer_state")
     assert len(every) == 4 * 2 * 3
-    fitting = [way.price for way in every if search.at_ease(way.forecast)]
-    again, base = searching("images", card("images", part, **SMALL), **SMALL)
+    fitting = [way.price for way in every if at_ease(way.forecast)]
+    again = searching("images", card("images", part, **SMALL), **SMALL)
     again.run()
     assert again.best is not None and fitting
     assert again.best.price <= 1.05 * min(fitting)
@@ -69,11 +83,11 @@ def test_the_answer_is_as_good_as_the_best_of_all(part: float) -> None:
 
 @pytest.mark.slow
 def test_where_weights_weigh_the_state_goes() -> None:
-    found, _ = searching("wide", card("wide", 0.62))
+    found = searching("wide", card("wide", 0.62))
     found.run()
     assert found.best is not None
-    every = tried(*searching("wide", card("wide", 0.62)), "optimizer_state", "update")
-    fitting = [way.price for way in every if search.at_ease(way.forecast)]
+    every = tried(searching("wide", card("wide", 0.62)), "optimizer_state", "update")
+    fitting = [way.price for way in every if at_ease(way.forecast)]
     assert fitting and found.best.price <= 1.05 * min(fitting)
     assert found.best.settings["optimizer_state"] != "device"
 
@@ -81,8 +95,8 @@ def test_where_weights_weigh_the_state_goes() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("given", [{}, {"precision": "fp16"}, {"ema": True}], ids=str)
 def test_estimates_are_near_what_is_confirmed(given: dict[str, Any]) -> None:
-    found, base = searching("images", card("images", 0.6, **SMALL, **given), **SMALL, **given)
-    for way in tried(found, base, "batch"):
+    found = searching("images", card("images", 0.6, **SMALL, **given), **SMALL, **given)
+    for way in tried(found, "batch"):
         assert way.way.peak == pytest.approx(way.peak, rel=0.03)
         assert way.way.seconds == pytest.approx(way.seconds, rel=0.05)
 
@@ -107,24 +121,24 @@ def test_a_step_that_is_slow_to_trace_is_never_answered_by_an_estimate(monkeypat
     monkeypatch.setattr(search, "MOST_ASKED", -1)
     for part in (1.1, 0.9):
         found = starting("asking", card("asking", part))
-        forecast = found.before()
-        traced = found.tracing.forecast(found.tracing.trace(found.settings, "")[0], found.settings)
+        forecast = found.begin()
+        traced = found.tracing.forecast(found.tracing.trace(found.problem.settings, "")[0], found.problem.settings)
         if forecast.fits:
             assert forecast.on_device == traced.on_device
         else:
             assert forecast.on_device.expected == pytest.approx(traced.on_device.expected, rel=0.05)
-            assert {each.images for each in found.base} == {2}
+            assert {each.images for each in found.estimates.base} == {2}
 
 
 @pytest.mark.parametrize("part, images", [(0.75, {8}), (0.3, {2, 8})])
 def test_few_images_are_traced_only_where_the_best_way_has_few(part: float, images: set[int]) -> None:
     leave = (*LEFT, "precision", "optimizer_state", "gradients", "update", "zero_grad")
     found = starting("images", card("images", part, **SMALL), leave, **SMALL)
-    found.before()
-    assert {each.images for each in found.base} == {8}
+    found.begin()
+    assert {each.images for each in found.estimates.base} == {8}
     found.run()
     assert found.best is not None and found.best.forecast.fits
-    assert {each.images for each in found.base} == images
+    assert {each.images for each in found.estimates.base} == images
 
 
 def test_a_step_with_many_images_that_asks_for_values_begins_small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,8 +174,8 @@ def test_small_settings() -> None:
 def test_words_for_ways() -> None:
     size = Knob("image_size", (Option((800, 1333), {}), Option((640, 1066), {})), "different", "")
     batch = Knob("batch", (Option(8, {}), Option("4 x 2", {})), "identical", "")
-    assert described(()) == "no change"
-    assert described(((size, size.options[1]), (batch, batch.options[1]))) == "image_size 640x1066, batch 4 x 2"
+    assert describe(()) == "no change"
+    assert describe(((size, size.options[1]), (batch, batch.options[1]))) == "image_size 640x1066, batch 4 x 2"
 
 
 # -- what is told beside ---------------------------------------------------------------------------------------
@@ -174,25 +188,25 @@ def point(device: int, time: float, chosen: bool = False) -> Point:
 def test_a_frontier_has_the_chosen_point_and_nothing_that_is_beaten() -> None:
     here = point(1000, 2.0, chosen=True)
     others = [point(500, 4.0), point(600, 4.5), point(800, 1.5), point(1200, 1.5), point(1300, 2.5), point(2000, 1.0)]
-    kept = outlook._undominated([here, *others])
+    kept = leave_out_beaten([here, *others])
     assert [(each.device, each.time) for each in kept] == [(500, 4.0), (1000, 2.0), (1200, 1.5), (2000, 1.0)]
 
 
 def test_of_two_points_that_are_all_but_one_the_first_stays() -> None:
-    kept = outlook._undominated([point(1000, 2.0, chosen=True), point(2000, 1.0), point(2001, 0.999)])
+    kept = leave_out_beaten([point(1000, 2.0, chosen=True), point(2000, 1.0), point(2001, 0.999)])
     assert [each.device for each in kept] == [1000, 2000]
 
 
 def test_a_chosen_point_alone() -> None:
     here = point(1000, 2.0, chosen=True)
-    assert outlook._undominated([here, point(1001, 2.001), point(999, 1.999)]) == (here,)
+    assert leave_out_beaten([here, point(1001, 2.001), point(999, 1.999)]) == (here,)
 
 
 def test_devices_differ_in_what_is_worth_it() -> None:
     """Half precision pays on cards that have units for it; on others a plan that keeps fp32 is as good."""
-    found, base = searching("images", find("RTX 3060"), **SMALL)
-    half = found.estimate(base, ((found.by_name["precision"], found.by_name["precision"].options[-1]),))
-    whole = found.estimate(base, ())
+    found = searching("images", find("RTX 3060"), **SMALL)
+    precision = found.problem.by_name["precision"]
+    half, whole = estimate(found, (precision, precision.options[-1])), found.estimates.as_it_is()
     assert half.seconds < whole.seconds and half.peak < whole.peak
 
 
@@ -201,3 +215,48 @@ def test_an_option_that_the_job_cannot_run_is_passed_over(part: float) -> None:
     plan = fit("stepping", part)
     assert plan.fits == (part == 0.6)
     assert plan.settings["images"] == 4  # where nothing fits this is the nearest
+    [refused] = [each for each in plan.attempts if each.outcome == "cannot run"]
+    assert refused.tried == "images 1" and "Expected more than 1 value per channel" in refused.reason
+
+
+# -- the log of attempts ---------------------------------------------------------------------------------------
+
+
+def test_every_full_trace_is_in_the_log_with_its_estimate() -> None:
+    plan = fit("images", 0.35)
+    first, *_, last = plan.attempts
+    assert (first.tried, first.outcome, first.device, first.time) == (
+        "as it is", plan.before.outcome, plan.before.on_device.high, 1.0,
+    )  # fmt: skip
+    assert (last.how, last.outcome, last.device) == ("full trace", "fits", plan.after.on_device.high)
+    assert last.time == plan.time and last.time_estimated == pytest.approx(plan.time, rel=0.05)
+    assert last.device_estimated == pytest.approx(last.device, rel=0.1)
+    assert [each.tried for each in plan.attempts if each.how == "few images"] == ["precision bf16"]
+
+
+class Refusing(Job):
+    """The images job, whose half precision fails in some way."""
+
+    def __init__(self, failure: Exception) -> None:
+        self.inner, self.failure = opened("images"), failure
+        self.name, self.settings, self.knobs = self.inner.name, self.inner.settings, self.inner.knobs  # type: ignore[misc,method-assign]
+
+    def trace(self, request: TraceRequest) -> Timeline:
+        if request.settings["precision"] == "bf16":
+            raise self.failure
+        return self.inner.trace(request)
+
+
+@pytest.mark.parametrize("failure", [CannotDo("no bf16 here"), JobError("the job raised ValueError")], ids=repr)
+def test_what_the_job_cannot_do_is_passed_over_and_noted(failure: Exception) -> None:
+    plan = oomproof.fit(Refusing(failure), on=card("images", 0.6, **SMALL), **SMALL)
+    assert plan.fits and plan.settings["precision"] == "fp32"
+    assert ("precision bf16", "cannot run", str(failure)) in [
+        (each.tried, each.outcome, each.reason) for each in plan.attempts
+    ]
+
+
+@pytest.mark.parametrize("failure", [InputError("a fault"), OomproofError("a fault"), KeyError("a fault")], ids=repr)
+def test_any_other_failure_ends_the_search(failure: Exception) -> None:
+    with pytest.raises(type(failure), match="a fault"):
+        oomproof.fit(Refusing(failure), on=card("images", 0.6, **SMALL), **SMALL)

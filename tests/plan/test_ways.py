@@ -12,11 +12,14 @@ from small_jobs import opened, peak
 
 from oomproof.memory.activity import Work
 from oomproof.memory.cards.devices import find
-from oomproof.plan import recompute
-from oomproof.plan.cost import HOST_LINK, speed_of
-from oomproof.plan.recompute import Choice
+from oomproof.plan.estimates import recomputable
+from oomproof.plan.estimates.recomputable import Recomputed
+from oomproof.plan.estimates.roofline import HOST_LINK, seconds_of, speed_of
+from oomproof.plan.estimates.traced_step import TracedStep
+from oomproof.plan.estimates.way import PENALTY, Way
+from oomproof.plan.estimates.ways import Ways
 from oomproof.plan.tracing import Tracing
-from oomproof.plan.ways import PENALTY, Estimator, Structure, Turned, Way, corrected, promise_of, seconds_of
+from oomproof.plan.turned import Turned, promise_of
 from oomproof.sources.job import Knob
 from oomproof.sources.run_knobs import all_knobs
 from oomproof.sources.settings import resolve
@@ -32,24 +35,24 @@ def tracing(name: str) -> Tracing:
 
 
 @cache
-def structure(name: str, **given: Any) -> Structure:
+def traced(name: str, **given: Any) -> TracedStep:
     job = tracing(name)
     asked = resolve(job.job, {"batch": IMAGES, **given})
-    return job.structure((), asked, job.trace(asked, "")[0], IMAGES)
+    return job.traced_step((), asked, job.trace(asked, "")[0], IMAGES)
 
 
 @cache
 def knobs(name: str, **given: Any) -> dict[str, Knob]:
-    start = structure(name, **given)
-    return {knob.name: knob for knob in all_knobs(tracing(name).job, start.settings, start.step.about, DEVICE)}
+    start = traced(name, **given)
+    return {knob.name: knob for knob in all_knobs(tracing(name).job, start.settings, start.timeline.about, DEVICE)}
 
 
 def turned(knob: Knob, value: Any) -> Turned:
     return knob, next(option for option in knob.options if option.value == value)
 
 
-def estimator(name: str, *names: str, **given: Any) -> Estimator:
-    return Estimator(SPEED, [knobs(name, **given)[each] for each in names])
+def ways_of(name: str, *names: str, **given: Any) -> Ways:
+    return Ways(SPEED, [knobs(name, **given)[each] for each in names])
 
 
 def batches(name: str) -> list[Turned | None]:
@@ -62,8 +65,8 @@ def batches(name: str) -> list[Turned | None]:
     [("2 x 2", {"batch": 2, "accumulate": 2}), ("1 x 4", {"batch": 1, "accumulate": 4})],
 )
 def test_micro_batches_come_to_what_a_trace_shows(value: str, settings: dict[str, Any]) -> None:
-    start = structure("images")
-    way = estimator("images", "batch").bare(start, (turned(knobs("images")["batch"], value),))
+    start = traced("images")
+    way = ways_of("images", "batch").bare(start, (turned(knobs("images")["batch"], value),))
     assert way.changed == settings
     job = tracing("images")
     asked = start.settings.changed(settings)
@@ -74,9 +77,9 @@ def test_micro_batches_come_to_what_a_trace_shows(value: str, settings: dict[str
 
 
 def test_knobs_build_on_each_other_in_whatever_order_they_are_given() -> None:
-    start, every = structure("wide"), knobs("wide")
+    start, every = traced("wide"), knobs("wide")
     both = (turned(every["update"], "plain"), turned(every["optimizer_state"], "host"))
-    estimates = estimator("wide", "update", "optimizer_state")
+    estimates = ways_of("wide", "update", "optimizer_state")
     one, other = estimates.bare(start, both), estimates.bare(start, both[::-1])
     assert (one.peak, one.seconds) == (other.peak, other.seconds)
     job, asked = tracing("wide"), start.settings.changed(one.changed)
@@ -85,16 +88,16 @@ def test_knobs_build_on_each_other_in_whatever_order_they_are_given() -> None:
 
 
 def test_state_that_travels_takes_its_time() -> None:
-    start, state = structure("wide"), knobs("wide")["optimizer_state"]
-    estimates = estimator("wide", "optimizer_state")
+    start, state = traced("wide"), knobs("wide")["optimizer_state"]
+    estimates = ways_of("wide", "optimizer_state")
     here, there = (estimates.bare(start, (turned(state, where),)) for where in ("device", "host"))
     weights = 4 * 6 * 4096**2
     assert (there.seconds - here.seconds) * IMAGES >= 0.95 * 2 * 2 * weights / HOST_LINK
 
 
 def test_ways_stay_within_their_room() -> None:
-    start = structure("images")
-    estimates = estimator("images", "batch", "checkpoint", "update", "optimizer_state")
+    start = traced("images")
+    estimates = ways_of("images", "batch", "checkpoint", "update", "optimizer_state")
     whole = estimates.bare(start, ()).peak
     for part in (0.9, 0.6, 0.3):
         room = int(whole * part)
@@ -104,14 +107,14 @@ def test_ways_stay_within_their_room() -> None:
         # what is left out cannot have been better
         for batch in batches("images"):
             assert batch is not None
-            alone = Estimator(SPEED, [knobs("images")[each] for each in ("batch", "checkpoint")])
+            alone = Ways(SPEED, [knobs("images")[each] for each in ("batch", "checkpoint")])
             rivals = alone.fitting(start, room, [batch])
             assert all(best.price <= way.price * 1.0001 for way in rivals)
 
 
 def test_less_room_costs_more() -> None:
-    start = structure("images")
-    estimates = estimator("images", "batch", "checkpoint")
+    start = traced("images")
+    estimates = ways_of("images", "batch", "checkpoint")
     whole = estimates.bare(start, ()).peak
     prices = []
     for part in (1.0, 0.8, 0.6, 0.4, 0.25):
@@ -121,8 +124,8 @@ def test_less_room_costs_more() -> None:
 
 
 def test_what_cannot_be_better_is_not_looked_at() -> None:
-    start = structure("images")
-    estimates = estimator("images", "batch", "checkpoint")
+    start = traced("images")
+    estimates = ways_of("images", "batch", "checkpoint")
     cheapest = estimates.bare(start, ()).price
     assert estimates.fitting(start, 1 << 40, batches("images"), best=cheapest * 0.9) == []
 
@@ -130,8 +133,8 @@ def test_what_cannot_be_better_is_not_looked_at() -> None:
 def test_free_changes_that_save_time_are_looked_at() -> None:
     """Gradients of micro-batches that are used at once are not added up first, which may make a way the best."""
     given = {"optimizer": "sgd"}
-    start, every = structure("wide", **given), knobs("wide", **given)
-    estimates = estimator("wide", "batch", "gradients", **given)
+    start, every = traced("wide", **given), knobs("wide", **given)
+    estimates = ways_of("wide", "batch", "gradients", **given)
     some = [(every["batch"], option) for option in every["batch"].options[1:]]
     at_once = turned(every["gradients"], "at_once")
     ways = [estimates.bare(start, (batch, at_once)) for batch in some]
@@ -145,28 +148,28 @@ def test_free_changes_that_save_time_are_looked_at() -> None:
 
 
 def test_free_changes_are_made_only_where_they_help() -> None:
-    start = structure("wide")
-    estimates = estimator("wide", "update", "checkpoint")
+    start = traced("wide")
+    estimates = ways_of("wide", "update", "checkpoint")
     whole = estimates.bare(start, ())
     [plain] = estimates.fitting(start, whole.peak, [None])
-    assert plain.turned == () and plain.choice.modules == ()
+    assert plain.turned == () and plain.recomputed.modules == ()
     [tighter] = estimates.fitting(start, int(whole.peak * 0.9), [None])
-    assert [knob.name for knob, _ in tighter.turned] == ["update"] and not tighter.choice.modules
+    assert [knob.name for knob, _ in tighter.turned] == ["update"] and not tighter.recomputed.modules
 
 
 def test_free_changes_that_do_not_help_are_left_out_every_time() -> None:
     given = {"zero_grad": "before_backward"}
-    start = structure("wide", **given)
-    estimates = estimator("wide", "update", "zero_grad", "checkpoint", **given)
+    start = traced("wide", **given)
+    estimates = ways_of("wide", "update", "zero_grad", "checkpoint", **given)
     room = int(estimates.bare(start, ()).peak * 0.9)
-    for each in (start, start, corrected(start, 1.0)):  # a search comes back to the same question
+    for each in (start, start, start.corrected(1.0)):  # a search comes back to the same question
         [way] = estimates.fitting(each, room, [None])
-        assert len(way.turned) == 1 and way.structure is each
+        assert len(way.turned) == 1 and way.step is each
 
 
 def test_the_thriftiest_way_is_below_all_others() -> None:
-    start = structure("images")
-    estimates = estimator("images", "batch", "checkpoint", "update", "optimizer_state")
+    start = traced("images")
+    estimates = ways_of("images", "batch", "checkpoint", "update", "optimizer_state")
     last = knobs("images")["batch"].options[-1]
     least = estimates.thriftiest(start, (knobs("images")["batch"], last)).peak
     assert estimates.fitting(start, int(least * 0.97), batches("images")) == []
@@ -174,38 +177,38 @@ def test_the_thriftiest_way_is_below_all_others() -> None:
 
 
 def test_without_recomputing() -> None:
-    start = structure("images")
-    estimates = estimator("images", "batch")
+    start = traced("images")
+    estimates = ways_of("images", "batch")
     found = estimates.fitting(start, estimates.bare(start, ()).peak // 2 + (4 << 20), batches("images"))
-    assert found and all(not way.choice.modules for way in found)
+    assert found and all(not way.recomputed.modules for way in found)
     assert estimates.smallest(found[0]) == found[0]
 
 
 def test_a_correction_makes_everything_larger() -> None:
-    start = structure("images")
-    estimates = estimator("images", "batch")
-    larger = corrected(corrected(start, 1.1), 1.1)
+    start = traced("images")
+    estimates = ways_of("images", "batch")
+    larger = start.corrected(1.1).corrected(1.1)
     assert estimates.bare(larger, ()).peak == pytest.approx(1.21 * estimates.bare(start, ()).peak, rel=1e-6)
     room = estimates.bare(start, ()).peak
     assert estimates.fitting(start, room, [None]) and not estimates.fitting(larger, room, [None])
 
 
 def test_a_correction_asks_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    start, estimates = structure("images"), estimator("images", "batch", "checkpoint")
+    start, estimates = traced("images"), ways_of("images", "batch", "checkpoint")
     plain = estimates.smallest(estimates.bare(start, ()))
-    monkeypatch.setattr(recompute, "ask", lambda *_, **__: pytest.fail("asked again"))
-    larger = corrected(start, 1.5)
+    monkeypatch.setattr(recomputable, "find_recomputable", lambda *_, **__: pytest.fail("asked again"))
+    larger = start.corrected(1.5)
     again = estimates.smallest(estimates.bare(larger, ()))
-    assert again.structure is larger and again.choice == plain.choice
+    assert again.step is larger and again.recomputed == plain.recomputed
     assert again.peak == pytest.approx(1.5 * plain.peak, rel=1e-6)
     assert estimates.smallest(estimates.bare(start, ())).peak == plain.peak
 
 
 def test_prices_hold_promises_and_harm_against_time() -> None:
-    start, every = structure("images"), knobs("images")
-    way = Way((), Choice((), 0.0, 1), IMAGES, 10.0, 1, start)
+    start, every = traced("images"), knobs("images")
+    way = Way((), Recomputed((), 0.0, 1), IMAGES, 10.0, 1, start)
     assert way.price == 10.0 and way.promise == "identical" and way.changed == {}
-    again = replace(way, choice=Choice(("1.0", "1.1:2"), 1.0, 1))
+    again = replace(way, recomputed=Recomputed(("1.0", "1.1:2"), 1.0, 1))
     assert again.price == 10 * (1 + PENALTY["identical"])
     assert again.changed == {"checkpoint": "1.0,1.1:2"}
     eight = turned(every["optimizer_state"], "8bit")
@@ -218,12 +221,12 @@ def test_prices_hold_promises_and_harm_against_time() -> None:
 
 
 def test_an_update_is_shared_by_its_micro_batches() -> None:
-    step = structure("wide").step
+    step = traced("wide").timeline
     once, often = (seconds_of(step, SPEED, 4, count, 0) for count in (1, 8))
     assert often < once
     assert seconds_of(step, SPEED, 8, 1, 0) == pytest.approx(once / 2)
 
 
 def test_a_step_without_work_has_some_time() -> None:
-    seconds = seconds_of(replace(structure("wide").step, work=Work()), SPEED, 4, 2, 0)
+    seconds = seconds_of(replace(traced("wide").timeline, work=Work()), SPEED, 4, 2, 0)
     assert 0 < seconds < 1e-3 and math.isfinite(seconds)

@@ -12,9 +12,8 @@ from small_jobs import peak, traced
 
 from oomproof.memory.cards.devices import find
 from oomproof.memory.timeline import PHASES, Builder, Timeline
-from oomproof.plan import what_if
-from oomproof.plan.cost import speed_of
-from oomproof.plan.ways import seconds_of
+from oomproof.plan.estimates import what_if
+from oomproof.plan.estimates.roofline import seconds_of, speed_of
 
 traced = cache(traced)
 SPEED = speed_of(find("RTX 3060"))

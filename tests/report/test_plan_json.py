@@ -15,7 +15,8 @@ from oomproof.sources.job import Knob, Option
 
 KEYS = [
     "verdict", "fits", "job", "device_name", "budget", "settings", "changes", "time", "promise", "before",
-    "before_estimated", "after", "alternatives", "frontier", "needs", "interrupted", "traces", "seconds", "written",
+    "before_estimated", "after", "alternatives", "frontier", "needs", "attempts", "interrupted", "traces", "seconds",
+    "written",
 ]  # fmt: skip
 
 

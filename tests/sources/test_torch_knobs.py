@@ -103,8 +103,9 @@ def test_what_is_so_already_is_not_offered() -> None:
 def test_what_only_some_jobs_have() -> None:
     assert {"matching", "freeze_batchnorm", "optimizer", "zero_grad"}.isdisjoint(knobs())
     assert "matching" in knobs(matches=True) and "matching" in knobs({"matching": True})
-    assert "freeze_batchnorm" in knobs({"batchnorms": 2})
-    assert values(knobs({"optimizer": "AdamW"})["optimizer"]) == ["own", "adafactor"]
+    assert knobs({"batchnorms": 2})["freeze_batchnorm"].promise == "different"
+    adafactor = knobs({"optimizer": "AdamW"})["optimizer"]
+    assert values(adafactor) == ["own", "adafactor"] and adafactor.promise == "different"
     assert values(knobs(zero_grad="before_backward")["zero_grad"]) == ["before_backward", "before_forward"]
     assert values(knobs(zero_grad="keep")["zero_grad"]) == ["keep", "before_forward"]
 

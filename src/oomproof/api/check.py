@@ -15,13 +15,14 @@ from typing import Any
 from oomproof.memory import make_forecast
 from oomproof.memory.cards.devices import Device, find
 from oomproof.memory.files import timeline_file
-from oomproof.memory.forecast import Forecast
+from oomproof.memory.forecast import Forecast, Hint
 from oomproof.memory.host_memory import ram_of
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.sweep import Sweep
 from oomproof.memory.timeline import Timeline
 from oomproof.sources import as_job
 from oomproof.sources.job import Job, Progress, Settings, TraceRequest
+from oomproof.sources.run_knobs import all_knobs
 from oomproof.sources.settings import resolve
 from oomproof.trace.request import be_silent
 
@@ -47,7 +48,20 @@ def check(
     if save is not None:
         timeline_file.save(step, save)
     say("replaying the allocator")
-    return replace(forecast_step(step, device, resolved), ram=granted)
+    forecast = forecast_step(step, device, resolved)
+    hints = () if forecast.on_device_outcome == "fits" else advise(opened, resolved, device, step, forecast)
+    return replace(forecast, ram=granted, hints=hints)
+
+
+def advise(job: Job, settings: Settings, device: Device, step: Timeline, forecast: Forecast) -> tuple[Hint, ...]:
+    """What would help a step that was traced and does not fit. Nothing more is traced."""
+    from oomproof.plan.hints import find_hints
+    from oomproof.plan.problem import Problem
+    from oomproof.plan.tracing import Tracing
+
+    knobs = tuple(knob for knob in all_knobs(job, settings, step.about, device) if not knob.host)
+    tracing = Tracing(job, device, lambda text, done: None)
+    return find_hints(tracing, Problem(job, device, settings, knobs), step, forecast)
 
 
 def sweep(

@@ -16,15 +16,19 @@ from oomproof.errors import InputError
 from oomproof.memory.cards.devices import Device, find
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.host_memory import ram_of
-from oomproof.plan import host_ram as host
-from oomproof.plan import outlook, selection
+from oomproof.plan import host_ram, selection
+from oomproof.plan.confirmed import Confirmed
 from oomproof.plan.first_trace import first_trace
-from oomproof.plan.needs import needs
 from oomproof.plan.plan import Plan
-from oomproof.plan.search import Confirmed, Search
+from oomproof.plan.problem import Problem
+from oomproof.plan.search import Search
+from oomproof.plan.told.alternatives import find_alternatives
+from oomproof.plan.told.needs import find_needs
+from oomproof.plan.told.points import find_points
+from oomproof.plan.told.shares import sets_to_trace, share_out
 from oomproof.plan.tracing import Say, Tracing
 from oomproof.sources import as_job
-from oomproof.sources.job import Job, Knob, Settings
+from oomproof.sources.job import Knob, Settings
 from oomproof.sources.run_knobs import all_knobs
 from oomproof.sources.settings import resolve
 
@@ -52,89 +56,95 @@ def fit(
     began = time.monotonic()
     selection.check_words(keep, allow, leave)
     granted = None if ram is None else ram_of(ram)
-    planner = _opened(job, on, settings, progress)
-    turnable = planner.turnable(keep, allow, leave, granted)
-    on_device = tuple(knob for knob in turnable if not knob.host)
-    search = Search(planner.tracing, planner.settings, on_device, tuple(allow))
-    before = search.before()
-    if before.fits:
-        plan = Plan(before.job, before.device, search.settings, (), before, before, 1.0)
-    else:
-        plan = _found(planner, search, before, keep)
+    tracing, start = _open(job, on, settings, progress)
+    every = _find_knobs(tracing, start)
+    selection.known(tracing.job.name, every, (*allow, *leave))
+    _check_host_knobs(every, allow, granted)
+    turnable = selection.allowed(every, keep, allow, leave)
+    of_device, of_host = (tuple(knob for knob in turnable if knob.host is host) for host in (False, True))
+    others = tuple(knob for knob in every if knob.name not in leave)
+    plan = _plan(
+        Problem(
+            tracing.job,
+            tracing.device,
+            start,
+            of_device,
+            tuple(allow),
+            keep,
+            tuple(knob for knob in others if not knob.host),
+        ),
+        tracing,
+    )
     if granted is not None:
-        at_hand = tuple(knob for knob in turnable if knob.host)
-        plan = host.within(plan, granted, planner.tracing, at_hand, planner.others(of_host=True))
-    own = tuple(setting.name for setting in planner.tracing.job.settings if setting.own)
-    return replace(plan, own=own, seconds=time.monotonic() - began, traces=planner.tracing.count)
+        plan = host_ram.within(plan, granted, tracing, of_host, tuple(knob for knob in others if knob.host))
+    own = tuple(setting.name for setting in tracing.job.settings if setting.own)
+    return replace(plan, own=own, seconds=time.monotonic() - began, traces=tracing.count)
 
 
 def list_knobs(job: Any, on: str | Device, **settings: Any) -> tuple[Knob, ...]:
     """Everything that may be turned for this job on this device, with promises."""
-    planner = _opened(job, on, settings, None)
-    return planner.every
+    return _find_knobs(*_open(job, on, settings, None))
 
 
-class _Planner:
-    """A job on a device, with every knob it has. A first trace says which promises they keep."""
-
-    def __init__(self, job: Job, device: Device, settings: Settings, say: Say) -> None:
-        self.settings = settings
-        self.left: Sequence[str] = ()
-        self.tracing = Tracing(job, device, say)
-        self.every = all_knobs(job, settings, first_trace(self.tracing, settings).about, device)
-
-    def others(self, *, of_host: bool = False) -> tuple[Knob, ...]:
-        """What the user might still allow."""
-        return tuple(knob for knob in self.every if knob.name not in self.left and knob.host is of_host)
-
-    def turnable(self, keep: str, allow: Sequence[str], leave: Sequence[str], ram: int | None) -> tuple[Knob, ...]:
-        selection.known(self.tracing.job.name, self.every, (*allow, *leave))
-        of_host = [knob.name for knob in self.every if knob.host and knob.name in allow]
-        if of_host and ram is None:
-            raise InputError(
-                f"{of_host[0]} saves host RAM alone, and plans look at that where they are told how much there is: "
-                "give ram=16GiB (--ram 16GiB) as well"
-            )
-        self.left = leave
-        return selection.allowed(self.every, keep, allow, leave)
-
-
-def _opened(job: Any, on: str | Device, settings: Mapping[str, Any], progress: Say | None) -> _Planner:
+def _open(job: Any, on: str | Device, settings: Mapping[str, Any], progress: Say | None) -> tuple[Tracing, Settings]:
+    """A job on a device, ready to be traced, and the settings to start from."""
     device = find(on) if isinstance(on, str) else on
     opened = as_job(job, settings=settings)
     start = opened.settings_for_plans(resolve(opened, settings))
-    return _Planner(opened, device, start, progress or (lambda text, done: None))
+    return Tracing(opened, device, progress or (lambda text, done: None)), start
 
 
-def _found(planner: _Planner, search: Search, before: Forecast, keep: str) -> Plan:
-    """The plan; after Ctrl-C the best so far, without what would have been told beside it."""
+def _find_knobs(tracing: Tracing, settings: Settings) -> tuple[Knob, ...]:
+    """Every knob of the job. A first trace says which promises they keep."""
+    return all_knobs(tracing.job, settings, first_trace(tracing, settings).about, tracing.device)
+
+
+def _check_host_knobs(every: Sequence[Knob], allow: Sequence[str], ram: int | None) -> None:
+    of_host = [knob.name for knob in every if knob.host and knob.name in allow]
+    if of_host and ram is None:
+        raise InputError(
+            f"{of_host[0]} saves host RAM alone, and plans look at that where they are told how much there is: "
+            "give ram=16GiB (--ram 16GiB) as well"
+        )
+
+
+def _plan(problem: Problem, tracing: Tracing) -> Plan:
+    """The device's side of a plan; after Ctrl-C the best so far, without what would have been told beside it."""
+    search = Search(problem, tracing)
+    before = search.begin()
+    if before.fits:
+        settings, tried = problem.settings, tuple(search.attempts)
+        return Plan(before.job, before.device, settings, (), before, before, 1.0, attempts=tried)
     plan: Plan | None = None
     try:
         search.run()
-        chosen = search.best or search.missed or search.nearest()
-        plan = _plan(search, before, chosen)
-        planner.tracing.say("comparing with other ways", 0.92)
-        return replace(
+        chosen = search.best or search.missed or search.find_nearest()
+        plan = _with_changes(search, before, chosen)
+        tracing.say("comparing with other ways", 0.92)
+        estimates = search.estimates
+        plan = replace(
             plan,
-            alternatives=outlook.alternatives(search, search.base, chosen.way),
-            frontier=outlook.frontier(search, search.base, before, chosen),
-            needs=() if chosen.forecast.fits else needs(search, search.base, planner.others(), keep),
+            alternatives=find_alternatives(estimates, search.looked_at, chosen.way),
+            frontier=find_points(estimates, search.looked_at, before, chosen),
+            needs=() if chosen.forecast.fits else find_needs(problem, estimates, search.tracer),
         )
     except KeyboardInterrupt:
         so_far = search.best or search.missed
         if so_far is None:
             raise
-        return replace(plan or _plan(search, before, so_far), interrupted=True)
+        plan = replace(plan or _with_changes(search, before, so_far), interrupted=True)
+    return replace(plan, attempts=tuple(search.attempts))
 
 
-def _plan(search: Search, before: Forecast, chosen: Confirmed) -> Plan:
+def _with_changes(search: Search, before: Forecast, chosen: Confirmed) -> Plan:
+    estimates = search.trace_each(sets_to_trace(search.problem, chosen.way))
     return Plan(
         job=before.job,
         device=before.device,
         settings=chosen.settings,
-        changes=outlook.changes(search, search.base, before, chosen),
+        changes=share_out(estimates, before, chosen),
         before=before,
         after=chosen.forecast,
-        time=chosen.seconds / search.seconds_before,
+        time=estimates.time(chosen.seconds),
         before_estimated=search.before_estimated,
     )

@@ -15,7 +15,6 @@ from oomproof.cli.arguments import (
     Backend,
     Batch,
     ConfigFile,
-    Debug,
     From,
     Gpus,
     ImageSize,
@@ -98,7 +97,9 @@ def fit(
     ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
-    debug: Debug = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show everything the search tried, and the traceback of an error.")
+    ] = False,
 ) -> None:
     """Make it fit: the best settings for a memory budget.
 
@@ -143,11 +144,11 @@ def fit(
             file = file or own
             writable(file, "--write")
         plan = oomproof.fit(opened, device, keep=kept, allow=allowed, leave=left, ram=host, progress=say, **given)
-    _print(plan, opened, file, as_json)
+    _print(plan, opened, file, as_json=as_json, debug=debug)
     raise typer.Exit(INTERRUPTED if plan.interrupted else FITS if plan.fits else NOTHING_FITS)
 
 
-def _print(plan: Plan, job: Job, target: Path | None, as_json: bool) -> None:
+def _print(plan: Plan, job: Job, target: Path | None, *, as_json: bool, debug: bool) -> None:
     from oomproof.sources.settings import settings_of
 
     writing = target is not None and plan.fits and not plan.interrupted
@@ -159,9 +160,12 @@ def _print(plan: Plan, job: Job, target: Path | None, as_json: bool) -> None:
             _written(plan, job, target)
         write(document.text(plan_json.plan(plan, target if writing else None)))
     else:
+        from oomproof.report import attempts
         from oomproof.report import plan as text
 
         show(text.report(plan, settings_of(job), writing))
+        if debug:
+            show(attempts.report(plan.attempts))
         if writing:
             write("\n" + _written(plan, job, target).rstrip("\n") + "\n")
     if target is not None and not writing:

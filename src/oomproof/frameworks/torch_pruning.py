@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from oomproof.errors import InputError
+from oomproof.errors import CannotDo
 from oomproof.frameworks.versions import TORCH_PRUNING
 
 
@@ -14,7 +14,7 @@ def library() -> Any:
     try:
         import torch_pruning
     except ImportError as error:
-        raise InputError("fewer channels need the torch-pruning library: pip install 'oomproof[prune]'") from error
+        raise CannotDo("fewer channels need the torch-pruning library: pip install 'oomproof[prune]'") from error
     probe(torch_pruning)
     return torch_pruning
 

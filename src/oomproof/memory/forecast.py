@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.settings import Settings
@@ -31,6 +32,22 @@ class Shortage:
     phase: str
     owner: str
     op: str
+
+
+@dataclass(frozen=True)
+class Hint:
+    """One change that would help a step that does not fit."""
+
+    knob: str
+    settings: Mapping[str, Any]
+    """what it sets; empty: a plan has to work that out"""
+    saves: int | None
+    """bytes of the upper figure, by estimate; None: that would take another trace"""
+    promise: str
+    """``identical``, ``equivalent`` or ``different``: what it leaves of the training"""
+    why: str
+    at_most: bool = False
+    """``saves`` is a bound"""
 
 
 @dataclass(frozen=True)
@@ -73,6 +90,9 @@ class Forecast:
     """the most that the framework lets its allocator hold, where that is less than what is free on the device"""
     ram: int | None = None
     """bytes of host RAM that the job may take; None: nobody said"""
+
+    hints: tuple[Hint, ...] = ()
+    """where the device is too small: what would help, the surest first"""
 
     @property
     def budget(self) -> int:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from oomproof.memory.timeline import Timeline
+from oomproof.plan.problem import SMALL, at_images
 from oomproof.plan.tracing import Tracing
 from oomproof.sources.job import Settings
 from oomproof.trace.request import TooManyValues
 
-SMALL = 2
-"""images on a GPU in the trace from which larger batches are estimated"""
 SOME = 8
 """images on a GPU with which a step is traced as it is, whatever it asks for"""
 FEW_ASKED = 30
@@ -35,7 +34,3 @@ def small_settings(settings: Settings) -> Settings:
     if not name or "accumulate" not in settings:
         return settings
     return at_images(settings, name, min(SMALL * settings.sharing, settings[name]))
-
-
-def at_images(settings: Settings, name: str, images: int) -> Settings:
-    return settings.changed({name: images, "accumulate": 1})

@@ -11,8 +11,7 @@ from oomproof.memory.host_memory import host_memory
 from oomproof.memory.make_forecast import at_runtime
 from oomproof.plan.plan import Change, Plan
 from oomproof.plan.tracing import Tracing
-from oomproof.plan.ways import Turned, promise_of
-from oomproof.plan.wording import described
+from oomproof.plan.turned import Turned, describe, promise_of, with_turned
 from oomproof.sources.job import PROMISES, Knob, ReadsData, Settings
 
 WORTH = 1 << 20
@@ -40,7 +39,7 @@ def within(plan: Plan, ram: int, tracing: Tracing, knobs: Sequence[Knob], every:
         return plan
     host = _host(plan, ram, tracing)
     turned = choose(host, plan.settings, knobs)
-    settings = _with(plan.settings, turned)
+    settings = with_turned(plan.settings, turned)
     needs = () if host.enough(settings) else _needs(host, plan, every, knobs)
     if not turned:
         return replace(plan, needs=needs)
@@ -69,14 +68,24 @@ def choose(host: Host, settings: Settings, knobs: Sequence[Knob]) -> list[Turned
             option = next(further, knob.options[-1])
             chosen.append((knob, option))
             now = now.changed(option.settings)
-    return _needed_ones(host, settings, chosen) if host.enough(now) else chosen
+    return _relax(host, settings, _needed_ones(host, settings, chosen)) if host.enough(now) else chosen
+
+
+def _relax(host: Host, settings: Settings, chosen: list[Turned]) -> list[Turned]:
+    """Each turned back as far as the others allow, what harms most first."""
+    for place, (knob, _) in reversed(list(enumerate(chosen))):
+        others = [each for each in chosen if each[0] is not knob]
+        start = with_turned(settings, others)
+        mildest = next(option for option in knob.options[1:] if host.enough(start.changed(option.settings)))
+        chosen = [*chosen[:place], (knob, mildest), *chosen[place + 1 :]]
+    return chosen
 
 
 def _needed_ones(host: Host, settings: Settings, chosen: list[Turned]) -> list[Turned]:
     """Without those that a later, larger change has made needless."""
     for each in list(chosen):
         others = [one for one in chosen if one is not each]
-        if host.enough(_with(settings, others)):
+        if host.enough(with_turned(settings, others)):
             chosen = others
     return chosen
 
@@ -107,7 +116,7 @@ def _forecast(host: Host, tracing: Tracing, plan: Plan, settings: Settings) -> F
 def _changes(host: Host, plan: Plan, turned: Sequence[Turned]) -> list[Change]:
     found = []
     for place, (knob, option) in enumerate(turned):
-        before, after = (host.needed(_with(plan.settings, turned[:count])) for count in (place, place + 1))
+        before, after = (host.needed(with_turned(plan.settings, turned[:count])) for count in (place, place + 1))
         found.append(
             Change(
                 knob.name,
@@ -127,7 +136,7 @@ def _changes(host: Host, plan: Plan, turned: Sequence[Turned]) -> list[Change]:
 def _needs(host: Host, plan: Plan, every: Sequence[Knob], allowed: Sequence[Knob]) -> tuple[str, ...]:
     """What would have to be allowed, in options of the command."""
     turned = choose(host, plan.settings, every)
-    least = host.needed(_with(plan.settings, turned))
+    least = host.needed(with_turned(plan.settings, turned))
     found = []
     if least <= host.ram:
         names = {knob.name for knob in allowed}
@@ -135,13 +144,7 @@ def _needs(host: Host, plan: Plan, every: Sequence[Knob], allowed: Sequence[Knob
         promised = "--keep equivalent" if any(promise_of(*each) == PROMISES[1] for each in more) else ""
         others = ",".join(knob.name for knob, option in more if promise_of(knob, option) == PROMISES[2])
         words = " ".join(filter(None, (promised, others and f"--allow {others}")))
-        found.append(f"{words}: {described(turned)} would fit the host's RAM")
+        found.append(f"{words}: {describe(turned)} would fit the host's RAM")
     if plan.settings.get("optimizer_state") == "host":
         found.append("--leave optimizer_state: its state would not wait in the host's RAM")
     return tuple(found) or (f"no knob of the data is enough: the host needs {least / 2**30:.2f} GiB of RAM at worst",)
-
-
-def _with(settings: Settings, turned: Sequence[Turned]) -> Settings:
-    for _, option in turned:
-        settings = settings.changed(option.settings)
-    return settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.forecast import Forecast
@@ -59,6 +59,27 @@ class Point:
 
 
 @dataclass(frozen=True)
+class Attempt:
+    """One thing that the search tried, and what came of it."""
+
+    tried: str
+    """in words: «batch 4 x 4, precision bf16»"""
+    how: Literal["few images", "full trace", "estimate"]
+    """traced with few images, to estimate from it; traced in full; or not traced at all"""
+    outcome: str
+    """of a full trace ``fits``, ``at risk`` or ``does not fit``; else ``traced``, ``cannot run`` or ``nothing fits``"""
+    reason: str
+    """why it was taken, or passed over"""
+    device_estimated: int | None = None
+    """bytes on the device at the upper figure, before the full trace"""
+    device: int | None = None
+    """and after it"""
+    time_estimated: float | None = None
+    """time per image, as a factor of the job as it was"""
+    time: float | None = None
+
+
+@dataclass(frozen=True)
 class Plan:
     """Settings for a budget. Where nothing fits, they are the nearest miss, and ``needs`` says what would help."""
 
@@ -82,6 +103,8 @@ class Plan:
     """the search was stopped: the best so far, not the best there is"""
     own: tuple[str, ...] = ()
     """settings that belong to the user's code, whatever their names"""
+    attempts: tuple[Attempt, ...] = ()
+    """what the search tried, in order"""
     traces: int = 0
     seconds: float = 0.0
 

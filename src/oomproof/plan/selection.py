@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from oomproof.errors import InputError, did_you_mean
-from oomproof.plan.ways import promise_of
+from oomproof.plan.turned import promise_of
 from oomproof.sources.job import PROMISES, Knob
 
 KEEP = PROMISES[:2]

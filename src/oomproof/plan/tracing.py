@@ -15,8 +15,9 @@ from oomproof.memory.lasting import with_lasting
 from oomproof.memory.make_forecast import Terms
 from oomproof.memory.scratch import priced
 from oomproof.memory.timeline import Timeline
-from oomproof.plan.ways import Structure, Turned
-from oomproof.plan.what_if import step_start
+from oomproof.plan.estimates.traced_step import TracedStep
+from oomproof.plan.estimates.what_if import step_start
+from oomproof.plan.turned import Turned
 from oomproof.sources.job import Job, Settings
 from oomproof.trace.request import TraceRequest
 
@@ -75,9 +76,9 @@ class Tracing:
         besides = with_lasting(step, self.device, runtime).bytes.sum() - step.bytes.sum() if held.caching else 0
         return step.with_scratch(low if held.caching else expected), int(besides)
 
-    def structure(self, turned: tuple[Turned, ...], settings: Settings, step: Timeline, images: int) -> Structure:
+    def traced_step(self, turned: tuple[Turned, ...], settings: Settings, step: Timeline, images: int) -> TracedStep:
         lean, besides = self.lean(step, settings)
-        return Structure(turned, settings, lean, images, besides)
+        return TracedStep(turned, settings, lean, images, besides)
 
 
 def _key(settings: Settings) -> str:

@@ -30,6 +30,8 @@ MEANS = {
 STYLES = {"identical": "green", "equivalent": "yellow", "different": "red"}
 ALTERNATIVES = 8
 """more are in the JSON"""
+COUNTED = 8
+"""numbers of one knob; of more a few are shown"""
 WIDTH = 60
 """a longer value is shortened in tables"""
 
@@ -68,7 +70,7 @@ def knobs(of: Sequence[Knob]) -> RenderableType:
     table.add_column("from the present value to the thriftiest", overflow="fold")
     table.add_column("promise", no_wrap=True)
     for knob in of:
-        values = " -> ".join(brief(option.value) for option in knob.options)
+        values = " -> ".join(_values(knob))
         if len(knob.options) == 1:  # what to recompute is worked out for each budget, not picked from a list
             values += " -> worked out by the search"
         others = [f"{brief(option.value)}: {option.promise}" for option in knob.options if option.promise]
@@ -77,6 +79,13 @@ def knobs(of: Sequence[Knob]) -> RenderableType:
         promise = _promise(knob.promise)
         table.add_row(knob.name, with_reason(Text(values, style="cyan"), "; ".join([knob.why, *others])), promise)
     return table
+
+
+def _values(knob: Knob) -> list[str]:
+    """Every value; of a long row of numbers the first two and the last."""
+    shown = [brief(option.value) for option in knob.options]
+    counted = all(isinstance(option.value, int) for option in knob.options)
+    return [*shown[:2], "...", shown[-1]] if counted and len(shown) > COUNTED else shown
 
 
 def settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,6 +61,19 @@ def plan(of: Plan, written: Path | None = None) -> dict[str, Any]:
             for point in of.frontier
         ],
         "needs": list(of.needs),
+        "attempts": [
+            {
+                "tried": one.tried,
+                "how": one.how,
+                "outcome": one.outcome,
+                "reason": one.reason,
+                "device_estimated": one.device_estimated,
+                "device": one.device,
+                "time_estimated": _factor(one.time_estimated),
+                "time": _factor(one.time),
+            }
+            for one in of.attempts
+        ],
         "interrupted": of.interrupted,
         "traces": int(of.traces),
         "seconds": round(float(of.seconds), 3),
@@ -89,6 +102,6 @@ def knobs(of: Sequence[Knob]) -> list[dict[str, Any]]:
     ]
 
 
-def _factor(time: float) -> float:
+def _factor(time: float | None) -> float | None:
     """An estimate has no more digits than these."""
-    return round(float(time), 4)
+    return None if time is None else round(float(time), 4)

@@ -55,10 +55,8 @@ def _loader_knobs(settings: Settings) -> Iterator[Knob]:
 
 
 def _fewer(name: str, present: int, promise: str, why: str) -> Knob:
-    """By halves, down to one."""
-    values = [present]
-    while values[-1] > 1:
-        values.append(values[-1] // 2)
+    """One by one, so that a plan takes no more away than it must."""
+    values = range(present, 0, -1)
     return Knob(name, tuple(Option(value, {name: value}) for value in values), promise, why, host=True)
 
 

@@ -86,7 +86,7 @@ def test_other_knobs_say_what_they_are(plain: Any) -> None:
         "checkpoint": "identical",
         "batch": "identical",
         "precision": "equivalent",
-        "optimizer": "equivalent",
+        "optimizer": "different",
         "image_size": "different",
         "width": "different",
     }

@@ -12,7 +12,7 @@ from oomproof.changes.keras.recompile import accumulation, compile_as, optimizer
 from oomproof.changes.keras.recompute import NONE, names_in, recompute, recomputing
 from oomproof.changes.keras.slim import narrower
 from oomproof.changes.settings_file import read_settings_and_own
-from oomproof.errors import InputError
+from oomproof.errors import CannotDo, InputError
 
 PRECISIONS = ("own", "float32", "mixed_float16", "mixed_bfloat16")
 
@@ -89,7 +89,7 @@ def _not_undone(settings: Mapping[str, Any]) -> None:
     """XLA sees that a block is computed twice, and may keep the first result after all."""
     again = str(settings.get("checkpoint", NONE))
     if names_in(again) and str(settings.get("jit_compile")) == "true":
-        raise InputError(
+        raise CannotDo(
             f"checkpoint={again} and jit_compile=true do not go together, since XLA may undo recomputation: expected "
             "checkpoint=none or jit_compile=false"
         )

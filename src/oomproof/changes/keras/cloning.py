@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from oomproof.errors import InputError
+from oomproof.errors import CannotDo, InputError
 
 Change = Callable[[Any], Mapping[str, Any]]
 """what changes in the config of a layer"""
@@ -50,7 +50,7 @@ def cloned(
         # Layers are anyone's code: what they raise when they are built otherwise is as various as they are.
         except Exception as error:
             reason = next((line for line in str(error).splitlines() if line.strip()), "").strip()
-            raise InputError(
+            raise CannotDo(
                 f"{what} does not work for this model ({type(error).__name__}: {reason}); leave it as it is, or build "
                 "the model that way by yourself"
             ) from error
@@ -92,7 +92,7 @@ def _inputs(model: Any, image_size: tuple[int, int]) -> Any:
     graph = model._functional if isinstance(model, keras.Sequential) else model
     images = [tensor for tensor in graph._inputs if len(tensor.shape) == 4] if graph is not None else []
     if len(images) != 1 or len(graph._inputs) != 1:
-        raise InputError(
+        raise CannotDo(
             f"image_size={image_size[0]}x{image_size[1]}: expected a model with one input of images (height, width, "
             f"channels); {model.name} has others; build it for another size by yourself"
         )

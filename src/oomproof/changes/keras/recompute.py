@@ -15,7 +15,7 @@ from typing import Any
 import keras
 
 from oomproof.changes.keras.blocks import Block, blocks_of, nodes_of
-from oomproof.errors import InputError
+from oomproof.errors import CannotDo
 
 NONE, ALL = "none", "all"
 _RUN = "_run_through_graph"
@@ -32,7 +32,7 @@ def recompute(model: Any, setting: str) -> Any:
     unknown = [name for name in wanted if name not in known or not known[name].repeatable]
     if unknown:
         may = ", ".join(name for name, block in known.items() if block.repeatable) or "none"
-        raise InputError(
+        raise CannotDo(
             f"checkpoint={setting}: '{unknown[0]}' ends no block of {model.name} that can be computed again; expected "
             f"all, none, or some of: {may}"
         )

@@ -7,7 +7,7 @@ from typing import Any
 from oomproof.changes.keras.cloning import cloned
 from oomproof.changes.keras.recompile import compile_as
 from oomproof.changes.keras.widths import widths_of
-from oomproof.errors import InputError
+from oomproof.errors import CannotDo, InputError
 
 
 def slim(model: Any, factor: float, *, weights: bool = True) -> Any:
@@ -25,7 +25,7 @@ def narrower(model: Any, factor: float, *, policy: str = "", weights: bool = Tru
     """The copy, not compiled; under another dtype policy, where one is named."""
     widths = widths_of(model)
     if not widths.changeable:
-        raise InputError(f"width={factor}: the model has no inner convolution or Dense layer that may be narrower")
+        raise CannotDo(f"width={factor}: the model has no inner convolution or Dense layer that may be narrower")
     return cloned(
         model,
         f"width={factor}",

@@ -14,7 +14,7 @@ from typing import Any
 
 import keras
 
-from oomproof.errors import InputError
+from oomproof.errors import CannotDo
 
 layers = keras.layers
 
@@ -131,7 +131,7 @@ def widths_of(model: Any) -> Widths:
 def _graph(model: Any) -> Any:
     graph = model._functional if isinstance(model, keras.Sequential) else model
     if graph is None or not hasattr(graph, "_nodes_by_depth"):
-        raise InputError(
+        raise CannotDo(
             f"the model {model.name} has no graph of layers: expected a Functional model, or a Sequential one that "
             "begins with keras.Input(shape); build subclassed models narrower by yourself"
         )

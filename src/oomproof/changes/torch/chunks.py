@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from oomproof.changes.torch.trees import is_fake, like_mapping, like_sequence, mapped, tensors_of
-from oomproof.errors import InputError, JobError
+from oomproof.errors import CannotDo, JobError
 from oomproof.frameworks.torch import BatchNormBase
 
 _CLOSE = {torch.float16: 3e-2, torch.bfloat16: 3e-2}
@@ -35,7 +35,7 @@ def separate_images(
     can mix images is known without."""
     for name, layer in module.named_modules():
         if isinstance(layer, BatchNormBase) and layer.training:
-            raise InputError(
+            raise CannotDo(
                 f"checkpoint: {path} cannot run a few images at a time, since {f'{path}.{name}'.rstrip('.')} "
                 "normalises over the whole batch; set freeze_batchnorm=true, or leave out the number after the colon"
             )

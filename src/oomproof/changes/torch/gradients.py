@@ -16,7 +16,7 @@ import torch
 
 from oomproof.changes.torch.some_parameters import Group, only, plain_step, replace_step
 from oomproof.changes.torch.training import Training
-from oomproof.errors import InputError
+from oomproof.errors import CannotDo, InputError
 from oomproof.frameworks.torch import add_lists, hooks_after_gradient, hooks_before_step, multiply_lists
 
 ANY: Final = "any"
@@ -59,9 +59,9 @@ class AtOnce:
     def expect(self, last: bool) -> None:
         """A micro-batch comes, the ``last`` of its step or not."""
         if _has_hooks_before(self.optimizer):
-            raise InputError(f"gradients=at_once: {_HOOKED}; take the hook away, or {_LEAVE}")
+            raise CannotDo(f"gradients=at_once: {_HOOKED}; take the hook away, or {_LEAVE}")
         if not self._sums and not last:
-            raise InputError(
+            raise CannotDo(
                 f"gradients=at_once with {type(self.optimizer).__name__} updates parameters in backward, so a step has "
                 f"one micro-batch, and this one has more: take batches of one micro-batch, or {_LEAVE}"
             )
@@ -124,7 +124,7 @@ def at_once(model: torch.nn.Module, optimizer: torch.optim.Optimizer, training: 
     if training.gradients == "kept":
         return None
     if reason := _reason_not_to(model, optimizer, training):
-        raise InputError(f"gradients=at_once: {reason}; leave {_LEAVE}")
+        raise CannotDo(f"gradients=at_once: {reason}; leave {_LEAVE}")
     return AtOnce(optimizer)
 
 

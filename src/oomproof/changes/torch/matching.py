@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import torch
 
-from oomproof.errors import InputError
+from oomproof.errors import CannotDo
 
 PAIRS = 1 << 22
 """Pairs of box and anchor that are compared at a time: about 0.1 GiB. Images with few boxes take one part, or two."""
@@ -27,7 +27,7 @@ def chunked_matching(model: torch.nn.Module) -> list[str]:
     known = "torchvision" in sys.modules  # else no part of the model can be one of its detectors
     found = [path for path, module in model.named_modules() if known and _apply(module)]
     if not found:
-        raise InputError(
+        raise CannotDo(
             f"matching=chunked: {type(model).__name__} has none of torchvision's anchor matching (Faster, Mask and "
             "Keypoint R-CNN, RetinaNet, SSD, FCOS); leave matching=whole"
         )
@@ -96,7 +96,7 @@ class ChunkedMatcher:
         from oomproof.frameworks.torchvision import Matcher, SSDMatcher
 
         if type(matcher) not in (Matcher, SSDMatcher):
-            raise InputError(
+            raise CannotDo(
                 f"matching=chunked knows torchvision's Matcher and SSDMatcher; the model has a "
                 f"{type(matcher).__name__}, so leave matching=whole"
             )

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from oomproof.changes.torch.trees import like_mapping, like_sequence, mapped
-from oomproof.errors import InputError
+from oomproof.errors import CannotDo, InputError
 
 _CHANNELS = (1, 3, 4)
 _AN_IMAGE = 3
@@ -24,7 +24,7 @@ def images_in(batch: Any) -> int:
     """How many images a batch has."""
     count = next(_counts(batch), None)
     if count is None:
-        raise InputError(
+        raise CannotDo(
             f"a batch should be a tensor, or lists, tuples and dicts with tensors of one row for each image; in this "
             f"{type(batch).__name__} images cannot be counted. Set accumulate=1, or give such a batch"
         )
@@ -83,7 +83,7 @@ def _part(field: Any, images: int, first: int, last: int, whole: bool = False) -
         if field.dim() == 0:
             return field
         if field.shape[0] != images:
-            raise InputError(
+            raise CannotDo(
                 f"a tensor of shape {tuple(field.shape)} in a batch of {images} images has no row for each image, so "
                 "the batch cannot be split. Give tensors of one row for each image, or lists of one entry for each"
             )
@@ -102,7 +102,7 @@ def _refuse_two_readings(parts: Sequence[Any], images: int) -> None:
     """As many tensors as images, each with as many rows as there are images: one of two readings would be wrong."""
     tensors = all(isinstance(part, torch.Tensor) and part.dim() and part.shape[0] == images for part in parts)
     if tensors and not _is_list_of_images(parts):
-        raise InputError(
+        raise CannotDo(
             f"a list of {images} tensors of {images} rows each, in a batch of {images} images, can be an entry for "
             "each image or so many fields. Use a dict for fields, or stack the entries to one tensor"
         )

@@ -21,7 +21,7 @@ from oomproof.changes.torch.optimizer_state import keep_state
 from oomproof.changes.torch.recompute import recompute
 from oomproof.changes.torch.training import CHOICES, PRECISIONS, Training
 from oomproof.changes.torch.trees import mapped
-from oomproof.errors import InputError
+from oomproof.errors import CannotDo, InputError
 
 Loss = Callable[[torch.nn.Module, Any], Any]
 """loss(model, batch): a tensor, or a dict or list of tensors"""
@@ -131,7 +131,7 @@ def update_by(optimizer: torch.optim.Optimizer, update: str) -> None:
         return
     accepted = inspect.signature(type(optimizer).__init__).parameters
     if update != "plain" and update not in accepted:
-        raise InputError(f"update={update}: {type(optimizer).__name__} has no {update} form; use auto or plain")
+        raise CannotDo(f"update={update}: {type(optimizer).__name__} has no {update} form; use auto or plain")
     for group in optimizer.param_groups:
         for form in ("foreach", "fused"):
             if form in accepted:

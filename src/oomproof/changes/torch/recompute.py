@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from oomproof.changes.torch.chunks import in_chunks, separate_images
 from oomproof.changes.torch.trees import tensors_of
-from oomproof.errors import InputError, JobError, did_you_mean
+from oomproof.errors import CannotDo, InputError, JobError, did_you_mean
 from oomproof.frameworks.torch import NormBase, own_buffers, own_parameters, version_of
 
 EVERY_BLOCK = ("nonreentrant", "reentrant")
@@ -64,7 +64,7 @@ class Recomputed:
 
     def _once(self, *inputs: Any, **named: Any) -> Any:
         if self.reentrant and not any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
-            raise InputError(
+            raise CannotDo(
                 f"checkpoint=reentrant would leave {self.path} without gradients, since what goes into it needs none "
                 "(frozen layers before it); use checkpoint=nonreentrant"
             )
@@ -140,7 +140,7 @@ def repeated_blocks(model: torch.nn.Module) -> list[str]:
             if repeated and not nested and sum(1 for leaf in child.modules() if own_parameters(leaf)) > 1:
                 chosen.append(inner)
     if not chosen:
-        raise InputError(
+        raise CannotDo(
             "checkpoint: this model has no repeated blocks in an nn.Sequential or nn.ModuleList to checkpoint; "
             "name modules by path (checkpoint=PATH,PATH), or leave checkpoint=none"
         )
@@ -155,17 +155,17 @@ def chosen_modules(model: torch.nn.Module, setting: str) -> list[tuple[str, int]
         path, colon, number = text.strip().partition(":")
         if not path or path not in modules:
             hint = did_you_mean(path, filter(None, modules), f"; it has {', '.join(dict(model.named_children()))}")
-            raise InputError(f"checkpoint: the model has no module '{path}'{hint}")
+            raise CannotDo(f"checkpoint: the model has no module '{path}'{hint}")
         if colon and (not number.strip().isdecimal() or int(number) < 1):
             raise InputError(f"checkpoint: '{text.strip()}' must end in a number of images from 1 on, as in {path}:2")
         if type(modules[path]).forward is torch.nn.Module.forward:
-            raise InputError(
+            raise CannotDo(
                 f"checkpoint: {path} is a {type(modules[path]).__name__}, which is never run itself; name modules in "
                 f"it, such as {path}.{next(iter(dict(modules[path].named_children())), '0')}"
             )
         inside = {id(module) for module in modules[path].modules()}
         for other in chosen:
             if id(modules[other]) in inside or any(module is modules[path] for module in modules[other].modules()):
-                raise InputError(f"checkpoint: {other} and {path} hold the same modules; name one of them")
+                raise CannotDo(f"checkpoint: {other} and {path} hold the same modules; name one of them")
         chosen[path] = int(number) if colon else 0
     return list(chosen.items())

@@ -22,7 +22,7 @@ import torch
 
 from oomproof.changes.torch.on_fakes import Fakes, each, empty, on_fakes, put
 from oomproof.changes.torch.trees import tensors_of
-from oomproof.errors import InputError, InternalError, OomproofError, UnsupportedVersion
+from oomproof.errors import CannotDo, InputError, JobError, OomproofError
 from oomproof.frameworks import torch_pruning
 from oomproof.frameworks.torch import ConvBase, active_fake_mode, own_buffers, own_parameters, unset_fake_temporarily
 
@@ -65,21 +65,19 @@ def slim(model: torch.nn.Module, forward: Forward, factor: float, fakes: Callabl
         try:
             graph = _graph(model, _own_failures_apart(forward), fakes)
             if not _remove(graph, factor):
-                raise InputError(
-                    "the model has no inner convolution or linear layer whose channels may go; use width=1"
-                )
+                raise CannotDo("the model has no inner convolution or linear layer whose channels may go; use width=1")
             with on_fakes(model, fakes):
                 forward(model)
         except _ForwardFailed as failed:
             assert failed.__cause__ is not None
             raise failed.__cause__  # noqa: B904 (the wide model fails as well: no business of this module)
-        except (UnsupportedVersion, InternalError):
+        except (InputError, JobError) as error:
+            raise CannotDo(f"width={factor}: {error}") from error
+        except OomproofError:
             raise
-        except OomproofError as error:
-            raise InputError(f"width={factor}: {error}") from error
         except Exception as error:
             reason = (str(error).strip().splitlines() or [""])[0]
-            raise InputError(
+            raise CannotDo(
                 f"width={factor}: the channels of this model depend on each other in a way that torch-pruning does not "
                 f"find ({type(error).__name__}: {reason}); use width=1, or build the model narrower"
             ) from error
@@ -117,7 +115,7 @@ def _graph(model: torch.nn.Module, forward: Forward, fakes: Callable[[], Fakes])
             parameter.requires_grad_(parameter.is_floating_point())  # frozen layers are part of the graph too
         roots = [result.sum() for result in tensors_of(forward(net)) if result.requires_grad]
         if not roots:
-            raise InputError("nothing that the model's forward pass returns depends on its parameters")
+            raise CannotDo("nothing that the model's forward pass returns depends on its parameters")
         return roots
 
     graph = library.DependencyGraph()

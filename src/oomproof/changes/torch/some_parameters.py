@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from oomproof.errors import InputError
+from oomproof.errors import CannotDo
 from oomproof.frameworks.torch import scheduled_step
 
 Group = dict[str, Any]
@@ -19,7 +19,7 @@ def plain_step(optimizer: torch.optim.Optimizer, setting: str, instead: str) -> 
     """The optimizer's ``step`` without its hooks; refuses optimizers that may not update parameters one by one."""
     kind = type(optimizer)
     if not kind.__module__.startswith("torch.optim") or kind is torch.optim.LBFGS:
-        raise InputError(
+        raise CannotDo(
             f"{setting} needs an optimizer of torch.optim that updates each parameter by itself; {kind.__name__} is "
             f"none that is known to; leave {instead}"
         )

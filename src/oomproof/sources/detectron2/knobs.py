@@ -120,7 +120,7 @@ def _grouping(settings: Settings) -> Knob | None:
 
 def _workers(settings: Settings) -> Knob | None:
     name, present = "DATALOADER.NUM_WORKERS", settings["DATALOADER.NUM_WORKERS"]
-    fewer = [count for count in (4, 2, 1) if count < present]
+    fewer = range(present - 1, 0, -1)
     options = (Option(count, {name: count, "workers": count}) for count in (present, *fewer))
     why = "data may come too late; random augmentations draw otherwise"
     return Knob(name, tuple(options), "equivalent", why, host=True) if fewer else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from oomproof.errors import InputError
+from oomproof.errors import CannotDo, InputError
 
 MOST_BOXES = 93
 """objects in the most crowded training image of COCO"""
@@ -21,13 +21,13 @@ def images_per_gpu(settings: Mapping[str, Any]) -> int:
         raise InputError(f"SOLVER.IMS_PER_BATCH must be at least 1; got {total}")
     if written_for:
         if total % written_for:
-            raise InputError(
+            raise CannotDo(
                 f"SOLVER.IMS_PER_BATCH {total} must be divisible by SOLVER.REFERENCE_WORLD_SIZE {written_for}, the "
                 f"GPUs it was written for; take {_nearby(total, written_for)}"
             )
         return int(total // written_for)
     if total % gpus:
-        raise InputError(
+        raise CannotDo(
             f"SOLVER.IMS_PER_BATCH {total} must be divisible by the number of GPUs, {gpus}; take {_nearby(total, gpus)}"
         )
     return int(total // gpus)

@@ -11,7 +11,7 @@ from oomproof.trace.xla.installed import xla_installed
 _ADAPTIVE = ("Adam", "AdamW", "Nadam", "Adamax")
 _ACCUMULATOR = "gradient_accumulation_steps"
 _RISKY = 0.3
-"""harm of what should hardly ever be taken unasked"""
+"""harm of an optimizer with other rules; a guess"""
 _WIDTHS = ((0.75, 0.08), (0.5, 0.2), (0.25, 0.45))
 
 
@@ -53,7 +53,7 @@ def _optimizer(settings: Settings, about: About) -> Knob | None:
         return None
     present = Option(settings["optimizer"], {"optimizer": settings["optimizer"]})
     why = "second moments as row and column sums; needs a learning rate of its own"
-    return Knob("optimizer", (present, Option("adafactor", {"optimizer": "adafactor"}, _RISKY)), "equivalent", why)
+    return Knob("optimizer", (present, Option("adafactor", {"optimizer": "adafactor"}, _RISKY)), "different", why)
 
 
 def _jit_compile(settings: Settings) -> Knob | None:

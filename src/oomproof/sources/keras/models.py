@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from oomproof.errors import InputError, did_you_mean
+from oomproof.errors import CannotDo, InputError, did_you_mean
 from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.job import SUFFIX, Knob, Setting, Settings, TraceRequest
@@ -85,7 +85,7 @@ class Application(MaybeCompiled):
         try:
             model = make(weights=None, input_shape=(*settings["image_size"], 3), classes=settings["classes"])
         except ValueError as error:
-            raise InputError(f"{self.name}: {str(error).splitlines()[0]}") from error
+            raise CannotDo(f"{self.name}: {str(error).splitlines()[0]}") from error
         model.compile("adam", "sparse_categorical_crossentropy", jit_compile=False)
         return KerasJob(model, name=self.name, assumed=(_ADAM,))
 

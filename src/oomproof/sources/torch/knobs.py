@@ -10,7 +10,7 @@ from oomproof.sources.micro_batch import micro_batch
 
 _ADAPTIVE = ("Adam", "AdamW", "NAdam", "RAdam")
 _SECOND_BEST, _RISKY = 0.05, 0.3
-"""harm of what should be taken only where it saves time, and of what should hardly ever be taken unasked"""
+"""harm of what should be taken only where it saves time, and of what trains by other rules; both are guesses"""
 
 
 def training_knobs(settings: Settings, about: About, *, mean_over_images: bool, matching: bool) -> tuple[Knob, ...]:
@@ -39,7 +39,7 @@ def _zero_grad(settings: Settings) -> Knob | None:
 
 
 def _gradients(settings: Settings, about: About) -> Knob | None:
-    """Which settings of others go with it, the search knows (plan/ways.py)."""
+    """Which settings of others go with it, the estimates know (plan/estimates/ways.py)."""
     at_odds = settings.get("optimizer_state") != "device" or settings.get("precision") == "fp16" or settings.get("ddp")
     one_by_one = about.at_once == "one" and settings.get("accumulate", 1) > 1
     if not about.at_once or at_odds or one_by_one:
@@ -96,7 +96,7 @@ def _optimizer(settings: Settings, about: About) -> Knob | None:
     if not has_adafactor():  # PyTorch 2.4
         return None
     why = "second moments as row and column sums; needs a learning rate of its own"
-    return _switch(settings, "optimizer", ("adafactor",), "equivalent", why, harm=_RISKY)
+    return _switch(settings, "optimizer", ("adafactor",), "different", why, harm=_RISKY)
 
 
 def _channels_last(settings: Settings) -> Knob | None:
@@ -108,7 +108,7 @@ def _freeze_batchnorm(settings: Settings, about: About) -> Knob | None:
     if not about.batchnorms:
         return None
     why = "only for pretrained weights: statistics, scale and shift stay as they are"
-    return _switch(settings, "freeze_batchnorm", (True,), "equivalent", why, harm=_RISKY)
+    return _switch(settings, "freeze_batchnorm", (True,), "different", why, harm=_RISKY)
 
 
 def _width(settings: Settings) -> Knob | None:

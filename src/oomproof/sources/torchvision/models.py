@@ -14,7 +14,7 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.ops import FrozenBatchNorm2d
 from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
-from oomproof.errors import InputError
+from oomproof.errors import CannotDo, InputError
 from oomproof.sources.job import Settings
 from oomproof.sources.torchvision import families
 
@@ -52,7 +52,7 @@ def _classifier_arguments(name: str, settings: Settings) -> dict[str, Any]:
         return {"input_size": (height, width)}
     if name.startswith("vit_"):
         if height != width:
-            raise InputError(f"{name} takes square images; image_size is {height}x{width}")
+            raise CannotDo(f"{name} takes square images; image_size is {height}x{width}")
         return {"image_size": height}
     if families.has_width(name) and (factor := settings.get("width_mult", 1.0)) != 1.0:
         if factor <= 0:
@@ -75,7 +75,7 @@ def _detector_arguments(name: str, settings: Settings) -> dict[str, Any]:
         arguments |= _sample_arguments(settings)
     if layers >= 0:
         if weights == "none":
-            raise InputError(
+            raise CannotDo(
                 f"trainable_layers={layers} has no effect with weights=none: torchvision then trains every layer. "
                 "Set weights=backbone or weights=default"
             )
@@ -114,7 +114,7 @@ def backbone_arguments(name: str, settings: Settings) -> dict[str, Any]:
         return {}
     weights, layers = settings["weights"], settings["trainable_layers"]
     if weights == "default":
-        raise InputError(
+        raise CannotDo(
             f"weights=default are those of {name} with {families.BACKBONES[0]}; for backbone={backbone} "
             "set weights=backbone"
         )

@@ -14,7 +14,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from oomproof.changes.torch.passes import Passes, in_channels_last, prepare_model
 from oomproof.changes.torch.training import OPTIMIZERS, Training
-from oomproof.errors import InputError, JobError
+from oomproof.errors import CannotDo, JobError
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _narrowed(pieces: Pieces, width: float) -> Callable[[], torch.nn.Module]:
     if width == 1:
         return pieces.model
     if pieces.loss is None:
-        raise InputError("width: a job with a step of its own has no loss to find the network's graph by; use width=1")
+        raise CannotDo("width: a job with a step of its own has no loss to find the network's graph by; use width=1")
     from oomproof.changes.torch.slim import slimmed
     from oomproof.trace.torch.tracer import Tracer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from oomproof.errors import InputError
+from oomproof.errors import CannotDo
 
 INSTALL = "pip install 'oomproof[xla]'"
 NEEDED = ("jax", "jax-cuda13-plugin", "nvidia-cuda-nvcc")
@@ -27,7 +27,7 @@ def require_xla(what: str) -> None:
     """``what`` is the reason, as the beginning of a sentence."""
     lacking = missing()
     if lacking:
-        raise InputError(f"{what} needs XLA's compiler ({', '.join(lacking)} not installed here): {INSTALL}")
+        raise CannotDo(f"{what} needs XLA's compiler ({', '.join(lacking)} not installed here): {INSTALL}")
 
 
 def _version(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from oomproof.errors import InputError
+from oomproof.errors import CannotDo
 
 _KERAS = ("keras", "keras_hub", "builtins")
 
@@ -21,7 +21,7 @@ def model_request(model: Any, batch: Any) -> dict[str, Any]:
     # A class of the user's without get_config may raise anything.
     except Exception as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise InputError(
+        raise CannotDo(
             f"the model {model.name} ({type(model).__name__}) cannot be handed to Keras on JAX, which needs its "
             f"get_config(): {reason[:200]}"
         ) from error
@@ -43,7 +43,7 @@ def written_structure(part: Any) -> list[Any]:
     if isinstance(part, (tuple, list)):
         return ["tuple" if isinstance(part, tuple) else "list", [written_structure(each) for each in part]]
     if not hasattr(part, "shape") or not hasattr(part, "dtype") or None in tuple(part.shape):
-        raise InputError(
+        raise CannotDo(
             "a batch for Keras on JAX must be made of plain tensors whose sides are known; it has a "
             f"{type(part).__name__}"
         )

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from oomproof.errors import InputError
+from oomproof.errors import CannotDo, InputError
 from oomproof.sources.detectron2.blueprint.deformable import DeformableConv
 from oomproof.sources.detectron2.blueprint.layers import Conv2d, Feature, freeze, norm
 
@@ -160,7 +160,7 @@ def _refuse_what_detectron2_refuses(config: Mapping[str, Any]) -> None:
     for name, value in wanted.items():
         given = config[f"MODEL.RESNETS.{name}"]
         if (list(given) if isinstance(value, list) else given) != value:
-            raise InputError(f"MODEL.RESNETS.DEPTH {depth} goes with MODEL.RESNETS.{name} {value} only; got {given}")
+            raise CannotDo(f"MODEL.RESNETS.DEPTH {depth} goes with MODEL.RESNETS.{name} {value} only; got {given}")
 
 
 def make_stage(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, Work
 from oomproof.memory.cards.devices import Device
+from oomproof.memory.timeline import PHASES, Timeline
 
 TENSOR_CORES, TF32 = (7, 0), (8, 0)
 """compute capabilities from which on half precision has units of its own, and fp32 convolutions use them"""
@@ -26,6 +27,7 @@ HOST_LINK = 12e9
 """bytes a second between host and device, as PCIe 3.0 x16 gives them"""
 TYPICAL = Device("a typical card", total=0, capability=(8, 6), tflops=13.0, half_tflops=51.0, bandwidth=360.0)
 """stands in where only an amount of memory was given: the figures of an RTX 3060"""
+_UPDATE = PHASES.index("optimizer")
 
 
 @dataclass(frozen=True)
@@ -64,3 +66,14 @@ def speed_of(device: Device) -> Speed:
     convolution = max(plain, cores / 2) if card.capability >= TF32 else plain
     moved, depthwise = (card.bandwidth * 1e9 * REACHED[name] for name in ("bandwidth", "depthwise"))
     return Speed(plain, max(half, plain), convolution, moved, depthwise)
+
+
+def seconds_of(step: Timeline, speed: Speed, images: int, count: int, travels: int) -> float:
+    """Of one image: ``count`` micro-batches of ``images``, of which the step shows one, and one update, for which
+    ``travels`` bytes of state come from the host and go back."""
+    seconds = speed.seconds(step.work)
+    update = step.work.phase == _UPDATE
+    every = float(seconds[~update].sum())
+    once = float(seconds[update].sum()) + 2 * travels / HOST_LINK
+    # A step from a file shows no work: any time will do, as long as it can be divided by.
+    return max(every * count + once, speed.launch) / (images * count)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from oomproof.memory.activity import ModuleCall
 from oomproof.memory.timeline import KINDS, PHASES, Ints, Timeline
-from oomproof.plan.cost import Speed
-from oomproof.plan.what_if import grows_with_images
+from oomproof.plan.estimates.roofline import Speed
+from oomproof.plan.estimates.what_if import grows_with_images
 
 WORTH_IT = 0.003
 """part of the peak that a module must save to be looked at"""

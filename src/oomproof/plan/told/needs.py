@@ -1,0 +1,56 @@
+"""What would have to be allowed, where nothing that is allowed fits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oomproof.plan.another_training import steps_by_harm
+from oomproof.plan.estimates.estimates import Estimates
+from oomproof.plan.problem import Problem
+from oomproof.plan.selection import allowed
+from oomproof.plan.step_tracer import StepTracer
+from oomproof.plan.turned import combine, describe
+from oomproof.sources.job import PROMISES, Knob
+
+MOST_TRACES = 8
+
+
+def find_needs(problem: Problem, estimates: Estimates, tracer: StepTracer) -> tuple[str, ...]:
+    """Options of the command, each with what it would lead to; by estimate. ``tracer`` is for knobs that no trace has
+    shown yet."""
+    found: list[str] = []
+    words, wider = "--allow", estimates
+    if problem.keep == PROMISES[0]:
+        words = "--keep equivalent --allow"
+        wider = estimates.allowing(replace(problem, knobs=allowed(problem.others, PROMISES[1], ())))
+        enough = _best_of(wider, tracer)
+        if enough:
+            return (f"--keep equivalent: {enough} would fit",)
+    traced = tracer.tracing.count
+    for knob in problem.others:
+        if knob.promise != PROMISES[2] or knob.name in problem.by_name or tracer.tracing.count - traced > MOST_TRACES:
+            continue
+        more = wider.allowing(replace(wider.problem, knobs=(*wider.problem.knobs, knob)))
+        enough = _least_of(more, knob, tracer)
+        if enough:
+            found.append(f"{words} {knob.name}: {enough} would fit")
+    if not found:
+        least = estimates.room.on_device(min(estimates.thriftiest(step).peak for step in estimates.base)) / 2**30
+        found.append(f"no knob of this job is enough: it needs about {least:.2f} GiB at least")
+    return tuple(found)
+
+
+def _best_of(estimates: Estimates, tracer: StepTracer) -> str:
+    """The best way, in words; empty where none fits."""
+    wanted = combine(estimates.problem.retraced_knobs())
+    steps = [*estimates.base, *(step for turned in wanted if (step := tracer.trace_if_it_runs(turned)))]
+    way = min(estimates.fitting(steps), key=lambda way: way.price, default=None)
+    return "" if way is None else way.words
+
+
+def _least_of(estimates: Estimates, knob: Knob, tracer: StepTracer) -> str:
+    """The least that has to be made of one knob, in words; empty where no value of it is enough."""
+    for turned, steps in steps_by_harm(estimates.problem, estimates.base[0], [knob], tracer):
+        if estimates.fitting(steps):
+            return describe(turned)
+    return ""
