@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oomproof.memory.cards.devices import Device
+from oomproof.memory.curve import Curve
 from oomproof.memory.settings import Settings
 
 OUTCOMES = ("fits", "at risk", "does not fit")
@@ -86,6 +87,8 @@ class Forecast:
     """what a reader should know about the job: settings that do nothing, what was assumed"""
     read_by: tuple[str, str] = ("max_memory_allocated", "max_memory_reserved")
     """what the framework itself calls ``allocated`` and ``reserved``"""
+    curve: Curve | None = field(default=None, repr=False, compare=False)
+    """live memory over the step, kind by kind"""
     room: int | None = None
     """the most that the framework lets its allocator hold, where that is less than what is free on the device"""
     ram: int | None = None

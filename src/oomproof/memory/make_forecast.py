@@ -15,6 +15,7 @@ from oomproof.memory.allocators.replaying import Replay
 from oomproof.memory.arena import as_allocated
 from oomproof.memory.cards import jax_limits, tf_limits
 from oomproof.memory.cards.devices import Device
+from oomproof.memory.curve import draw_curve
 from oomproof.memory.forecast import Forecast, Range, Shortage
 from oomproof.memory.host_memory import host_memory
 from oomproof.memory.lasting import context, with_lasting
@@ -162,6 +163,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         ),
         notes=(*timeline.about.notes, *held.notes),
         read_by=held.read_by,
+        curve=draw_curve(whole),
         room=held.room if held.room < device.budget - around.expected else None,
     )
 
