@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from oomproof.frameworks.keras import all_layers
+
 _MEANS = ("sum_over_batch_size", "mean")
 
 
@@ -17,7 +19,7 @@ def facts_for_plans(model: Any) -> dict[str, Any]:
 
 
 def _layers(model: Any) -> Iterator[Any]:
-    yield from model._flatten_layers(include_self=False, recursive=True)
+    yield from all_layers(model, itself=False)
 
 
 def _draws(layer: Any) -> bool:
