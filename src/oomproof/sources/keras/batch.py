@@ -65,11 +65,15 @@ def batch_size(data: Any, example: Any) -> int:
 
 def _of_pipeline(data: Any) -> int | None:
     seen: Any = data if hasattr(data, "element_spec") else None
+    if seen is None:
+        return None
+    from oomproof.frameworks.tensorflow import input_of, size_of
+
     while seen is not None:
-        size = getattr(seen, "_batch_size", None)
+        size = size_of(seen, "batch_size")
         if size is not None and (known := _constant(size)) is not None:
             return known
-        seen = getattr(seen, "_input_dataset", None)
+        seen = input_of(seen)
     return None
 
 

@@ -89,10 +89,9 @@ def _lowered(model: Any, batch: Sequence[Any]) -> tuple[bytes, list[tuple[str, s
 
 
 def _module(written: bytes) -> Any:
-    from tensorflow.compiler.xla.service import hlo_pb2
+    from oomproof.frameworks.tensorflow import parse_hlo_module
 
-    module = hlo_pb2.HloModuleProto()
-    module.ParseFromString(written)
+    module = parse_hlo_module(written)
     for computation in module.computations:
         for instruction in computation.instructions:
             if instruction.opcode == "copy":  # says nothing here, and the way to the compiler has no word for it

@@ -137,7 +137,9 @@ def _variable(tf: Any, node: str, handle: Any, variable: Any) -> Variable | None
     if variable is not None:
         name, shape, dtype, trainable = variable.name, variable.shape, variable.dtype, bool(variable.trainable)
     else:
-        data = getattr(handle, "_handle_data", None)
+        from oomproof.frameworks.tensorflow import handle_data_of
+
+        data = handle_data_of(handle)
         if data is None or not data.is_set or len(data.shape_and_type) != 1:
             return None
         name = node
