@@ -35,7 +35,7 @@ def section(text: str, title: str) -> str:
 def test_opens_with_verdict_why_next() -> None:
     lines = [line.rstrip() for line in drawn(plan.report(brought_to_fit(), SETTINGS), 200).splitlines()]
     assert lines[0] == (
-        "Verdict  fits RTX 3060 12GB with 2 changes: 9.81 of 11.76 GiB (at worst 10.90); 1.04 times the time per image"
+        "Verdict  fits RTX 3060 12GB with 2 changes: 9.81 of 11.76 GiB (at worst 10.90); takes 4 % more time per image"
     )
     assert lines[1] == (
         "Why      as it is it needs 24.30 GiB (at worst 26.10); "
@@ -58,7 +58,7 @@ def test_no_line_is_wider_than_the_terminal_and_nothing_is_cut(make: Callable[[]
 
 
 def test_changes_come_in_the_plans_order_with_their_sum() -> None:
-    rows = section(drawn(plan.report(brought_to_fit(), SETTINGS), 120), "Changes, cheapest harm first").splitlines()
+    rows = section(drawn(plan.report(brought_to_fit(), SETTINGS), 120), "Changes, least harmful first").splitlines()
     figures = [row.split() for row in rows if " %" in row]
     assert [row[0] for row in figures] == ["checkpoint", "batch", "together"]
     assert figures[0][-4:] == ["identical", "2.40", "+12", "%"]
@@ -228,7 +228,7 @@ def test_a_forecast_that_gives_cache_back_keeps_its_words() -> None:
     assert next_step(replace(plan, changes=()), writing=False)[0].endswith("so keep other programs off the device")
     assert verdict(plan) == (
         "fits 5GiB with 2 changes: would take 5.84 GiB (at worst 6.10), has 5.00 and gives cached blocks back; "
-        "1.04 times the time per image"
+        "takes 4 % more time per image"
     )
 
 

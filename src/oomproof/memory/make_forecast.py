@@ -182,7 +182,7 @@ def _served(
 ) -> Served:
     """Serves a history within ``room`` bytes; without an allocator, block by block from the system.
 
-    A reserve larger than the room is no shortage yet: on a full device the allocator gives cached segments back and
+    A reserve larger than the room is not a shortage yet: on a full device the allocator gives cached segments back and
     tries again, so the replay is repeated within the room. Nor is a workspace that does not fit: cuDNN then goes on
     with less, so what must fit is the ``lean`` history without workspaces.
     """

@@ -37,9 +37,9 @@ class Block:
 
 
 def blocks_of(model: Any) -> tuple[Block, ...]:
-    """All blocks, in the order in which they run; none where the model is no graph of layers."""
+    """All blocks, in the order in which they run; none where the model is not a graph of layers."""
     if any(_name(layer) in ("Masking", "Embedding") for layer in all_layers(model, itself=False)):
-        return ()  # masks are no tensors of the graph
+        return ()  # masks are not tensors of the graph
     return tuple(_blocks(model, ""))
 
 

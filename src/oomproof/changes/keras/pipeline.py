@@ -44,7 +44,7 @@ def rebuilt(dataset: Any, settings: Mapping[str, int]) -> Any:
             meant = did_you_mean(name, places, f"; it has {', '.join(sorted(places)) or 'nothing to change'}")
             raise InputError(f"the dataset has no {name} with a size to set{meant}")
         if type(value) is not int or value == 0 or value < -1:
-            raise InputError(f"{name}={value!r} is no size; expected a whole number from 1 on, or -1 for AUTOTUNE")
+            raise InputError(f"{name}={value!r} is not a size; expected a whole number from 1 on, or -1 for AUTOTUNE")
         places[name].attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, tf.int64))
     result = dataset_from(graph.SerializeToString(), dataset.element_spec).with_options(dataset.options())
     result.oomproof_made_of = dataset  # Python functions of the first live as long as it does

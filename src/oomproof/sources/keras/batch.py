@@ -106,7 +106,7 @@ def batch_of(model: Any, example: Any, images: int, image_size: tuple[int, int] 
 
 def image_size(model: Any, example: Any) -> tuple[int, int] | None:
     """Of the images that the model is trained on: as it is built, as the data have it, or a usual one where the model
-    takes any; None where its input is no image."""
+    takes any; None where its input is not an image."""
     tensors = list(getattr(model, "inputs", None) or [])
     first = example[0] if isinstance(example, (tuple, list)) else example
     if len(tensors) > 1 or (tensors and len(tensors[0].shape) != 4):
@@ -120,7 +120,7 @@ def image_size(model: Any, example: Any) -> tuple[int, int] | None:
 
 
 def _rank(part: Any) -> int | None:
-    """How many sides a tensor has; None where that is not known, 0 for what is no tensor."""
+    """How many sides a tensor has; None where that is not known, 0 for what is not a tensor."""
     shape = getattr(part, "shape", ())
     rank: int | None = getattr(shape, "rank", 0) if not isinstance(shape, tuple) else len(shape)
     return rank

@@ -132,7 +132,7 @@ def _spec(part: Any) -> Any:
 
 
 def _variable(tf: Any, node: str, handle: Any, variable: Any) -> Variable | None:
-    """What is known of a captured handle; None where it is no variable (a lookup table, an iterator)."""
+    """What is known of a captured handle; None where it is not a variable (a lookup table, an iterator)."""
     trainable = True
     if variable is not None:
         name, shape, dtype, trainable = variable.name, variable.shape, variable.dtype, bool(variable.trainable)
