@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from oomproof.memory.cards.devices import Device
-from oomproof.memory.forecast import Forecast
+from oomproof.memory.forecast import Forecast, Hint
 from oomproof.memory.settings import Settings
 from oomproof.report import terminal
 from oomproof.report.verdict import verdict
@@ -53,11 +53,11 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(
 
 
 def test_says_where_memory_runs_out_and_what_to_try(does_not_fit: Forecast, settings: tuple[Setting, ...]) -> None:
-    text = drawn(terminal.report(does_not_fit, settings), 120)
+    hint = Hint("batch", {"batch": 1}, 9 << 28, "equivalent", "fewer images at a time")
+    text = drawn(terminal.report(replace(does_not_fit, hints=(hint,)), settings), 120)
     assert "does not fit 4GiB: needs 5.84 GiB (at worst 6.10), has 4.00" in text
     assert "OOM at   in backward of rpn.head.conv.0.0 (convolution_backward), asking for 1.14 GiB" in text
-    assert "--set precision=bf16  up to half of 3.12 GiB of activations" in text
-    assert "--batch 1" in text
+    assert "--batch 1  saves about 2.25 GiB: fewer images at a time" in text
 
 
 def test_bars_fall_back_to_ascii(fits: Forecast, settings: tuple[Setting, ...]) -> None:
