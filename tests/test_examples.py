@@ -27,6 +27,12 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
 LOGS = sorted(path.name for path in (ROOT / "examples").glob("*.log"))
 
+PIPELINE = """
+model { ssd { num_classes: 3 image_resizer { fixed_shape_resizer { height: 300 width: 300 } } } }
+train_config { batch_size: 24 }
+train_input_reader { tf_record_input_reader { input_path: "train.record" } }
+"""
+"""what docs/tf_object_detection.md reads"""
 WITH_YOURS = ("detectron2_training.md", "keras.md", "tf_data.md")
 """pages whose Python goes on from a trainer, a model or a dataset of the reader's"""
 
@@ -74,6 +80,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = (ROOT / "examples" / name).read_text()
         (folder / name).write_text(text)
         (folder / "examples" / name).write_text(text)
+    (folder / "pipeline.config").write_text(PIPELINE)
     return folder
 
 
