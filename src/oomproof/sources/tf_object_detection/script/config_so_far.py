@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oomproof.errors import InputError
-from oomproof.sources.detectron2.script.known_values import Constants
 from oomproof.sources.tf_object_detection.config.config import Config
 from oomproof.sources.tf_object_detection.config.paths import parse_path
+from oomproof.sources.tf_object_detection.script.known_values import Constants
 
 KEYS = {
     "model": "model",

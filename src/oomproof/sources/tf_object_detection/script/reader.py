@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.errors import InputError
-from oomproof.sources.detectron2.script.known_values import Constants, dotted, literal_defaults
 from oomproof.sources.tf_object_detection.config.config import Config, config_of_text
 from oomproof.sources.tf_object_detection.config.text_file import read_text
 from oomproof.sources.tf_object_detection.script.config_so_far import (
@@ -21,6 +20,7 @@ from oomproof.sources.tf_object_detection.script.config_so_far import (
     note_unknown,
     set_field,
 )
+from oomproof.sources.tf_object_detection.script.known_values import Constants, dotted, literal_defaults
 from oomproof.sources.tf_object_detection.script.overrides import override
 
 _OPENERS = ("open", "GFile", "Open", "FastGFile")
