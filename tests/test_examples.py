@@ -32,6 +32,12 @@ model { ssd { num_classes: 3 image_resizer { fixed_shape_resizer { height: 300 w
 train_config { batch_size: 24 }
 train_input_reader { tf_record_input_reader { input_path: "train.record" } }
 """
+EDITING = """
+from object_detection.utils import config_util
+
+configs = config_util.get_configs_from_pipeline_file("pipeline.config")
+configs["train_config"].batch_size = 4
+"""
 """what docs/tf_object_detection.md reads"""
 WITH_YOURS = ("detectron2_training.md", "keras.md", "tf_data.md")
 """pages whose Python goes on from a trainer, a model or a dataset of the reader's"""
@@ -81,6 +87,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).write_text(text)
         (folder / "examples" / name).write_text(text)
     (folder / "pipeline.config").write_text(PIPELINE)
+    (folder / "edit_config.py").write_text(EDITING)
     _write_datasets(folder)
     return folder
 
