@@ -219,15 +219,16 @@ def test_markup_in_names_is_text() -> None:
 
 def test_a_forecast_that_gives_cache_back_keeps_its_words() -> None:
     """The verdict of a plan is built on that of its forecast, in all its forms."""
-    small = replace(DEVICE, name="5GiB", total=5 * GIB)
-    tight = replace(mask_rcnn(12042 << 20), device=small)
+    small = replace(DEVICE, name="6GiB", total=6 * GIB)
+    roomy = mask_rcnn(12042 << 20)
+    tight = replace(roomy, device=small, wanted=roomy.on_device.high, on_device=replace(roomy.on_device, high=6 * GIB))
     plan = replace(brought_to_fit(), device=small, after=tight)
     assert next_step(plan, writing=False)[0].startswith(
         "it is tight, so keep other programs off the device; add --write"
     )
     assert next_step(replace(plan, changes=()), writing=False)[0].endswith("so keep other programs off the device")
     assert verdict(plan) == (
-        "fits 5GiB with 2 changes: would take 5.84 GiB (at worst 6.10), has 5.00 and gives cached blocks back; "
+        "fits 6GiB with 2 changes: 5.84 of 6.00 GiB (at worst 6.00, with cached blocks given back); "
         "takes 4 % more time per image"
     )
 

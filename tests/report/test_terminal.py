@@ -72,18 +72,18 @@ def test_colour_only_on_request(fits: Forecast, settings: tuple[Setting, ...]) -
 
 
 def test_a_tight_fit_does_not_contradict_itself(fits: Forecast, settings: tuple[Setting, ...]) -> None:
-    tight = replace(fits, device=Device("6.00 GiB", 6 << 30))
+    shrunk = replace(fits.on_device, high=6 << 30)
+    tight = replace(fits, device=Device("6.00 GiB", 6 << 30), wanted=fits.on_device.high, on_device=shrunk)
     text = drawn(terminal.report(tight, settings), 160)
-    assert "fits 6.00 GiB: 5.84 of 6.00 GiB (at worst 6.10, cache included)" in text
+    assert "fits 6.00 GiB: 5.84 of 6.00 GiB (at worst 6.00, with cached blocks given back)" in text
     assert "has to give cached blocks back" in text
     assert "stay free" not in text
 
 
-def test_cached_blocks_explain_a_figure_above_the_budget(fits: Forecast, at_risk: Forecast) -> None:
-    small = Device("5GiB", 5 << 30)
-    figures = "would take 5.84 GiB (at worst 6.10), has 5.00 and gives cached blocks back"
-    assert verdict(replace(fits, device=small)) == f"fits 5GiB: {figures}"
-    assert verdict(replace(at_risk, device=small)) == f"at risk on 5GiB: {figures}"
+def test_what_fits_has_every_upper_figure_within_its_budget(fits: Forecast) -> None:
+    over = replace(fits, device=Device("6.00 GiB", 6 << 30))
+    assert over.shortage_at_worst is None and over.outcome == "at risk"
+    assert verdict(over) == "at risk on 6.00 GiB: 5.84 of 6.00 GiB expected, 6.10 at worst"
 
 
 def test_settings_as_usual_are_left_out(fits: Forecast, settings: tuple[Setting, ...]) -> None:

@@ -62,6 +62,8 @@ class Terms:
     room_at_worst: int
     """and if everything is as large as it can be"""
     notes: tuple[str, ...] = ()
+    keeps: bool = False
+    """the allocator has a share of the device and gives nothing of it back"""
     read_by: tuple[str, str] = ("max_memory_allocated", "max_memory_reserved")
     """what the framework calls the bytes that its allocator has handed out, and those that it holds"""
 
@@ -107,7 +109,8 @@ def _bfc(timeline: Timeline, device: Device, runtime: Runtime, around: Range, ma
         around=around,
         replay=lambda history, capacity: replay(as_allocated(history), capacity),
         room=room,
-        room_at_worst=int(room / margin),
+        room_at_worst=max(0, int(min(room, device.budget - around.high) / margin)),
+        keeps=True,
         notes=limits.notes(device, runtime, around.expected),
         read_by=limits.READ_BY,
     )
@@ -139,6 +142,9 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         int(max(likely.reserved, worst.reserved, allocated.high / margin) * margin),
     )
     on_device = Range(reserved.expected + around.expected, reserved.low + around.low, reserved.high + around.high)
+    wanted = on_device.high
+    if likely.shortage is None and worst.shortage is None:
+        allocated, reserved, on_device = _given_back(allocated, reserved, on_device, held, device)
     host, shm = host_memory(timeline, runtime)
     return Forecast(
         job=job,
@@ -164,7 +170,29 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         notes=(*timeline.about.notes, *held.notes),
         read_by=held.read_by,
         curve=draw_curve(whole),
+        wanted=wanted,
         room=held.room if held.room < device.budget - around.expected else None,
+    )
+
+
+def _given_back(
+    allocated: Range, reserved: Range, on_device: Range, held: Terms, device: Device
+) -> tuple[Range, Range, Range]:
+    """The upper figures of a step that gets through at worst. On a full device PyTorch's allocator gives cached
+    segments back and cuDNN does with less, so that no more is taken than there is. TensorFlow's allocator stays within
+    its share, but whatever the context takes comes on top."""
+    if not held.caching:
+        return allocated, reserved, on_device
+    if held.keeps:
+        most = max(reserved.expected, min(reserved.high, held.room))
+        whole = most + held.around.high
+    else:
+        whole = max(on_device.expected, min(on_device.high, device.budget))
+        most = max(reserved.expected, min(reserved.high, whole - held.around.low))
+    return (
+        replace(allocated, high=max(allocated.expected, min(allocated.high, most))),
+        replace(reserved, high=most),
+        replace(on_device, high=max(on_device.expected, min(on_device.high, whole))),
     )
 
 
