@@ -28,7 +28,6 @@ INNER = ("tensorflow.python", "tensorflow.core", "tensorflow.compiler", "keras.s
 PYTHONS_OWN = {"_fields", "_exit"}
 ASKS_BY_NAME = {"getattr", "hasattr", "setattr", "delattr", "object"}
 """getattr(x, "_name") and patch.object(x, "_name")"""
-NOT_YET = {"data/pipeline/walk.py", "data/pipeline/retracing.py"}
 
 
 def is_private(name: str) -> bool:
@@ -80,9 +79,6 @@ def private_access(path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
 def test_private_names_are_behind_the_fence(path: Path) -> None:
-    if path.relative_to(PACKAGE).as_posix() in NOT_YET:
-        assert list(private_access(path)), "nothing left to wait for: take it off the list"
-        return
     assert not list(private_access(path))
 
 

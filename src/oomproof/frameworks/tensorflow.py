@@ -14,6 +14,7 @@ import tensorflow as tf
 from oomproof.frameworks.versions import TENSORFLOW
 
 with TENSORFLOW.needed():
+    from tensorflow.core.function import trace_type  # which arguments make a tf.function trace another graph
     from tensorflow.core.protobuf.config_pb2 import ConfigProto  # what the runtime is set to
     from tensorflow.core.protobuf.device_properties_pb2 import NamedDevice  # a device as the optimizer sees it
     from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef  # a graph with what is to be kept of it
@@ -50,6 +51,36 @@ def dataset_from(graph: bytes, element_spec: Any) -> Any:
 def inputs_of(dataset: Any) -> list[Any]:
     """The datasets that a dataset is made of."""
     return list(dataset._inputs())
+
+
+def file_of(dataset: Any) -> Any:
+    """The file that a cache() goes to, as a tensor of text; empty where it stays in memory."""
+    return dataset._filename
+
+
+def function_of(dataset: Any) -> Any:
+    """The function that a map(), filter() or interleave() calls for each element; None where there is none."""
+    return getattr(getattr(dataset, "_map_func", None), "function", None)
+
+
+def within_adapter(dataset: Any) -> Any:
+    """The dataset that one of TensorFlow 1's interface is put around."""
+    return getattr(dataset, "_dataset", dataset) if type(dataset).__name__ == "DatasetV1Adapter" else dataset
+
+
+def functions_in(graph: Any) -> list[Any]:
+    """The functions that a graph calls, as far as it holds them."""
+    return list(getattr(graph, "_functions", {}).values())
+
+
+def relaxes_shapes(function: Any) -> bool:
+    """Whether a tf.function was made with reduce_retracing=True."""
+    return bool(getattr(function, "_reduce_retracing", False))
+
+
+def traced_graphs(function: Any) -> list[Any]:
+    """The graphs that a tf.function has been traced to so far."""
+    return list(function._list_all_concrete_functions())
 
 
 def size_of(dataset: Any, name: str) -> Any:
@@ -89,7 +120,9 @@ def parse_hlo_module(written: bytes) -> Any:
 probe()
 
 __all__ = [
-    "Cluster", "ConfigProto", "MetaGraphDef", "NamedDevice", "array_of", "dataset_from", "function_def_to_graph",
-    "handle_data_of", "input_of", "inputs_of", "is_op_determinism_enabled", "operation_definition", "optimize_graph",
-    "parse_hlo", "parse_hlo_module", "probe", "size_of", "stop_recording", "tensors_held_by", "written_dataset",
+    "Cluster", "ConfigProto", "MetaGraphDef", "NamedDevice", "array_of", "dataset_from", "file_of",
+    "function_def_to_graph", "function_of", "functions_in", "handle_data_of", "input_of", "inputs_of",
+    "is_op_determinism_enabled", "operation_definition", "optimize_graph", "parse_hlo", "parse_hlo_module", "probe",
+    "relaxes_shapes", "size_of", "stop_recording", "tensors_held_by", "trace_type", "traced_graphs", "within_adapter",
+    "written_dataset",
 ]  # fmt: skip

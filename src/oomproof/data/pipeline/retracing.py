@@ -52,7 +52,7 @@ class Retracing:
 def retracing_of(function: Any, calls: Sequence[Sequence[Any]]) -> Retracing:
     """``function``: a tf.function; ``calls``: the arguments of some steps in a row, as the training loop gives them."""
     tensorflow()
-    from tensorflow.core.function import trace_type
+    from oomproof.frameworks.tensorflow import relaxes_shapes, trace_type
 
     if not hasattr(function, "python_function"):
         raise InputError(
@@ -63,7 +63,7 @@ def retracing_of(function: Any, calls: Sequence[Sequence[Any]]) -> Retracing:
     graphs = len(set(kinds))
     if function.input_signature is not None:
         graphs = min(graphs, 1)
-    elif getattr(function, "_reduce_retracing", False) and not _python_values(calls):
+    elif relaxes_shapes(function) and not _python_values(calls):
         graphs = min(graphs, 2)
     why = tuple(_reasons(calls, kinds)) if graphs > 1 else ()
     return Retracing(len(calls), graphs, _operations(function), why)
@@ -97,5 +97,7 @@ def _operations(function: Any) -> int:
     """Of a graph that is there already, functions that it calls not included."""
     if not function.experimental_get_tracing_count():  # asking for its graphs might trace it
         return 0
-    known = function._list_all_concrete_functions()
+    from oomproof.frameworks.tensorflow import traced_graphs
+
+    known = traced_graphs(function)
     return max((len(each.graph.get_operations()) for each in known), default=0)

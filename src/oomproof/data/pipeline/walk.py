@@ -53,21 +53,30 @@ def _options(given: Any) -> Options:
 
 
 def _stage(dataset: Any) -> Stage:
-    dataset = getattr(dataset, "_dataset", dataset) if type(dataset).__name__ == "DatasetV1Adapter" else dataset
+    from oomproof.frameworks.tensorflow import (
+        file_of,
+        function_of,
+        inputs_of,
+        size_of,
+        tensors_held_by,
+        within_adapter,
+    )
+
+    dataset = within_adapter(dataset)
     kind = kind_of(type(dataset).__name__)
     settings = {}
     for name in SETTINGS:
-        value = _number(getattr(dataset, f"_{name}", None))
+        value = _number(size_of(dataset, name))
         if value is not None:
             settings[name] = value
-    reads = _number(getattr(dataset, f"_{_PARALLEL_READS}", None))
+    reads = _number(size_of(dataset, _PARALLEL_READS))
     if reads is not None:
         settings[_PARALLEL_READS] = reads
-    tensors = getattr(dataset, "_tensors", ()) if kind in ("Tensor", "TensorSlice") else ()
+    tensors = tensors_held_by(dataset) if kind in ("Tensor", "TensorSlice") else ()
     facts = set()
-    if kind == "Cache" and _text(dataset._filename):
+    if kind == "Cache" and _text(file_of(dataset)):
         facts.add("on_disk")
-    function = getattr(getattr(dataset, "_map_func", None), "function", None)
+    function = function_of(dataset)
     inner = None
     if function is not None:
         facts |= _facts(function.graph)
@@ -75,7 +84,7 @@ def _stage(dataset: Any) -> Stage:
     return Stage(
         kind=kind,
         parts=_parts(dataset.element_spec),
-        inputs=tuple(_stage(each) for each in dataset._inputs()),
+        inputs=tuple(_stage(each) for each in inputs_of(dataset)),
         settings=settings,
         elements=int(dataset.cardinality()),
         inner=inner,
@@ -129,9 +138,11 @@ def _bytes(tensor: Any) -> int:
 
 def _facts(graph: Any) -> set[str]:
     """What a function does that matters for memory, the functions that it calls included."""
+    from oomproof.frameworks.tensorflow import functions_in
+
     found = set()
     operations = list(graph.get_operations())
-    for function in getattr(graph, "_functions", {}).values():
+    for function in functions_in(graph):
         inside = getattr(function, "graph", None)
         operations += list(inside.get_operations()) if inside is not None else []
     for operation in operations:
