@@ -94,7 +94,7 @@ def data_bytes() -> int:
 
 @contextlib.contextmanager
 def limited(room: int | None, start: int) -> Iterator[None]:
-    """``room`` bytes on top of ``start``; None is no limit."""
+    """``room`` bytes on top of ``start``; None: no limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if room is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (start + room, hard))

@@ -84,7 +84,7 @@ _XMEM_MODELS = {
     "MobileNetV3(custom large": "mobilenet_v3_large",
     "MobileNetV3(custom small": "mobilenet_v3_small",
 }
-"""constructors that are no torchvision names, by how they begin"""
+"""constructors that are not torchvision names, by how they begin"""
 
 
 def _xmem(record: dict[str, str]) -> Row:

@@ -27,6 +27,18 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
 LOGS = sorted(path.name for path in (ROOT / "examples").glob("*.log"))
 
+PIPELINE = """
+model { ssd { num_classes: 3 image_resizer { fixed_shape_resizer { height: 300 width: 300 } } } }
+train_config { batch_size: 24 }
+train_input_reader { tf_record_input_reader { input_path: "train.record" } }
+"""
+EDITING = """
+from object_detection.utils import config_util
+
+configs = config_util.get_configs_from_pipeline_file("pipeline.config")
+configs["train_config"].batch_size = 4
+"""
+"""what docs/tf_object_detection.md reads"""
 WITH_YOURS = ("detectron2_training.md", "keras.md", "tf_data.md")
 """pages whose Python goes on from a trainer, a model or a dataset of the reader's"""
 
@@ -74,7 +86,27 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = (ROOT / "examples" / name).read_text()
         (folder / name).write_text(text)
         (folder / "examples" / name).write_text(text)
+    (folder / "pipeline.config").write_text(PIPELINE)
+    (folder / "edit_config.py").write_text(EDITING)
+    _write_datasets(folder)
     return folder
+
+
+def _write_datasets(folder: Path) -> None:
+    """What docs/data.md reads, under its names."""
+    sys.path.append(str(ROOT / "tests" / "data" / "annotations"))  # pytest adds the folders of the tests it collects
+    import dataset_files as files
+
+    boxes = tuple(files.Box(x, 5, 20, 10) for x in (1, 15, 30))
+    pictures = [files.Picture(f"{number}.png", 64, 48, boxes[:number]) for number in (1, 2, 3)]
+    files.write_coco(pictures, folder / "annotations.json")
+    files.write_images(pictures, folder / "train2017")
+    files.write_voc(pictures, folder / "bccd")
+    lists = files.write_voc(pictures, folder / "VOCdevkit" / "VOC2012") / "ImageSets" / "Main"
+    lists.mkdir(parents=True)
+    (lists / "train.txt").write_text("1\n2\n")
+    files.write_images(pictures, files.write_yolo(pictures, folder / "coco128") / "images" / "val")
+    files.write_records(pictures, folder / "coco_train.record-00000-of-00100")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +140,7 @@ def test_every_command_is_found() -> None:
         line
         for page in PAGES
         for line in page.read_text().splitlines()
-        if re.match(r"(\$ )?oomproof (check|explain|fit|zoo|gpus)", line)
+        if re.match(r"(\$ )?oomproof (check|data|explain|fit|zoo|gpus)", line)
     ]
     assert len(lines) == len(SHOWN), "a command outside of these blocks is not tested"
 

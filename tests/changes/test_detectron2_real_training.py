@@ -144,7 +144,7 @@ def test_the_log_says_what_an_iteration_is(dataset: str, tmp_path: Path, caplog:
     trainer = Plain(training(dataset, tmp_path / "out", 2, BASE_LR=1e-3, MAX_ITER=1))
     accumulate(trainer, 4)
     with caplog.at_level("INFO", logger="detectron2.oomproof"):
-        accumulate(trainer, 4)  # once more is no harm
+        accumulate(trainer, 4)  # once more does no harm
     trainer.train()
     assert "4 micro-batches of SOLVER.IMS_PER_BATCH 2" in caplog.text
     assert "8 images" in caplog.text

@@ -18,6 +18,7 @@ from oomproof.changes.torch.slim import slim, slimmed
 from oomproof.changes.torch.training import training_from
 from oomproof.errors import InputError
 from oomproof.memory.cards.devices import find
+from oomproof.memory.settings import Settings
 from oomproof.sources.settings import resolve
 from oomproof.sources.torch.job import TorchJob
 from oomproof.sources.torchvision.job import open_torchvision
@@ -207,10 +208,10 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-def job_of(name: str, given: dict[str, Any]) -> tuple[TorchJob, dict[str, Any]]:
+def job_of(name: str, given: dict[str, Any]) -> tuple[TorchJob, Settings]:
     job = open_torchvision(name)
     settings = resolve(job, given)
-    return job.with_settings(settings), dict(settings)
+    return job.with_settings(settings), settings
 
 
 def narrow_pieces(job: TorchJob, factor: float) -> Pieces:

@@ -207,7 +207,7 @@ def test_rows_of_a_call_are_the_blocks_of_the_second_step(drop: str) -> None:
     step, primed_at = steady(drop)
     timeline = with_first_step(worked(step), primed_at)
     [call] = timeline.modules
-    [came_in], [went_out] = call.inputs, call.outputs  # what was gone before the step is no block any more
+    [came_in], [went_out] = call.inputs, call.outputs  # what was gone before the step is not a block any more
     assert timeline.kind[[came_in, went_out]].tolist() == [KINDS.index("input"), KINDS.index("activation")]
     assert starts(timeline, "forward")[1] <= call.enter <= timeline.born[went_out] < call.leave
     assert timeline.born[came_in] < call.enter < timeline.died[came_in]

@@ -7,6 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from histories import timelines
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from oomproof.memory import make_forecast as forecaster
 from oomproof.memory.about import About
@@ -333,3 +336,25 @@ def test_the_forecast_is_for_the_device_that_computes() -> None:
     """fp32 convolutions of 3 x 3: Winograd's workspace before tensor cores took fp32, converted tensors since."""
     old, new = (check(convolution(), find(name)).kinds["workspace"] for name in ("GTX 1080 Ti", "RTX 3060"))
     assert old > new > 2 * 8519680
+
+
+@given(timeline=timelines(), gib=st.floats(0.2, 3.0), bfc=st.booleans(), growth=st.booleans(), split=st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_fits_means_that_every_upper_figure_is_within_its_budget(
+    timeline: Timeline, gib: float, bfc: bool, growth: bool, split: bool
+) -> None:
+    """One rule for every framework."""
+    plain = without_calls(timeline)
+    about = About(allocator="bfc" if bfc else "cuda")
+    large = replace(plain, bytes=timeline.bytes << 12, calls=replace(plain.calls, specs=()), about=about)
+    runtime = Runtime(memory_growth=growth) if bfc else Runtime(expandable_segments=split)
+    device = Device("a card", int(gib * 2**30), "ampere", (8, 6))
+    found = forecaster.forecast(large, device, runtime, "job", Settings())
+    within = found.on_device.high <= found.budget and found.shortage_at_worst is None
+    assert found.fits == within
+    if found.fits:
+        assert found.room is None or found.reserved.high <= found.room
+        assert found.on_device.expected <= found.on_device.high <= found.budget
+    for level in (found.allocated, found.reserved, found.on_device):
+        assert level.low <= level.expected <= level.high
+    assert found.allocated.high <= found.reserved.high <= found.on_device.high

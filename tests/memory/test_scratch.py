@@ -184,7 +184,7 @@ def test_depthwise() -> None:
     large = depthwise | {"w": [64, 1, 31, 31]}
     assert price_of(large, TENSOR_CORES)[2] == cuda.LARGEST_IM2COL * X < 31 * 31 * X, "no wider than was seen"
     single = CONVOLUTION | {"x": [8, 1, 32, 32], "w": [128, 1, 3, 3]}
-    assert price_of(single, TENSOR_CORES)[0] > 0, "one group of one channel is no depthwise convolution"
+    assert price_of(single, TENSOR_CORES)[0] > 0, "one group of one channel is not a depthwise convolution"
 
 
 def test_benchmark_mode_may_choose_a_fourier_transform() -> None:

@@ -205,7 +205,7 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], Any], str]] = {
         "order of their ticks",
     ),
     "ticks without events": (header(ticks=10**11), "ticks for 6 events; found 100000000000"),
-    "ticks that are no number": (header(ticks=True), "ticks for 6 events; found True"),
+    "ticks that are not a number": (header(ticks=True), "ticks for 6 events; found True"),
     "a spec without op": (header(specs=["{}"]), "with the text «op»"),
     "a spec that is a list": (header(specs=["[]"]), "with the text «op»"),
     "a spec that hides an escape": (header(specs=['{"op": "\\u001b[2J"}']), "with the text «op»"),

@@ -114,7 +114,7 @@ class Counting(nn.Module):
 
 
 def counting(batch: int = 8, side: int = 128, width: int = 32) -> TorchJob:
-    """Segmentation with a loss module that is no part of the model and saves much."""
+    """Segmentation with a loss module that is not part of the model and saves much."""
     loss = nn.CrossEntropyLoss()
     return TorchJob(
         model=lambda: nn.Sequential(

@@ -10,8 +10,8 @@ from oomproof.sources.job import Setting
 MIB = 1 << 20
 
 SETTINGS = (
-    Setting("batch", 1, "images a step"),
-    Setting("image_size", (800, 1333), "height x width, pixels"),
+    Setting("batch", 1, "images a step", given_as="--batch {value}"),
+    Setting("image_size", (800, 1333), "height x width, pixels", given_as="--image-size {value}"),
     Setting("precision", "fp32", "arithmetic of the step", ("fp32", "fp16", "bf16")),
     Setting("optimizer", "sgd", "optimizer", ("sgd", "adamw")),
     Setting("expandable_segments", False, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),

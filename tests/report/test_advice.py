@@ -1,51 +1,78 @@
-"""Advice names only settings the job has, and figures that would do."""
+"""Advice in words: the hints of a forecast as options that the job has, with what they save."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from oomproof.memory.cards.devices import Device
-from oomproof.memory.forecast import Forecast
+import pytest
+
+from oomproof.memory.forecast import Forecast, Hint
 from oomproof.report.advice import next_steps
 from oomproof.sources.job import Setting
 
+GIB = 1 << 30
+BATCH = Hint("batch", {"batch": 1, "accumulate": 2}, 5 * GIB // 2, "equivalent", "fewer images at a time")
+SMALLER = Hint("image_size", {"image_size": (480, 800)}, 2 * GIB, "different", "fine detail is lost first")
+HALF = Hint("precision", {"precision": "bf16"}, None, "equivalent", "autocast")
+AGAIN = Hint("checkpoint", {}, 3 * GIB, "identical", "names modules", at_most=True)
+ACCUMULATE = Setting("accumulate", 1, "micro-batches")
 
-def options(forecast: Forecast, settings: tuple[Setting, ...]) -> list[str]:
-    return [step.option for step in next_steps(forecast, settings)[1]]
+
+def told(forecast: Forecast, settings: tuple[Setting, ...], *hints: Hint) -> list[tuple[str, str]]:
+    steps = next_steps(replace(forecast, hints=hints), settings)[1]
+    return [(step.option, step.reason) for step in steps]
 
 
-def test_the_surest_first(does_not_fit: Forecast, settings: tuple[Setting, ...]) -> None:
-    assert options(does_not_fit, settings) == [
-        "--batch 1",
-        "--image-size 480x800",
-        "--set precision=bf16",
-        "--set expandable_segments=true",
+@pytest.mark.parametrize(
+    ("hint", "option", "reason"),
+    [
+        (BATCH, "--batch 1 --set accumulate=2", "saves about 2.50 GiB: fewer images at a time"),
+        (
+            SMALLER,
+            "--image-size 480x800",
+            "saves about 2.00 GiB: fine detail is lost first; makes another training",
+        ),
+        (HALF, "--set precision=bf16", "a check with it shows what it saves: autocast"),
+        (AGAIN, "oomproof fit", "saves up to 3.00 GiB: names modules"),
+    ],
+    ids=lambda value: value.knob if isinstance(value, Hint) else "",
+)
+def test_hints_in_words(
+    does_not_fit: Forecast, settings: tuple[Setting, ...], hint: Hint, option: str, reason: str
+) -> None:
+    assert told(does_not_fit, (*settings, ACCUMULATE), hint) == [(option, reason)]
+
+
+def test_what_is_too_much_for_a_line_is_left_to_a_plan(does_not_fit: Forecast) -> None:
+    settings = tuple(Setting(name, 0, "") for name in ("A.SIZES", "B", "C", "D"))
+    nested = Hint("A.SIZES", {"A.SIZES": [[32], [64]]}, GIB, "different", "why")
+    many = Hint("B", dict.fromkeys(("A.SIZES", "B", "C", "D"), 1), GIB, "equivalent", "why")
+    assert [option for option, _ in told(does_not_fit, settings, nested, many)] == [
+        "oomproof fit --allow A.SIZES",
+        "oomproof fit",
     ]
 
 
-def test_bf16_only_where_the_gpu_computes_in_it(does_not_fit: Forecast, settings: tuple[Setting, ...]) -> None:
-    turing = replace(does_not_fit, device=Device("RTX 2060", does_not_fit.device.total, "turing", (7, 5)))
-    assert "--set precision=fp16" in options(turing, settings)
+def test_a_setting_that_follows_another_is_not_named(does_not_fit: Forecast) -> None:
+    settings = (
+        Setting("SOLVER.AMP.ENABLED", False, "", given_as="SOLVER.AMP.ENABLED {value}"),
+        Setting("precision", "fp32", "", follows=lambda values: "fp16"),
+    )
+    hint = Hint("SOLVER.AMP.ENABLED", {"SOLVER.AMP.ENABLED": True, "precision": "fp16"}, None, "equivalent", "why")
+    assert [option for option, _ in told(does_not_fit, settings, hint)] == ["SOLVER.AMP.ENABLED True"]
 
 
-def test_only_settings_the_job_has(does_not_fit: Forecast, settings: tuple[Setting, ...]) -> None:
-    batch_alone = tuple(one for one in settings if one.name == "batch")
-    assert options(does_not_fit, batch_alone) == ["--batch 1"]
+def test_values_with_blanks_are_quoted(does_not_fit: Forecast) -> None:
+    settings = (Setting("INPUT.MIN_SIZE_TRAIN", (800,), "", given_as="INPUT.MIN_SIZE_TRAIN {value}"),)
+    hint = Hint("INPUT.MIN_SIZE_TRAIN", {"INPUT.MIN_SIZE_TRAIN": (480, 512)}, GIB, "different", "why")
+    assert [option for option, _ in told(does_not_fit, settings, hint)] == ['INPUT.MIN_SIZE_TRAIN "(480, 512)"']
+
+
+def test_nothing_helps(does_not_fit: Forecast, settings: tuple[Setting, ...]) -> None:
+    assert next_steps(does_not_fit, settings) == ("save 2.10 GiB to be safe: a larger GPU is what is left", ())
     sentence, steps = next_steps(does_not_fit, ())
     assert not steps
     assert sentence == "save 2.10 GiB to be safe: make the job smaller (batch, fp16, image size)"
-
-
-def test_batch_is_as_large_as_should_fit(does_not_fit: Forecast, settings: tuple[Setting, ...]) -> None:
-    sixteen = replace(does_not_fit, settings=does_not_fit.settings.changed({"batch": 16}))
-    assert "--batch 8" in options(sixteen, settings)  # 4.48 GiB scale, 2.10 have to go: 16 * 0.53
-    one = replace(does_not_fit, settings=does_not_fit.settings.changed({"batch": 1}))
-    assert not any(option.startswith("--batch") for option in options(one, settings))
-
-
-def test_nothing_is_offered_that_is_done_already(does_not_fit: Forecast, settings: tuple[Setting, ...]) -> None:
-    thrifty = does_not_fit.settings.changed({"precision": "fp16", "expandable_segments": True})
-    assert options(replace(does_not_fit, settings=thrifty), settings) == ["--batch 1", "--image-size 480x800"]
 
 
 def test_a_job_that_fits_is_left_alone(fits: Forecast, settings: tuple[Setting, ...]) -> None:
@@ -55,33 +82,9 @@ def test_a_job_that_fits_is_left_alone(fits: Forecast, settings: tuple[Setting, 
     assert "--sweep" not in next_steps(fits, ())[0]
 
 
-def test_image_size_is_no_help_where_the_model_resizes(does_not_fit: Forecast, settings: tuple[Setting, ...]) -> None:
-    resizing = replace(does_not_fit, settings=does_not_fit.settings.changed({"resize": "model"}))
-    assert not any(option.startswith("--image-size") for option in options(resizing, settings))
-
-
-def test_checkpointing_and_the_fused_update_where_the_job_has_them(does_not_fit: Forecast) -> None:
-    settings = (
-        Setting("checkpoint", "none", ""),
-        Setting("update", "auto", "", ("auto", "foreach", "fused", "plain")),
-    )
-    values = does_not_fit.settings.changed({"checkpoint": "none", "update": "auto"})
-    assert options(replace(does_not_fit, settings=values), settings) == ["--set checkpoint=nonreentrant"]
-    in_update = replace(does_not_fit, settings=values.changed({"checkpoint": "reentrant"}), phase="optimizer")
-    assert options(in_update, settings) == ["--set update=fused"]
-
-
-def test_optimizer_state_is_named_where_it_weighs(does_not_fit: Forecast, settings: tuple[Setting, ...]) -> None:
-    heavy = replace(
-        does_not_fit,
-        settings=does_not_fit.settings.changed({"optimizer": "adamw"}),
-        kinds={**does_not_fit.kinds, "optimizer": 2 << 30},
-    )
-    assert "--set optimizer=sgd" in options(heavy, settings)
-
-
 def test_fit_is_named_where_it_can_help(does_not_fit: Forecast, settings: tuple[Setting, ...]) -> None:
-    assert "`oomproof fit` finds the best way" in next_steps(does_not_fit, settings)[0]
+    helped = replace(does_not_fit, hints=(BATCH,))
+    assert "`oomproof fit` finds the best way" in next_steps(helped, settings)[0]
     of_a_saved_step = tuple(one for one in settings if one.name == "expandable_segments")
-    sentence, steps = next_steps(does_not_fit, of_a_saved_step)
+    sentence, steps = next_steps(helped, of_a_saved_step)
     assert steps and "oomproof fit" not in sentence

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from oomproof.memory.forecast import Forecast
+from oomproof.memory.forecast import Forecast, Hint
 from oomproof.memory.settings import Role, Settings
 from oomproof.report import terminal
 from oomproof.report.advice import next_steps
 from oomproof.sources.job import Setting
 
 KEYS = (
-    Setting("SOLVER.IMS_PER_BATCH", 16, "images a step"),
-    Setting("SOLVER.AMP.ENABLED", False, "half precision"),
+    Setting("SOLVER.IMS_PER_BATCH", 16, "images a step", given_as="SOLVER.IMS_PER_BATCH {value}"),
+    Setting("SOLVER.AMP.ENABLED", False, "half precision", given_as="SOLVER.AMP.ENABLED {value}"),
     Setting("SOLVER.STEPS", (60000, 80000), "where the learning rate falls"),
     Setting("INPUT.MIN_SIZE_TRAIN", (800,), "shorter side"),
     Setting("image_size", (800, 1333), "height x width"),
@@ -47,17 +47,14 @@ def drawn(forecast: Forecast) -> str:
 
 
 def test_advice_speaks_the_keys(does_not_fit: Forecast) -> None:
-    assert options(of_config(does_not_fit, 2, 1)) == [
+    hints = (
+        Hint("SOLVER.IMS_PER_BATCH", {"SOLVER.IMS_PER_BATCH": 1}, 1 << 30, "equivalent", "fewer images"),
+        Hint("SOLVER.AMP.ENABLED", {"SOLVER.AMP.ENABLED": True}, None, "equivalent", "autocast"),
+    )
+    assert options(replace(of_config(does_not_fit, 2, 1), hints=hints)) == [
         "SOLVER.IMS_PER_BATCH 1",
-        'INPUT.MIN_SIZE_TRAIN "(480,)" INPUT.MAX_SIZE_TRAIN 800',
         "SOLVER.AMP.ENABLED True",
     ]
-
-
-def test_a_batch_of_several_gpus_stays_one_that_they_can_share(does_not_fit: Forecast) -> None:
-    alone, shared = options(of_config(does_not_fit, 8, 1))[0], options(of_config(does_not_fit, 32, 4))[0]
-    assert int(shared.split()[1]) == 4 * int(alone.split()[1])
-    assert not any("IMS_PER_BATCH" in option for option in options(of_config(does_not_fit, 4, 4)))
 
 
 def test_a_sweep_is_offered_where_any_number_will_do(fits: Forecast) -> None:

@@ -35,7 +35,7 @@ def section(text: str, title: str) -> str:
 def test_opens_with_verdict_why_next() -> None:
     lines = [line.rstrip() for line in drawn(plan.report(brought_to_fit(), SETTINGS), 200).splitlines()]
     assert lines[0] == (
-        "Verdict  fits RTX 3060 12GB with 2 changes: 9.81 of 11.76 GiB (at worst 10.90); 1.04 times the time per image"
+        "Verdict  fits RTX 3060 12GB with 2 changes: 9.81 of 11.76 GiB (at worst 10.90); takes 4 % more time per image"
     )
     assert lines[1] == (
         "Why      as it is it needs 24.30 GiB (at worst 26.10); "
@@ -58,7 +58,7 @@ def test_no_line_is_wider_than_the_terminal_and_nothing_is_cut(make: Callable[[]
 
 
 def test_changes_come_in_the_plans_order_with_their_sum() -> None:
-    rows = section(drawn(plan.report(brought_to_fit(), SETTINGS), 120), "Changes, cheapest harm first").splitlines()
+    rows = section(drawn(plan.report(brought_to_fit(), SETTINGS), 120), "Changes, least harmful first").splitlines()
     figures = [row.split() for row in rows if " %" in row]
     assert [row[0] for row in figures] == ["checkpoint", "batch", "together"]
     assert figures[0][-4:] == ["identical", "2.40", "+12", "%"]
@@ -219,16 +219,17 @@ def test_markup_in_names_is_text() -> None:
 
 def test_a_forecast_that_gives_cache_back_keeps_its_words() -> None:
     """The verdict of a plan is built on that of its forecast, in all its forms."""
-    small = replace(DEVICE, name="5GiB", total=5 * GIB)
-    tight = replace(mask_rcnn(12042 << 20), device=small)
+    small = replace(DEVICE, name="6GiB", total=6 * GIB)
+    roomy = mask_rcnn(12042 << 20)
+    tight = replace(roomy, device=small, wanted=roomy.on_device.high, on_device=replace(roomy.on_device, high=6 * GIB))
     plan = replace(brought_to_fit(), device=small, after=tight)
     assert next_step(plan, writing=False)[0].startswith(
         "it is tight, so keep other programs off the device; add --write"
     )
     assert next_step(replace(plan, changes=()), writing=False)[0].endswith("so keep other programs off the device")
     assert verdict(plan) == (
-        "fits 5GiB with 2 changes: would take 5.84 GiB (at worst 6.10), has 5.00 and gives cached blocks back; "
-        "1.04 times the time per image"
+        "fits 6GiB with 2 changes: 5.84 of 6.00 GiB (at worst 6.00, with cached blocks given back); "
+        "takes 4 % more time per image"
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from oomproof.memory.cards.devices import Device
-from oomproof.memory.forecast import Forecast
+from oomproof.memory.forecast import Forecast, Hint
 from oomproof.memory.settings import Settings
 from oomproof.report import terminal
 from oomproof.report.verdict import verdict
@@ -53,11 +53,11 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(
 
 
 def test_says_where_memory_runs_out_and_what_to_try(does_not_fit: Forecast, settings: tuple[Setting, ...]) -> None:
-    text = drawn(terminal.report(does_not_fit, settings), 120)
+    hint = Hint("batch", {"batch": 1}, 9 << 28, "equivalent", "fewer images at a time")
+    text = drawn(terminal.report(replace(does_not_fit, hints=(hint,)), settings), 120)
     assert "does not fit 4GiB: needs 5.84 GiB (at worst 6.10), has 4.00" in text
     assert "OOM at   in backward of rpn.head.conv.0.0 (convolution_backward), asking for 1.14 GiB" in text
-    assert "--set precision=bf16  up to half of 3.12 GiB of activations" in text
-    assert "--batch 1" in text
+    assert "--batch 1  saves about 2.25 GiB: fewer images at a time" in text
 
 
 def test_bars_fall_back_to_ascii(fits: Forecast, settings: tuple[Setting, ...]) -> None:
@@ -72,18 +72,18 @@ def test_colour_only_on_request(fits: Forecast, settings: tuple[Setting, ...]) -
 
 
 def test_a_tight_fit_does_not_contradict_itself(fits: Forecast, settings: tuple[Setting, ...]) -> None:
-    tight = replace(fits, device=Device("6.00 GiB", 6 << 30))
+    shrunk = replace(fits.on_device, high=6 << 30)
+    tight = replace(fits, device=Device("6.00 GiB", 6 << 30), wanted=fits.on_device.high, on_device=shrunk)
     text = drawn(terminal.report(tight, settings), 160)
-    assert "fits 6.00 GiB: 5.84 of 6.00 GiB (at worst 6.10, cache included)" in text
+    assert "fits 6.00 GiB: 5.84 of 6.00 GiB (at worst 6.00, with cached blocks given back)" in text
     assert "has to give cached blocks back" in text
     assert "stay free" not in text
 
 
-def test_cached_blocks_explain_a_figure_above_the_budget(fits: Forecast, at_risk: Forecast) -> None:
-    small = Device("5GiB", 5 << 30)
-    figures = "would take 5.84 GiB (at worst 6.10), has 5.00 and gives cached blocks back"
-    assert verdict(replace(fits, device=small)) == f"fits 5GiB: {figures}"
-    assert verdict(replace(at_risk, device=small)) == f"at risk on 5GiB: {figures}"
+def test_what_fits_has_every_upper_figure_within_its_budget(fits: Forecast) -> None:
+    over = replace(fits, device=Device("6.00 GiB", 6 << 30))
+    assert over.shortage_at_worst is None and over.outcome == "at risk"
+    assert verdict(over) == "at risk on 6.00 GiB: 5.84 of 6.00 GiB expected, 6.10 at worst"
 
 
 def test_settings_as_usual_are_left_out(fits: Forecast, settings: tuple[Setting, ...]) -> None:

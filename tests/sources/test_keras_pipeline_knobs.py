@@ -65,7 +65,7 @@ def test_options_go_on() -> None:
 def test_what_cannot_be_set_is_said() -> None:
     with pytest.raises(InputError, match="the dataset has no shufle with a size to set; did you mean shuffle"):
         rebuilt(dataset(), {"shufle": 3})
-    with pytest.raises(InputError, match="prefetch=0 is no size; expected a whole number from 1 on"):
+    with pytest.raises(InputError, match="prefetch=0 is not a size; expected a whole number from 1 on"):
         rebuilt(dataset(), {"prefetch": 0})
 
 

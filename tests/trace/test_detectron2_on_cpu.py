@@ -67,6 +67,6 @@ def test_a_blueprint_keeps_what_detectron2_keeps(name: str) -> None:
     with EventStorage(0):
         steps = [trace_step(job(name, (256, 384), real), TRAINING, dialect="cpu") for real in (False, True)]
     ours, theirs = (saved(step) for step in steps)
-    tolerance = 0.03 if "retinanet" in name else 0.005  # RetinaNet leaves out anchors that are no clear match
+    tolerance = 0.03 if "retinanet" in name else 0.005  # RetinaNet leaves out anchors that are not a clear match
     assert ours == pytest.approx(theirs, rel=tolerance)
     assert steps[0].peak().bytes == pytest.approx(steps[1].peak().bytes, rel=0.02)

@@ -46,7 +46,7 @@ def test_growth_is_said_with_its_reason_and_its_price() -> None:
     assert growing.grows and growing.bytes == 4 * growing.operations * PER_OPERATION > 0
     assert "4 calls make 4 graphs" in growing.warning and "(2, 3), (2, 4), (2, 5), ..." in growing.warning
     assert "Python int with another value" in retracing_of(tf.function(add_one), [(1,), (2,), (3,)]).warning
-    assert not retracing_of(function, SHAPES[:2]).warning  # a smaller last batch is no growth
+    assert not retracing_of(function, SHAPES[:2]).warning  # a smaller last batch is not growth
 
 
 def test_a_plain_function_is_refused_in_words() -> None:

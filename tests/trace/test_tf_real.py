@@ -48,7 +48,7 @@ OPTIMIZERS = {
     "ftrl": keras.optimizers.Ftrl,
     "lion": keras.optimizers.Lion,
     "adafactor": keras.optimizers.Adafactor,
-    "lamb": keras.optimizers.Lamb,
+    **({"lamb": keras.optimizers.Lamb} if hasattr(keras.optimizers, "Lamb") else {}),  # not in Keras 3.3
     "adam, amsgrad": lambda: keras.optimizers.Adam(amsgrad=True),
     "adam, averaged": lambda: keras.optimizers.Adam(use_ema=True),
     "adam, clipped": lambda: keras.optimizers.Adam(global_clipnorm=1.0),

@@ -88,3 +88,21 @@ assert "__dynamo_disable" not in vars(plain)
 """
         + NOTHING_LEFT
     )
+
+
+@pytest.mark.slow
+def test_loading_it_in_a_step_keeps_nothing_of_the_step_alive() -> None:
+    """It meets exceptions on the way, whose frames lead back into the functions that are being run."""
+    run("""
+import gc, weakref
+from oomproof.trace.torch.around.without_dynamo import without_dynamo
+class Activation: pass
+def forward():
+    held = Activation()
+    import torch._dynamo
+    torch._dynamo.explain
+    return weakref.ref(held)
+with without_dynamo():
+    gc.disable()
+    assert forward()() is None
+""")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MOST_VALUES = 64
 EVERY_INTEGER_UP_TO = 16
 KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)+")
-"""a key of a Detectron2 config, which is no name of a file"""
+"""a key of a Detectron2 config, which is not a name of a file"""
 
 JobText = Annotated[
     str,

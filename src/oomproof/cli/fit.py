@@ -104,7 +104,7 @@ def fit(
     """Make it fit: the best settings for a memory budget.
 
     Looks for the quickest settings that fit and keep their promise. The effective batch stays as it is. The answer is
-    a list of changes, cheapest harm first, each with the bytes it frees, its time and its promise; what was turned
+    a list of changes, least harmful first, each with the bytes it frees, its time and its promise; what was turned
     down; and memory against time. No GPU is needed and no step is run.
 
     Exit code 0: it fits. 2: nothing that is allowed fits (the nearest miss is shown, and what would have to be

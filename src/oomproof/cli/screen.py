@@ -29,7 +29,7 @@ def show(report: RenderableType) -> None:
 
 
 def write(text: str) -> None:
-    """Text on stdout; a reader who has gone (``| head -1``) is no failure of ours."""
+    """Text on stdout; a reader who has gone (``| head -1``) is not a failure of ours."""
     if sys.stdout is None:
         raise OomproofError("cannot write the report: stdout is closed")
     encoding = sys.stdout.encoding or "utf-8"

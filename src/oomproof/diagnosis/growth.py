@@ -1,4 +1,4 @@
-"""How memory went: steadily up, up in jumps, or level. Noise and the growth of the first steps are no leak.
+"""How memory went: steadily up, up in jumps, or level. Noise and the growth of the first steps are not leaks.
 
 >>> judge_growth([4000 + 9 * step for step in range(30)])
 'steady'

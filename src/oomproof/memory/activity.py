@@ -15,7 +15,7 @@ Ints = NDArray[np.int64]
 
 PLAIN, HALF, CONVOLUTION, DEPTHWISE = range(4)
 """how an operation computes: as it is; in half precision; as an fp32 convolution, for which newer GPUs use TF32; or
-channel by channel, a convolution that is no matrix product"""
+channel by channel, a convolution that is not a matrix product"""
 
 
 _COLUMNS = ("tick", "owner", "phase", "flops", "bytes", "form")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oomproof.memory.cards.devices import Device
+from oomproof.memory.curve import Curve
 from oomproof.memory.settings import Settings
 
 OUTCOMES = ("fits", "at risk", "does not fit")
@@ -86,6 +87,10 @@ class Forecast:
     """what a reader should know about the job: settings that do nothing, what was assumed"""
     read_by: tuple[str, str] = ("max_memory_allocated", "max_memory_reserved")
     """what the framework itself calls ``allocated`` and ``reserved``"""
+    curve: Curve | None = field(default=None, repr=False, compare=False)
+    """live memory over the step, kind by kind"""
+    wanted: int = 0
+    """bytes on the device at the upper figures where nothing has to be given back; on_device.high has it given back"""
     room: int | None = None
     """the most that the framework lets its allocator hold, where that is less than what is free on the device"""
     ram: int | None = None
@@ -105,8 +110,9 @@ class Forecast:
 
     @property
     def excess(self) -> int:
-        """Bytes by which the upper figures miss the budget; below 0: bytes that stay free even at worst."""
-        above = self.on_device.high - self.budget
+        """Bytes by which the upper figures miss the budget before anything is given back; below 0: bytes that stay free
+        even at worst."""
+        above = max(self.wanted, self.on_device.high) - self.budget
         return above if self.room is None else max(above, self.reserved.high - self.room)
 
     @property
@@ -115,14 +121,16 @@ class Forecast:
 
     @property
     def outcome(self) -> str:
-        """``fits``, ``at risk`` or ``does not fit``: the worse of device and host."""
+        """``fits``, ``at risk`` or ``does not fit``: the worse of device and host. What fits has every upper figure
+        within its budget."""
         return max(self.on_device_outcome, self.host_outcome, key=OUTCOMES.index)
 
     @property
     def on_device_outcome(self) -> str:
         if self.shortage is not None:
             return OUTCOMES[2]
-        return OUTCOMES[1] if self.shortage_at_worst is not None else OUTCOMES[0]
+        within = self.shortage_at_worst is None and self.on_device.high <= self.budget
+        return OUTCOMES[0] if within else OUTCOMES[1]
 
     @property
     def host_outcome(self) -> str:

@@ -15,6 +15,7 @@ from oomproof.memory.allocators.replaying import Replay
 from oomproof.memory.arena import as_allocated
 from oomproof.memory.cards import jax_limits, tf_limits
 from oomproof.memory.cards.devices import Device
+from oomproof.memory.curve import draw_curve
 from oomproof.memory.forecast import Forecast, Range, Shortage
 from oomproof.memory.host_memory import host_memory
 from oomproof.memory.lasting import context, with_lasting
@@ -61,6 +62,8 @@ class Terms:
     room_at_worst: int
     """and if everything is as large as it can be"""
     notes: tuple[str, ...] = ()
+    keeps: bool = False
+    """the allocator has a share of the device and gives nothing of it back"""
     read_by: tuple[str, str] = ("max_memory_allocated", "max_memory_reserved")
     """what the framework calls the bytes that its allocator has handed out, and those that it holds"""
 
@@ -106,7 +109,8 @@ def _bfc(timeline: Timeline, device: Device, runtime: Runtime, around: Range, ma
         around=around,
         replay=lambda history, capacity: replay(as_allocated(history), capacity),
         room=room,
-        room_at_worst=int(room / margin),
+        room_at_worst=max(0, int(min(room, device.budget - around.high) / margin)),
+        keeps=True,
         notes=limits.notes(device, runtime, around.expected),
         read_by=limits.READ_BY,
     )
@@ -138,6 +142,9 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         int(max(likely.reserved, worst.reserved, allocated.high / margin) * margin),
     )
     on_device = Range(reserved.expected + around.expected, reserved.low + around.low, reserved.high + around.high)
+    wanted = on_device.high
+    if likely.shortage is None and worst.shortage is None:
+        allocated, reserved, on_device = _given_back(allocated, reserved, on_device, held, device)
     host, shm = host_memory(timeline, runtime)
     return Forecast(
         job=job,
@@ -162,7 +169,30 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         ),
         notes=(*timeline.about.notes, *held.notes),
         read_by=held.read_by,
+        curve=draw_curve(whole),
+        wanted=wanted,
         room=held.room if held.room < device.budget - around.expected else None,
+    )
+
+
+def _given_back(
+    allocated: Range, reserved: Range, on_device: Range, held: Terms, device: Device
+) -> tuple[Range, Range, Range]:
+    """The upper figures of a step that gets through at worst. On a full device PyTorch's allocator gives cached
+    segments back and cuDNN does with less, so that no more is taken than there is. TensorFlow's allocator stays within
+    its share, but whatever the context takes comes on top."""
+    if not held.caching:
+        return allocated, reserved, on_device
+    if held.keeps:
+        most = max(reserved.expected, min(reserved.high, held.room))
+        whole = most + held.around.high
+    else:
+        whole = max(on_device.expected, min(on_device.high, device.budget))
+        most = max(reserved.expected, min(reserved.high, whole - held.around.low))
+    return (
+        replace(allocated, high=max(allocated.expected, min(allocated.high, most))),
+        replace(reserved, high=most),
+        replace(on_device, high=max(on_device.expected, min(on_device.high, whole))),
     )
 
 
@@ -180,7 +210,7 @@ def _served(
 ) -> Served:
     """Serves a history within ``room`` bytes; without an allocator, block by block from the system.
 
-    A reserve larger than the room is no shortage yet: on a full device the allocator gives cached segments back and
+    A reserve larger than the room is not a shortage yet: on a full device the allocator gives cached segments back and
     tries again, so the replay is repeated within the room. Nor is a workspace that does not fit: cuDNN then goes on
     with less, so what must fit is the ``lean`` history without workspaces.
     """

@@ -1,4 +1,4 @@
-"""Host RAM, once the device's side of a plan is settled: knobs of the data are turned, cheapest harm first, until the
+"""Host RAM, once the device's side of a plan is settled: knobs of the data are turned, least harmful first, until the
 host's upper figure stays within what there is."""
 
 from __future__ import annotations

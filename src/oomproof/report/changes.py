@@ -37,7 +37,7 @@ WIDTH = 60
 
 
 def changes(plan: Plan) -> RenderableType:
-    """One row a change, cheapest harm first, as the plan has them; their sum below."""
+    """One row a change, least harmful first, as the plan has them; their sum below."""
     if not plan.changes:
         return ""
     table = _table("frees GiB")

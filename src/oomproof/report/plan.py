@@ -25,7 +25,7 @@ def report(plan: Plan, settings: Sequence[Setting], writing: bool = False) -> Re
     miss = "" if plan.fits else " of the nearest miss"
     return Group(
         _opening(plan, settings, writing),
-        *section(f"Changes{miss}, cheapest harm first", changes.changes(plan)),
+        *section(f"Changes{miss}, least harmful first", changes.changes(plan)),
         *section(f"Settings{miss}, in full", _settings(plan)),
         *(_before_and_after(plan) if plan.changes else section("Memory, GiB", levels(plan.after))),
         *section("Turned down", changes.alternatives(plan.alternatives)),

@@ -69,7 +69,7 @@ def _price(plan: Plan) -> str:
         return "; no change is needed"
     if abs(plan.time - 1) < 0.005:
         return "; the same time per image"
-    return f"; {plan.time:.2f} times the time per image"
+    return f"; takes {abs(plan.time - 1):.0%} {'more' if plan.time > 1 else 'less'} time per image".replace("%", " %")
 
 
 def _need(before: Forecast, estimated: bool) -> str:

@@ -38,6 +38,6 @@ def conclusion(sweep: Sweep) -> str:
     if sweep.largest is None:
         return f"{first.device.name} fits {sweep.name}: {', '.join(value(setting) for setting in sweep.fitting)}."
     best = next(forecast for setting, forecast in sweep.rows if setting == sweep.largest)
-    cache = ", cache included" if empties_cache(best) else ""
+    cache = ", with cached blocks given back" if empties_cache(best) else ""
     figures = f"{number(best.on_device.high)} of {gib(best.budget)} at worst{cache}"
     return f"The largest {sweep.name} that fits {first.device.name} is {value(sweep.largest)}: {figures}."

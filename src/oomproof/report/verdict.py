@@ -37,15 +37,10 @@ def on_host(forecast: Forecast) -> str:
 
 def on_device(forecast: Forecast) -> str:
     name, used, budget = forecast.device.name, forecast.on_device, gib(forecast.budget)
-    worst = f"(at worst {number(used.high)}{', cache included' if empties_cache(forecast) else ''})"
-    if used.expected > forecast.budget and forecast.shortage is None:
-        # Figures are those of an allocator that never has to give cached blocks back; this one would have to.
-        outcome = "fits" if forecast.on_device_outcome == "fits" else "at risk on"
-        wants = f"would take {gib(used.expected)} (at worst {number(used.high)})"
-        return f"{outcome} {name}: {wants}, has {number(forecast.budget)} and gives cached blocks back"
+    worst = f"(at worst {number(used.high)}{', with cached blocks given back' if empties_cache(forecast) else ''})"
     if forecast.on_device_outcome == "fits":
         return f"fits {name}: {number(used.expected)} of {budget} {worst}"
-    if forecast.room is not None and used.expected <= forecast.budget:
+    if forecast.room is not None and used.expected <= forecast.budget and forecast.reserved.high > forecast.room:
         return _limited(forecast, forecast.room)
     if forecast.on_device_outcome == "at risk":
         return f"at risk on {name}: {number(used.expected)} of {budget} expected, {number(used.high)} at worst"
@@ -70,7 +65,7 @@ def why(forecast: Forecast) -> str:
         sentences.append(f"{when} {place}, which asks for {gib(shortage.requested)}")
     elif empties_cache(forecast):
         sentences.append("at worst the allocator has to give cached blocks back, which costs time, not the run")
-    elif tight(forecast):
+    elif forecast.on_device_outcome == "at risk" and shortage is None:
         sentences.append("at worst the CUDA context takes more than is left beside the allocator")
     peak = moment(forecast.phase, forecast.owner, forecast.op)
     if shortage is not None and peak == moment(shortage.phase, shortage.owner, shortage.op):

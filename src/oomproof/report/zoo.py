@@ -84,7 +84,7 @@ def survey(rows: Sequence[Row], device: str) -> RenderableType:
         "Detectron2's by its config with 93."
     )
     if any(row.final and tight(row.final) for row in rows):
-        note += " Where a model fits with more at worst than there is, that is cache, which PyTorch gives back in need."
+        note += " Where a model takes all there is at worst, part of it is cache, which PyTorch gives back in need."
     return Group(*parts, Text(note, style="dim"))
 
 

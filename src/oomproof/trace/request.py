@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from oomproof.errors import JobError
+from oomproof.errors import InputError, JobError
+from oomproof.memory.batch_spec import BatchSpec
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.settings import Settings
 
@@ -27,11 +28,18 @@ class TraceRequest:
     patience: int | None = None
     """how many values the step may ask for (TooManyValues otherwise); None: any number. Values (which boxes overlap,
     which anchors match) have to be computed, image by image, so that many of them take long"""
+    batch: BatchSpec | None = None
+    """the images of the step, where others are meant than the settings have"""
     progress: Progress = be_silent
 
     def __post_init__(self) -> None:
         if not isinstance(self.settings, Settings):  # a plain dict will do where no setting plays a role
             object.__setattr__(self, "settings", Settings(self.settings))
+
+    def refuse_batch(self, job: str) -> None:
+        """For jobs that make their batches themselves."""
+        if self.batch is not None:
+            raise InputError(f"{job} makes its batches itself: leave them to it, and set its own settings")
 
     def changed(self, settings: Settings) -> TraceRequest:
         """The same request under other settings."""

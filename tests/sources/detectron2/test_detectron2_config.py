@@ -163,7 +163,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     assert "did you mean" in refused("mask_rcnn_R_50_FPN_2x.yaml")
     assert "check the path" in refused(tmp_path / "none.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00A: 1")
-    assert "no text in UTF-8" in refused(tmp_path / "bytes.yaml")
+    assert "not text in UTF-8" in refused(tmp_path / "bytes.yaml")
     (tmp_path / "large.yaml").write_bytes(b"#" * (5 << 20))
     assert "no config is" in refused(tmp_path / "large.yaml")
     assert "no file" in refused(tmp_path)

@@ -170,7 +170,7 @@ def test_types_sections_and_keys_of_ones_own(tmp_path: Path) -> None:
     assert "SOLVER.IMS_PER_BATCH must be a whole number" in config.unknown["SOLVER.IMS_PER_BATCH"]
     told = "\n".join(config.notes)
     assert "SOLVER.AMP is a section" in told
-    assert "SOLVER.PATIENCE is no key of Detectron2; the script reads it itself" in told
+    assert "SOLVER.PATIENCE is not a key of Detectron2; the script reads it itself" in told
     assert "MINE" not in told
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from oomproof.errors import InputError
+from oomproof.memory.about import About
+from oomproof.memory.settings import Settings
 from oomproof.sources.detectron2.config.config import read
 from oomproof.sources.detectron2.config.yaml_file import parse
 from oomproof.sources.detectron2.job import Detectron2Job
@@ -31,8 +33,8 @@ def opened(folder: Path, text: str, *overrides: str) -> Detectron2Job:
     return open_script(path, overrides)
 
 
-def planned(job: Detectron2Job, **changes: Any) -> dict[str, Any]:
-    return {**resolve(job, {"expandable_segments": False}), **changes}
+def planned(job: Detectron2Job, **changes: Any) -> Settings:
+    return resolve(job, {"expandable_segments": False}).changed(changes)
 
 
 def test_what_only_a_run_tells_stays_what_the_script_makes_it(tmp_path: Path) -> None:
@@ -59,7 +61,7 @@ def test_a_plan_that_rests_on_what_nobody_knows_is_not_written(tmp_path: Path) -
 def test_knobs_that_rest_on_what_nobody_knows_are_not_offered(tmp_path: Path) -> None:
     script = SCRIPT.replace("cfg.OUTPUT_DIR", "cfg.MODEL.WEIGHTS")
     unknown, known = opened(tmp_path, script), opened(tmp_path, SCRIPT, "SOLVER.BASE_LR", "0.04")
-    offered, usual = ({knob.name: knob for knob in job.knobs(planned(job), {})} for job in (unknown, known))
+    offered, usual = ({knob.name: knob for knob in job.knobs(planned(job), About())} for job in (unknown, known))
     assert usual.keys() - offered.keys() == {"MODEL.BACKBONE.FREEZE_AT"}
     assert not any("alone" in str(option.value) for option in offered["SOLVER.IMS_PER_BATCH"].options)
     assert any("alone" in str(option.value) for option in usual["SOLVER.IMS_PER_BATCH"].options)

@@ -13,6 +13,7 @@ from keras import layers
 import oomproof
 from oomproof.memory.timeline import PHASES
 from oomproof.sources.keras.job import KerasJob
+from oomproof.sources.settings import resolve
 from oomproof.trace.request import TraceRequest
 
 
@@ -45,7 +46,7 @@ def test_a_plan_with_the_same_gradients_computes_blocks_again() -> None:
 @pytest.mark.slow
 def test_blocks_are_known_from_a_trace() -> None:
     job = KerasJob(residual(), batch=4)
-    settings = {setting.name: setting.default for setting in job.settings}
+    settings = resolve(job, {})
     step = job.trace(TraceRequest(settings))
     assert [call.path for call in step.modules] == [f"add{number}" for number in range(4)]
     assert step.about.blocks == 4
@@ -55,7 +56,7 @@ def test_blocks_are_known_from_a_trace() -> None:
         assert step.phase_at(call.leave) == "forward"
         assert step.bytes[list(call.outputs)].tolist() == [tensor]
     assert "checkpoint" in [knob.name for knob in job.knobs(settings, step.about)]
-    again = job.trace(TraceRequest({**settings, "checkpoint": "all"}))
+    again = job.trace(TraceRequest(settings.changed({"checkpoint": "all"})))
     assert again.peak().bytes < 0.75 * step.peak().bytes
     work, plain = again.work, step.work
     backward = PHASES.index("backward")

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from oomproof.errors import InputError, JobError
+from oomproof.frameworks.detectron2 import inner_trainer, metrics_writer, next_batch
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def accumulated_step(trainer: Any, count: int, weigh: Weigh | None = None) -> No
 
     def drawn() -> Any:
         start = time.perf_counter()
-        batch = next(trainer._data_loader_iter)
+        batch = next_batch(trainer)
         waits.append(time.perf_counter() - start)
         return batch
 
@@ -69,7 +70,7 @@ def accumulated_step(trainer: Any, count: int, weigh: Weigh | None = None) -> No
 
 def simple_trainer(trainer: Any) -> Any:
     """The trainer that has the model: a DefaultTrainer keeps it inside."""
-    inner = getattr(trainer, "_trainer", None)
+    inner = inner_trainer(trainer)
     if inner is None:
         return trainer
     inner.iter = trainer.iter
@@ -146,9 +147,9 @@ def _finish(trainer: Any, losses: dict[str, torch.Tensor], waited: float) -> Non
     if hasattr(trainer, "after_backward"):
         trainer.after_backward()
     if getattr(trainer, "async_write_metrics", False):
-        trainer.concurrent_executor.submit(trainer._write_metrics, losses, waited, iter=trainer.iter)
+        trainer.concurrent_executor.submit(metrics_writer(trainer), losses, waited, iter=trainer.iter)
     else:
-        trainer._write_metrics(losses, waited)  # raises FloatingPointError where a loss is infinite or NaN
+        metrics_writer(trainer)(losses, waited)
     if scaler is None:
         trainer.optimizer.step()
     else:

@@ -11,6 +11,7 @@ from detectron2.engine import AMPTrainer, DefaultTrainer, HookBase, SimpleTraine
 from oomproof.changes.detectron2.accumulating import accumulated_step, checked_count, simple_trainer
 from oomproof.changes.detectron2.weights import whole_batch as weigh_whole_batch
 from oomproof.errors import InputError
+from oomproof.frameworks.detectron2 import inner_trainer
 
 _LOG = logging.getLogger("detectron2.oomproof")  # Detectron2 shows what is below its own name
 
@@ -62,7 +63,7 @@ _accumulate = accumulate
 def _refuse_own_step(trainer: Any, count: int) -> None:
     """A run_step that somebody has written would be lost."""
     theirs = (SimpleTrainer.run_step, AMPTrainer.run_step, DefaultTrainer.run_step)
-    for each in (trainer, getattr(trainer, "_trainer", trainer)):
+    for each in (trainer, inner_trainer(trainer) or trainer):
         step = getattr(each.__class__, "run_step", None)
         if step not in theirs:
             raise InputError(

@@ -17,6 +17,7 @@ import torch
 
 from oomproof.changes.detectron2.accumulating import Part, device_of, random_state
 from oomproof.errors import InputError
+from oomproof.frameworks.detectron2 import averaging_by, has_moving_average, update_average
 from oomproof.frameworks.torch import NormBase
 
 _LOSSES_FROM = (
@@ -42,13 +43,13 @@ def whole_batch(
         averages.append((name, initial))
         return value
 
-    with torch.no_grad(), _statistics_kept(model), _average_by(model, noted):
+    with torch.no_grad(), _statistics_kept(model), averaging_by(model, noted):
         for batch in batches:
             states.append(random_state(device_of(model)))
             divisors.append(_divisors(model, forward, batch))
-    if hasattr(model, "_ema_update"):
+    if has_moving_average(model):
         average = _averaged(model, *averages[0], divisors)
-        with _average_by(model, lambda *_: average):
+        with averaging_by(model, lambda *_: average):
             yield [Part(batch, 1.0, state) for batch, state in zip(batches, states, strict=True)]
     else:
         weights = _weights(divisors)
@@ -79,7 +80,7 @@ def _divisors(model: torch.nn.Module, forward: Callable[[Any], Any], batch: Sequ
     seen = {name: value for name, (value, _) in storage.latest().items()}
     images = len(batch)
     found: dict[str, float] = {_IMAGES: images}
-    if hasattr(model, "_ema_update"):
+    if has_moving_average(model):
         return found | {_POSITIVES: round(seen["num_pos_anchors"] * images)}
     for name in names:
         stage = re.fullmatch(r"loss_(?:cls|box_reg)(?:_stage(\d+))?", name)
@@ -104,20 +105,7 @@ def _divisors(model: torch.nn.Module, forward: Callable[[Any], Any], batch: Sequ
 
 def _averaged(model: Any, name: str, initial: float, divisors: Sequence[Mapping[str, float]]) -> float:
     """RetinaNet and FCOS divide by a moving average of positive anchors: that of the whole batch, moved once."""
-    average: float = model._ema_update(name, max(sum(each[_POSITIVES] for each in divisors), 1), initial)
-    return average
-
-
-@contextmanager
-def _average_by(model: Any, update: Callable[..., float]) -> Iterator[None]:
-    if not hasattr(model, "_ema_update"):
-        yield
-        return
-    model._ema_update = update
-    try:
-        yield
-    finally:
-        del model._ema_update
+    return update_average(model, name, max(sum(each[_POSITIVES] for each in divisors), 1), initial)
 
 
 @contextmanager

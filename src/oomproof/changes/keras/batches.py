@@ -39,13 +39,15 @@ def _elements(dataset: Any, size: int) -> int | None:
     """Images in the dataset, where its batches are whole numbers of micro-batches and their number is known."""
     import tensorflow as tf
 
+    from oomproof.frameworks.tensorflow import input_of, size_of
+
     seen = dataset
-    while seen is not None and getattr(seen, "_batch_size", None) is None:
-        seen = getattr(seen, "_input_dataset", None)
-    batch = None if seen is None else tf.get_static_value(seen._batch_size)
+    while seen is not None and size_of(seen, "batch_size") is None:
+        seen = input_of(seen)
+    batch = None if seen is None else tf.get_static_value(size_of(seen, "batch_size"))
     if batch is None or int(batch) % size:
         return None
-    images, count = int(seen._input_dataset.cardinality()), int(dataset.cardinality())
+    images, count = int(input_of(seen).cardinality()), int(dataset.cardinality())
     return images if images > 0 and count == -(-images // int(batch)) else None
 
 

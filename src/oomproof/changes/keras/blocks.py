@@ -12,6 +12,8 @@ from typing import Any
 
 import keras
 
+from oomproof.frameworks.keras import all_layers, graph_in, has_graph, nodes_in_order, outputs_of
+
 FEW, MANY = 2, 6
 """layers with weights after which a block ends: where a single tensor goes on; and wherever few do, as in a U-Net"""
 MOST_GOING_ON = 3
@@ -35,9 +37,9 @@ class Block:
 
 
 def blocks_of(model: Any) -> tuple[Block, ...]:
-    """All blocks, in the order in which they run; none where the model is no graph of layers."""
-    if any(_name(layer) in ("Masking", "Embedding") for layer in model._flatten_layers(include_self=False)):
-        return ()  # masks are no tensors of the graph
+    """All blocks, in the order in which they run; none where the model is not a graph of layers."""
+    if any(_name(layer) in ("Masking", "Embedding") for layer in all_layers(model, itself=False)):
+        return ()  # masks are not tensors of the graph
     return tuple(_blocks(model, ""))
 
 
@@ -63,28 +65,26 @@ def _block(graph: Any, nodes: Sequence[Any], start: int, end: int, prefix: str) 
         paths = tuple(f"{prefix}{node.operation.name}" for node in inside)
         outputs = tuple(crossing(graph, nodes, start, end))
         # A loss looks for the logits behind a softmax; a block would hide them.
-        seen = not prefix and {id(each) for each in outputs} & {id(each) for each in graph._outputs}
+        seen = not prefix and {id(each) for each in outputs} & {id(each) for each in outputs_of(graph)}
         yield Block(paths[-1], graph, inside, outputs, paths, not seen and all(map(_repeatable, inside)))
 
 
 def graph_of(model: Any) -> Any:
     """The graph of layers that a Functional or Sequential model is; None for any other layer."""
     if isinstance(model, keras.Sequential):
-        return model._functional
-    return model if isinstance(model, keras.Model) and hasattr(model, "_nodes_by_depth") else None
+        return graph_in(model)
+    return model if isinstance(model, keras.Model) and has_graph(model) else None
 
 
 def nodes_of(graph: Any) -> list[Any]:
     """Calls of layers, in the order in which Keras goes through them."""
-    depths = sorted(graph._nodes_by_depth, reverse=True)
-    every = (node for depth in depths for node in graph._nodes_by_depth[depth])
-    return [node for node in every if node.operation and not node.is_input]
+    return [node for node in nodes_in_order(graph) if node.operation and not node.is_input]
 
 
 def crossing(graph: Any, nodes: Sequence[Any], start: int, end: int) -> list[Any]:
     """Tensors that are made in ``nodes[start:end]`` and needed after."""
     later = {id(tensor) for node in nodes[end:] for tensor in node.input_tensors}
-    later |= {id(tensor) for tensor in graph._outputs}
+    later |= {id(tensor) for tensor in outputs_of(graph)}
     return [tensor for node in nodes[start:end] for tensor in node.outputs if id(tensor) in later]
 
 

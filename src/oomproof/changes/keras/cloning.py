@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from oomproof.errors import CannotDo, InputError
+from oomproof.frameworks.keras import graph_in, has_graph, inputs_of, maker_of, outputs_of
 
 Change = Callable[[Any], Mapping[str, Any]]
 """what changes in the config of a layer"""
@@ -65,7 +66,7 @@ def cloned(
 
 def clonable(model: Any) -> bool:
     """Whether the model is a graph of layers, which can be walked and laid out anew."""
-    return isinstance(model, keras.Sequential) or hasattr(model, "_nodes_by_depth")
+    return isinstance(model, keras.Sequential) or has_graph(model)
 
 
 def _same_training(one: Any, other: Any) -> bool:
@@ -82,16 +83,16 @@ def _own_class(model: Any, what: str) -> InputError:
 
 def _last_layers(model: Any) -> set[int]:
     """Layers that give what the loss looks at: they stay in float32, as Keras's guide to mixed precision asks for."""
-    graph = model._functional if isinstance(model, keras.Sequential) else model
+    graph = graph_in(model) if isinstance(model, keras.Sequential) else model
     if graph is None:
         return {id(model.layers[-1])}
-    return {id(tensor._keras_history.operation) for tensor in graph._outputs}
+    return {id(maker_of(tensor)) for tensor in outputs_of(graph)}
 
 
 def _inputs(model: Any, image_size: tuple[int, int]) -> Any:
-    graph = model._functional if isinstance(model, keras.Sequential) else model
-    images = [tensor for tensor in graph._inputs if len(tensor.shape) == 4] if graph is not None else []
-    if len(images) != 1 or len(graph._inputs) != 1:
+    graph = graph_in(model) if isinstance(model, keras.Sequential) else model
+    images = [tensor for tensor in inputs_of(graph) if len(tensor.shape) == 4] if graph is not None else []
+    if len(images) != 1 or len(inputs_of(graph)) != 1:
         raise CannotDo(
             f"image_size={image_size[0]}x{image_size[1]}: expected a model with one input of images (height, width, "
             f"channels); {model.name} has others; build it for another size by yourself"

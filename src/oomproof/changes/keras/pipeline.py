@@ -26,8 +26,8 @@ def rebuilt(dataset: Any, settings: Mapping[str, int]) -> Any:
     """``dataset`` with ``settings``: {"shuffle": 500, "prefetch": 2, "map": 4}. Where there are several of a kind, the
     last in the code is ``shuffle``, the one before it ``shuffle_2``, and so on."""
     import tensorflow as tf
-    from tensorflow.python.data.ops import dataset_ops
-    from tensorflow.python.data.ops.options import ExternalStatePolicy
+
+    from oomproof.frameworks.tensorflow import dataset_from, written_dataset
 
     if not settings:
         return dataset
@@ -37,25 +37,25 @@ def rebuilt(dataset: Any, settings: Mapping[str, int]) -> Any:
             f"the dataset holds arrays of {held >> 20} MiB, and making it again would copy them; expected at most "
             f"{MAX_ARRAYS >> 20} MiB: change {', '.join(map(said, settings.items()))} where the pipeline is written"
         )
-    written = dataset._as_serialized_graph(external_state_policy=ExternalStatePolicy.IGNORE)
-    graph = tf.compat.v1.GraphDef.FromString(written.numpy())
+    graph = tf.compat.v1.GraphDef.FromString(written_dataset(dataset))
     places = _places(graph)
     for name, value in settings.items():
         if name not in places:
             meant = did_you_mean(name, places, f"; it has {', '.join(sorted(places)) or 'nothing to change'}")
             raise InputError(f"the dataset has no {name} with a size to set{meant}")
         if type(value) is not int or value == 0 or value < -1:
-            raise InputError(f"{name}={value!r} is no size; expected a whole number from 1 on, or -1 for AUTOTUNE")
+            raise InputError(f"{name}={value!r} is not a size; expected a whole number from 1 on, or -1 for AUTOTUNE")
         places[name].attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, tf.int64))
-    made = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
-    result = dataset_ops._VariantDataset(made, dataset.element_spec).with_options(dataset.options())
-    result._oomproof_made_of = dataset  # Python functions of the first live as long as it does
+    result = dataset_from(graph.SerializeToString(), dataset.element_spec).with_options(dataset.options())
+    result.oomproof_made_of = dataset  # Python functions of the first live as long as it does
     return result
 
 
 def sizes(dataset: Any) -> dict[str, int]:
     """The numbers that the dataset has now, by the names of ``rebuilt``; its graph is not written out for it."""
     import tensorflow as tf
+
+    from oomproof.frameworks.tensorflow import inputs_of, size_of
 
     found: dict[str, int] = {}
     counts: dict[str, int] = {}
@@ -64,10 +64,10 @@ def sizes(dataset: Any) -> dict[str, int]:
         for kind, (operation, number) in KINDS.items():
             if re.fullmatch(operation, type(each).__name__.lstrip("_")):
                 counts[kind] = counts.get(kind, 0) + 1
-                value = tf.get_static_value(getattr(each, f"_{number}", None))
+                value = tf.get_static_value(size_of(each, number))
                 if value is not None:
                     found[kind if counts[kind] == 1 else f"{kind}_{counts[kind]}"] = int(value)
-        for before in each._inputs():
+        for before in inputs_of(each):
             visit(before)
 
     visit(dataset)
@@ -113,6 +113,8 @@ def _input(node: Any, name: str) -> str:
 
 
 def _arrays(dataset: Any) -> int:
-    tensors = [each for each in getattr(dataset, "_tensors", ()) if each.dtype.is_numpy_compatible]
+    from oomproof.frameworks.tensorflow import inputs_of, tensors_held_by
+
+    tensors = [each for each in tensors_held_by(dataset) if each.dtype.is_numpy_compatible]
     own: int = sum(int(each.shape.num_elements() or 0) * max(1, each.dtype.size) for each in tensors)
-    return own + sum(_arrays(each) for each in dataset._inputs())
+    return own + sum(_arrays(each) for each in inputs_of(dataset))

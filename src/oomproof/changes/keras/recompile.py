@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from oomproof.errors import InputError
+from oomproof.frameworks.keras import compile_config_of, learning_rate_of
 
 OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
     "sgd": {"class_name": "SGD", "config": {"learning_rate": 0.01, "momentum": 0.9}},
@@ -33,7 +34,7 @@ def compile_as(
 
 def arguments(model: Any) -> Mapping[str, Any]:
     """What the model was compiled with, as objects."""
-    kept = getattr(model, "_compile_config", None)
+    kept = compile_config_of(model)
     if not getattr(model, "compiled", False) or kept is None or model.optimizer is None:
         raise InputError(
             "the Keras model is not compiled; expected one that fit() could train: call model.compile(optimizer=..., "
@@ -50,7 +51,7 @@ def optimizer_of(model: Any, name: str = "own", accumulate: int | None = None) -
     steps = accumulation(model) if accumulate is None else accumulate
     if name == "own":
         kind, config = type(present), present.get_config()
-        schedule = present._learning_rate
+        schedule = learning_rate_of(present)
         if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
             config["learning_rate"] = schedule  # the object itself: a schedule of the user's has no config to go by
     else:

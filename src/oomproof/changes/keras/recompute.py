@@ -16,9 +16,9 @@ import keras
 
 from oomproof.changes.keras.blocks import Block, blocks_of, nodes_of
 from oomproof.errors import CannotDo
+from oomproof.frameworks.keras import form_of_outputs, inputs_of, outputs_of, own_run, replace_run, run_of
 
 NONE, ALL = "none", "all"
-_RUN = "_run_through_graph"
 Body = Callable[..., list[Any]]
 
 
@@ -38,7 +38,7 @@ def recompute(model: Any, setting: str) -> Any:
         )
     by_graph: dict[int, list[Block]] = defaultdict(list)
     for block in known.values():
-        vars(block.graph).pop(_RUN, None)
+        replace_run(block.graph, None)
         if block.path in wanted:
             by_graph[id(block.graph)].append(block)
     for blocks in by_graph.values():
@@ -53,15 +53,13 @@ def recomputing(model: Any, setting: str) -> Iterator[None]:
         yield
         return
     graphs = {id(block.graph): block.graph for block in blocks_of(model)}
-    before = {number: vars(graph).get(_RUN) for number, graph in graphs.items()}
+    before = {number: own_run(graph) for number, graph in graphs.items()}
     recompute(model, setting)
     try:
         yield
     finally:
         for number, graph in graphs.items():
-            vars(graph).pop(_RUN, None)
-            if before[number] is not None:
-                object.__setattr__(graph, _RUN, before[number])
+            replace_run(graph, before[number])
 
 
 def names_in(setting: str) -> tuple[str, ...]:
@@ -71,7 +69,7 @@ def names_in(setting: str) -> tuple[str, ...]:
 
 def _install(graph: Any, blocks: Sequence[Block]) -> None:
     """Replaces Keras's way through the layers of this one model (Function._run_through_graph, Keras 3.15)."""
-    plain = getattr(graph, _RUN)
+    plain = run_of(graph)
     first = {id(block.nodes[0]): block for block in blocks}
     inside = {id(node) for block in blocks for node in block.nodes}
 
@@ -79,15 +77,15 @@ def _install(graph: Any, blocks: Sequence[Block]) -> None:
         given = keras.tree.flatten(inputs)
         if call_fn is not None or any(isinstance(each, keras.KerasTensor) for each in given):
             return plain(inputs, operation_fn, call_fn)
-        values = {id(tensor): value for tensor, value in zip(graph._inputs, given, strict=True)}
+        values = {id(tensor): value for tensor, value in zip(inputs_of(graph), given, strict=True)}
         for node in nodes_of(graph):
             if id(node) in first:
                 _run_again(first[id(node)], values, operation_fn)
             elif id(node) not in inside:
                 _run((node,), values, operation_fn)
-        return keras.tree.pack_sequence_as(graph._outputs_struct, [values[id(each)] for each in graph._outputs])
+        return keras.tree.pack_sequence_as(form_of_outputs(graph), [values[id(each)] for each in outputs_of(graph)])
 
-    object.__setattr__(graph, _RUN, run)
+    replace_run(graph, run)
 
 
 def _run(nodes: Sequence[Any], values: dict[int, Any], operation_fn: Callable[[Any], Any]) -> None:
@@ -118,13 +116,14 @@ def again_in_backward(body: Body, tensors: Sequence[Any], layers: Sequence[Any])
     """``body(*tensors)``, of which nothing is kept for the backward pass but ``tensors``. ``layers`` are those that the
     body calls."""
     import tensorflow as tf
-    from tensorflow.python.eager import record
+
+    from oomproof.frameworks.tensorflow import stop_recording
 
     # The variables as they are now; by the time of the backward pass, this body has changed them.
     state = {id(each): (each, tf.identity(each.value)) for layer in layers for each in layer.non_trainable_variables}
 
     def forward(*given: Any) -> Any:
-        with record.stop_recording():
+        with stop_recording():
             results = body(*given)
 
         def backward(*upstream: Any, variables: Any = None) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 import keras
 
 from oomproof.errors import CannotDo
+from oomproof.frameworks.keras import graph_in, has_graph, inputs_of, nodes_in_order, outputs_of
 
 layers = keras.layers
 
@@ -123,14 +124,14 @@ def widths_of(model: Any) -> Widths:
     """Walks a Functional or Sequential model."""
     found = Widths()
     graph = _graph(model)
-    for channels in _walk(graph, [_fixed(tensor.shape) for tensor in graph._inputs], found):
+    for channels in _walk(graph, [_fixed(tensor.shape) for tensor in inputs_of(graph)], found):
         channels.fix()
     return found
 
 
 def _graph(model: Any) -> Any:
-    graph = model._functional if isinstance(model, keras.Sequential) else model
-    if graph is None or not hasattr(graph, "_nodes_by_depth"):
+    graph = graph_in(model) if isinstance(model, keras.Sequential) else model
+    if graph is None or not has_graph(graph):
         raise CannotDo(
             f"the model {model.name} has no graph of layers: expected a Functional model, or a Sequential one that "
             "begins with keras.Input(shape); build subclassed models narrower by yourself"
@@ -139,20 +140,19 @@ def _graph(model: Any) -> Any:
 
 
 def _walk(graph: Any, given: Sequence[Channels], found: Widths) -> list[Channels]:
-    known = {id(tensor): channels for tensor, channels in zip(graph._inputs, given, strict=True)}
-    for depth in sorted(graph._nodes_by_depth, reverse=True):
-        for node in graph._nodes_by_depth[depth]:
-            if node.is_input:
-                continue
-            inputs = [known[id(tensor)] for tensor in node.arguments.keras_tensors]
-            known.update(zip(map(id, node.outputs), _through(node, inputs, found), strict=True))
-    return [known[id(tensor)] for tensor in graph._outputs]
+    known = {id(tensor): channels for tensor, channels in zip(inputs_of(graph), given, strict=True)}
+    for node in nodes_in_order(graph):
+        if node.is_input:
+            continue
+        inputs = [known[id(tensor)] for tensor in node.arguments.keras_tensors]
+        known.update(zip(map(id, node.outputs), _through(node, inputs, found), strict=True))
+    return [known[id(tensor)] for tensor in outputs_of(graph)]
 
 
 def _through(node: Any, inputs: list[Channels], found: Widths) -> list[Channels]:
     """What comes out of one call of a layer or operation."""
     layer = node.operation
-    if isinstance(layer, keras.Sequential) or hasattr(layer, "_nodes_by_depth"):
+    if isinstance(layer, keras.Sequential) or has_graph(layer):
         return _walk(_graph(layer), inputs, found)
     result = _known(node, inputs, found)
     if result is None:

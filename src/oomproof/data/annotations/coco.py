@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from oomproof.data.annotations import problems as kinds
-from oomproof.data.annotations.coco_stream import CountedLists, NotAnnotations, entries
+from oomproof.data.annotations.coco_stream import CountedLists, NotAnnotations, NotStrictJson, entries
 from oomproof.data.annotations.collect import Collector, Say
 from oomproof.data.annotations.dataset import Dataset
 from oomproof.data.annotations.header_sizes import take_sizes_from_files
@@ -44,27 +44,37 @@ def read(path: Path, images: Path | None, split: str, say: Say) -> Dataset:
         compare = False
     else:
         compare = images is not None
+    try:
+        found = _read_file(path, False, say)
+    except NotStrictJson:
+        found = _read_file(path, True, say)
+    if images is not None:
+        take_sizes_from_files(found, images, compare, say)
+    return found.build()
+
+
+def _read_file(path: Path, pythons: bool, say: Say) -> Collector:
     found, ids = Collector(path, NAME), array("q")
     with open_regular(path, 0) as file:
         size = max(1, path.stat().st_size)
         doing = f"reading {path.name} ({size / 1e6:,.0f} MB)"
         if file.read(len(BOM)) != BOM:
             file.seek(0)
-        stream = CountedLists(file, lambda done: say(doing, 0.9 * done / size))
+        stream = CountedLists(file, lambda done: say(doing, 0.9 * done / size), pythons)
         try:
             for section, entry in entries(stream):
                 if section == "images":
                     _add_image(found, entry)
                 else:
                     _add_object(found, entry, ids)
+        except NotStrictJson:
+            raise
         except NotAnnotations as error:
-            if not len(found.names):
+            if not found.names:
                 raise InputError(f"{path} cannot be read as COCO annotations: {error}") from None
             found.problems.add(kinds.DAMAGED, f"near byte {stream.done:,}: {error}")
     _count_duplicates(found, ids)
-    if images is not None:
-        take_sizes_from_files(found, images, compare, say)
-    return found.build()
+    return found
 
 
 def _add_image(found: Collector, entry: dict[str, Any]) -> None:

@@ -12,10 +12,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 BLOCK = 1 << 20
-LONGEST_LIST = 8 << 20
-"""bytes that are looked ahead for the end of a list; a longer one is parsed as it is, more slowly"""
-LONGEST_VALUE = 32 << 20
-"""bytes of one text or list; the parser would hold a text as a whole"""
+"""bytes that are searched at once"""
+PIECE = 64 << 10
+"""bytes that ijson gets at once: the time it takes grows with the square of the events in them (3.6.0)"""
+LONGEST_LIST = 4 << 20
+"""bytes that are looked ahead for the end of a list"""
+LONGEST_VALUE = 4 << 20
+"""bytes of one text or list; the parser holds a text as a whole, and begins anew with every piece of it"""
+LONGEST_NUMBER = 1000
 DEEPEST = 64
 
 _KEY = rb'"(?:segmentation|counts|keypoints)"\s{0,16}'
@@ -23,6 +27,8 @@ _LIST = re.compile(rb"(" + _KEY + rb':\s{0,16})(\[[^"]*)(?=")')
 _UNFINISHED = re.compile(_KEY + rb'(?::\s{0,16}(?:\[[^"]*)?)?\Z')
 _OF_NUMBERS = b"-+.,0123456789eE[] \t\r\n"
 _QUOTE = re.compile(rb'(?<!\\)"')
+_PYTHONS = re.compile(rb"(?<=[\s:,\[])(?:-?[0-9]{19,}|-?Infinity|NaN)(?=[\s,}\]])")
+_WITHIN_NUMBER = re.compile(rb"[-\w.]+\Z")
 _DIGIT = re.compile(rb"[0-9]")
 _LONGEST_KEY = len('"segmentation"')
 
@@ -36,29 +42,44 @@ class NotAnnotations(ValueError):
     """Says what is wrong with the text as JSON of a dataset."""
 
 
+class NotStrictJson(NotAnnotations):
+    """Perhaps it is only that Python wrote it, whose NaN, Infinity and long integers ijson refuses."""
+
+
 class CountedLists:
     """A file for ijson to read, in which lists of numbers have become their lengths."""
 
-    def __init__(self, file: BinaryIO, told: Callable[[int], None]) -> None:
-        self.file, self.told = file, told
-        self.done = self.since_quote = 0
-        self.kept = b""
+    def __init__(self, file: BinaryIO, told: Callable[[int], None], pythons: bool = False) -> None:
+        """``pythons``: Python's own numbers are replaced, NaN by null and an integer of over 64 bits by a text."""
+        self.file, self.told, self.pythons = file, told, pythons
+        self.done = self.since_quote = self.given = 0
+        self.ready = self.kept = b""
 
     def read(self, size: int = -1) -> bytes:
-        """The next part, of whatever length; nothing for nothing, with which ijson asks whether these are bytes."""
-        while size != 0:
-            block = self.file.read(BLOCK)
-            self.done += len(block)
-            self.told(self.done)
-            self.since_quote = 0 if _QUOTE.search(block) else self.since_quote + len(block)
-            if self.since_quote > LONGEST_VALUE:
-                raise NotAnnotations(f"a single value of more than {LONGEST_VALUE >> 20} MiB")
-            data = _LIST.sub(_count, self.kept + block)
-            cut = _where_to_cut(data) if block else len(data)
-            self.kept = data[cut:]
-            if cut or not block:
-                return data[:cut]
-        return b""
+        """The next part; nothing for nothing, with which ijson asks whether these are bytes."""
+        if size == 0:
+            return b""
+        while self.given >= len(self.ready) and self._fill():
+            pass
+        piece = self.ready[self.given : self.given + PIECE]
+        self.given += len(piece)
+        return piece
+
+    def _fill(self) -> bool:
+        """Makes a block ready, or none where all of it has to wait for the next; False at the end of the file."""
+        block = self.file.read(BLOCK)
+        self.done += len(block)
+        self.told(self.done)
+        # From the second byte on: what stands before the first, perhaps a backslash, is in the block before.
+        self.since_quote = 0 if _QUOTE.search(block, 1) else self.since_quote + len(block)
+        if self.since_quote > LONGEST_VALUE:
+            raise NotAnnotations(f"a single value of more than {LONGEST_VALUE >> 20} MiB")
+        data = _LIST.sub(_count, self.kept + block)
+        if self.pythons:
+            data = _PYTHONS.sub(_replace_number, data)
+        cut = _where_to_cut(data) if block else len(data)
+        self.ready, self.kept, self.given = data[:cut], data[cut:], 0
+        return bool(block)
 
 
 def _count(found: re.Match[bytes]) -> bytes:
@@ -71,16 +92,22 @@ def _count(found: re.Match[bytes]) -> bytes:
     return b"%s%d%s" % (found[1], numbers.count(b",") + 1 if _DIGIT.search(numbers) else 0, tail[end:])
 
 
+def _replace_number(found: re.Match[bytes]) -> bytes:
+    number = found[0]
+    return b'"%s"' % number if number[-1:].isdigit() and len(number) <= LONGEST_NUMBER else b"null"
+
+
 def _where_to_cut(data: bytes) -> int:
     """Before a key or a list that goes on in the next block."""
     unfinished = _UNFINISHED.search(data, max(0, len(data) - LONGEST_LIST))
     if unfinished:
         return unfinished.start()
-    quote = data.rfind(b'"', max(0, len(data) - _LONGEST_KEY))
-    return quote if quote >= 0 else len(data)
+    word = data.rfind(b'"', max(0, len(data) - _LONGEST_KEY))
+    number = _WITHIN_NUMBER.search(data, max(0, len(data) - LONGEST_NUMBER))
+    return min(len(data) if word < 0 else word, number.start() if number else len(data))
 
 
-def entries(file: CountedLists) -> Iterator[tuple[str, dict[str, Any]]]:  # noqa: PLR0912  # one loop: 20 million turns
+def entries(file: CountedLists) -> Iterator[tuple[str, dict[str, Any]]]:  # noqa: PLR0912  # one loop of 20 million turns
     """Every image and annotation as («images» or «annotations», what is wanted of it), in the order of the file.
 
     Texts and numbers are as they are. ``bbox`` is a list; ``segmentation`` the count of numbers in polygons;
@@ -88,7 +115,7 @@ def entries(file: CountedLists) -> Iterator[tuple[str, dict[str, Any]]]:  # noqa
     """
     import ijson
 
-    events = ijson.basic_parse(file, use_float=True, buf_size=BLOCK)
+    events = ijson.basic_parse(file, use_float=True, buf_size=PIECE)
     depth, section, key, inner = 0, "", "", ""
     wanted: set[str] = set()
     entry: dict[str, Any] = {}
@@ -121,9 +148,8 @@ def entries(file: CountedLists) -> Iterator[tuple[str, dict[str, Any]]]:  # noqa
                 else:
                     _add_inner(entry, key, inner, depth, value)
     except ijson.JSONError as error:
-        raise NotAnnotations(f"not JSON: {_first_line(error)}") from None
-    except (ValueError, OverflowError) as error:  # a number of thousands of digits
-        raise NotAnnotations(str(error)) from None
+        unfinished = file.pythons or "premature EOF" in str(error)
+        raise (NotAnnotations if unfinished else NotStrictJson)(f"not JSON: {_first_line(error)}") from None
 
 
 def _add_inner(entry: dict[str, Any], key: str, inner: str, depth: int, value: Any) -> None:

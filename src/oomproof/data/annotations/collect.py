@@ -146,8 +146,9 @@ class Collector:
         flat = usable & ((wide <= 0) | (high <= 0))
         self._tell(kinds.NO_AREA, flat, images)
         usable &= ~flat
-        out = (x < -BESIDE) | (y < -BESIDE)
-        out |= (x + wide > widths[images] + BESIDE) | (y + high > heights[images] + BESIDE)
+        turned = np.frombuffer(self.turned, np.bool_)
+        shown = np.where(turned, heights, widths)[images], np.where(turned, widths, heights)[images]
+        out = (x < -BESIDE) | (y < -BESIDE) | (x + wide > shown[0] + BESIDE) | (y + high > shown[1] + BESIDE)
         self._tell(kinds.OUTSIDE, usable & out, images)
         return usable
 

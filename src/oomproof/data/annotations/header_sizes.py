@@ -39,7 +39,8 @@ def take_sizes_from_files(found: Collector, folder: Path, compare: bool, say: Sa
             found.problems.add(kinds.NO_FILE, f"{name}: not a JPEG, PNG, GIF, BMP or WebP")
             continue
         annotated = found.widths[row], found.heights[row]
-        if annotated[0] and annotated != header[:2]:
+        shown = (header.height, header.width) if header.turned else header[:2]
+        if annotated[0] and annotated not in (header[:2], shown):
             said = f"{annotated[1]}x{annotated[0]} annotated, {header.height}x{header.width} in the file"
             found.problems.add(kinds.OTHER_SIZE, f"{name}: {said}")
         found.set_size(row, *header)

@@ -85,7 +85,7 @@ def has_file(folder: Path, endings: tuple[str, ...], deep: bool = False) -> bool
 
 
 def _walk(folder: Path, deep: bool) -> Iterator[os.DirEntry[str]]:
-    seen: set[tuple[int, int]] = set()
+    seen = {_identity(folder)}
     waiting, entries = [(str(folder), 0)], 0
     while waiting:
         path, depth = waiting.pop()
@@ -95,8 +95,7 @@ def _walk(folder: Path, deep: bool) -> Iterator[os.DirEntry[str]]:
                 raise InputError(f"{folder} holds more than {MOST_ENTRIES:,} files; name a folder of it")
             try:
                 if entry.is_dir():
-                    status = entry.stat()
-                    here = (status.st_dev, status.st_ino)
+                    here = _identity(Path(entry.path))
                     if deep and depth < DEEPEST and here not in seen and not entry.name.startswith("."):
                         seen.add(here)
                         waiting.append((entry.path, depth + 1))
@@ -104,6 +103,15 @@ def _walk(folder: Path, deep: bool) -> Iterator[os.DirEntry[str]]:
                     yield entry
             except OSError:  # a link that leads nowhere, or round in a circle
                 continue
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    """The same for every way that leads to the folder; two zeros where none does."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return 0, 0
+    return status.st_dev, status.st_ino
 
 
 def _scan(path: str, required: bool) -> Iterator[os.DirEntry[str]]:

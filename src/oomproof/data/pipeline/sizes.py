@@ -44,7 +44,7 @@ def with_sizes(last: Stage, sizes: Mapping[str, int]) -> Stage:
     """The pipeline with other numbers."""
     for name, value in sizes.items():
         if value < 1 and value != AUTOTUNE:
-            raise InputError(f"{name}={value} is no size; expected a whole number from 1 on, or -1 for AUTOTUNE")
+            raise InputError(f"{name}={value} is not a size; expected a whole number from 1 on, or -1 for AUTOTUNE")
     new = {id(stage): sizes[name] for name, stage in named(last).items() if name in sizes}
 
     def again(stage: Stage) -> Stage:

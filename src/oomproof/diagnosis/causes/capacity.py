@@ -150,5 +150,5 @@ def _sum(failure: Failure) -> str:
     asked = f"; {text(failure.requested)} asked for" if failure.requested is not None else ""
     note = ""
     if failure.idle is not None and failure.requested is not None and failure.idle < failure.requested:
-        note = ": the idle part could not have served it, so this is no fragmentation"
+        note = ": the idle part could not have served it, so this is not fragmentation"
     return f"{', '.join(parts)} GiB{asked}{note}"

@@ -139,7 +139,7 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
             "eval_postprocess",
             0.76,
             f"device memory: evaluation asked for {request} outside the network: its own work on the predictions",
-            f"{fitted}it failed in {place}, which is no layer; what is kept of the predictions there, or made of them, "
+            f"{fitted}it failed in {place}, not a layer; what is kept of the predictions there, or made of them, "
             "is too large",
             evidence,
         )

@@ -1,4 +1,4 @@
-"""Messages that speak of memory and are no failure: a try that had an alternative, a warning about a large copy."""
+"""Messages that speak of memory and are not failures: a try that had an alternative, a warning about a large copy."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def find(text: str) -> Device:
     like = like and f" (like {like})"
     if amount and not amount[2]:
         raise InputError(
-            f"{_short(text)} is no known GPU{like}, and a size needs a unit: GiB, GB, MiB or MB, as in 8GiB"
+            f"{_short(text)} is not a known GPU{like}, and a size needs a unit: GiB, GB, MiB or MB, as in 8GiB"
         )
     raise InputError(
         f"no GPU is known as {_short(text)}: expected a name{like}, a size such as 8GiB, or `this`; "

@@ -109,7 +109,7 @@ def find_recomputable(
     without: Iterable[str] = (),
 ) -> Recomputable:
     """What could be computed again in a step that was traced with ``images`` images and is scaled to ``scale`` times as
-    many; ``without`` names modules that are no candidates."""
+    many; ``without`` names modules that are not candidates."""
     start = step_start(timeline)
     live = timeline.curve()[start:]
     view = View(timeline, speed, start, live)

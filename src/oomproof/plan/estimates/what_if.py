@@ -50,7 +50,7 @@ def step_start(timeline: Timeline) -> int:
         tick
         for place, (tick, phase) in enumerate(zip(ticks, phases, strict=True))
         if phase == _FORWARD and (place == 0 or phases[place - 1] not in (_FORWARD, _BACKWARD))
-        if _BACKWARD in phases[place:] or _BACKWARD not in phases  # what follows the last update is no step
+        if _BACKWARD in phases[place:] or _BACKWARD not in phases  # what follows the last update is not a step
     ]
     return starts[-1] if starts else 0
 

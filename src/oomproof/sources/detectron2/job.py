@@ -63,8 +63,8 @@ class Detectron2Job(Job):
             raise InputError(
                 "real=true wants Detectron2 to be installed; leave it out to trace a blueprint of the model"
             )
-        job = replace(pieces(self.values(settings), settings), name=self.name)
-        step = job.trace(request)
+        job = replace(pieces(self.values(settings), settings, request.batch), name=self.name)
+        step = job.trace(replace(request, batch=None))
         told = (*notes(self.config, self.values(settings), settings), *step.about.notes)
         return replace(step, about=replace(step.about, notes=told, settings=settings))
 

@@ -46,7 +46,7 @@ def knobs(
         _zero_grad(settings),
         _checkpoint(settings),
         _batch(values, settings, about, rescaling),
-        _half_precision(settings),
+        _half_precision(settings) if values["MODEL.DEVICE"] == "cuda" else None,  # Detectron2 asserts a GPU
         _grouping(settings),
         _workers(settings),
         _image_size(values, settings),

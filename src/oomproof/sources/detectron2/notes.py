@@ -25,6 +25,16 @@ def notes(config: Config, values: Mapping[str, Any], settings: Mapping[str, Any]
         found.append(f"SOLVER.IMS_PER_BATCH {images} is all on one GPU; --gpus N shares it among several")
     if settings["boxes"] == MOST_BOXES:
         found.append(f"{MOST_BOXES} objects in every image, as in COCO's most crowded; --set boxes=N for your data")
+    if values["MODEL.DEVICE"] != "cuda":
+        found.append(
+            f"MODEL.DEVICE {values['MODEL.DEVICE']}: this training uses no GPU; forecast is what it takes with cuda"
+        )
+    if values["MODEL.META_ARCHITECTURE"] in ("GeneralizedRCNN", "PanopticFPN"):
+        most = int(values["MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE"] * values["MODEL.ROI_HEADS.POSITIVE_FRACTION"])
+        found.append(
+            f"samplers are taken as full: {most} regions of objects in every image, as crowded data and a trained "
+            "network give; on sparse data a step takes less, also less than the lower figure"
+        )
     blueprint = "a blueprint of Detectron2's model was traced, not Detectron2 itself"
     found.append("Detectron2's own code was traced" if settings["real"] else blueprint)
     return found

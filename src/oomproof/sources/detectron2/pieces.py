@@ -8,28 +8,35 @@ from typing import Any
 import torch
 
 from oomproof.errors import InputError
+from oomproof.memory.batch_spec import BatchSpec, make_up
 from oomproof.sources.detectron2.sizes import images_per_gpu
 from oomproof.sources.torch.job import TorchJob
 from oomproof.trace.torch.around.without_dynamo import without_dynamo
 
 
-def pieces(values: Mapping[str, Any], settings: Mapping[str, Any]) -> TorchJob:
-    """The job under ``settings``; ``values`` are all keys, those in the settings among them."""
+def pieces(values: Mapping[str, Any], settings: Mapping[str, Any], given: BatchSpec | None = None) -> TorchJob:
+    """The job under ``settings``; ``values`` are all keys, those in the settings among them. ``given`` are the images
+    of one GPU, where others are meant than the settings have."""
     with without_dynamo():
         from oomproof.sources.detectron2 import real
         from oomproof.sources.detectron2.blueprint import batch, build
 
-    (height, width), boxes, images = settings["image_size"], settings["boxes"], images_per_gpu(settings)
+    spec = given or make_up(images_per_gpu(settings), settings["image_size"], settings["boxes"])
+    make = real.batch if settings["real"] else batch.batch
+
+    def data() -> list[dict[str, Any]]:
+        return [made for each in spec.images for made in make(values, 1, each.height, each.width, each.objects)]
+
     if settings["real"]:
         return TorchJob(
             lambda: real.build(values),
-            lambda: real.batch(values, images, height, width, boxes),
+            data,
             real.loss,
             optimizer(values),
         )
     return TorchJob(
         lambda: build.build(values),
-        lambda: batch.batch(values, images, height, width, boxes),
+        data,
         lambda model, data: model(data),
         optimizer(values),
     )

@@ -65,11 +65,15 @@ def batch_size(data: Any, example: Any) -> int:
 
 def _of_pipeline(data: Any) -> int | None:
     seen: Any = data if hasattr(data, "element_spec") else None
+    if seen is None:
+        return None
+    from oomproof.frameworks.tensorflow import input_of, size_of
+
     while seen is not None:
-        size = getattr(seen, "_batch_size", None)
+        size = size_of(seen, "batch_size")
         if size is not None and (known := _constant(size)) is not None:
             return known
-        seen = getattr(seen, "_input_dataset", None)
+        seen = input_of(seen)
     return None
 
 
@@ -102,7 +106,7 @@ def batch_of(model: Any, example: Any, images: int, image_size: tuple[int, int] 
 
 def image_size(model: Any, example: Any) -> tuple[int, int] | None:
     """Of the images that the model is trained on: as it is built, as the data have it, or a usual one where the model
-    takes any; None where its input is no image."""
+    takes any; None where its input is not an image."""
     tensors = list(getattr(model, "inputs", None) or [])
     first = example[0] if isinstance(example, (tuple, list)) else example
     if len(tensors) > 1 or (tensors and len(tensors[0].shape) != 4):
@@ -116,7 +120,7 @@ def image_size(model: Any, example: Any) -> tuple[int, int] | None:
 
 
 def _rank(part: Any) -> int | None:
-    """How many sides a tensor has; None where that is not known, 0 for what is no tensor."""
+    """How many sides a tensor has; None where that is not known, 0 for what is not a tensor."""
     shape = getattr(part, "shape", ())
     rank: int | None = getattr(shape, "rank", 0) if not isinstance(shape, tuple) else len(shape)
     return rank

@@ -140,6 +140,7 @@ class KerasJob(MaybeCompiled):
         return self._describe_data
 
     def trace(self, request: TraceRequest) -> Timeline:
+        request.refuse_batch(self.name)
         settings = request.settings
         backend = settings.get("backend") or backend_now()
         keras_on(backend)

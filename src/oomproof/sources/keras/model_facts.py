@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from oomproof.frameworks.keras import all_layers
 from oomproof.memory.about import About
 
 _MEANS = ("sum_over_batch_size", "mean")
@@ -21,7 +22,7 @@ def describe_loss(model: Any, about: About) -> About:
 
 
 def _layers(model: Any) -> Iterator[Any]:
-    yield from model._flatten_layers(include_self=False, recursive=True)
+    yield from all_layers(model, itself=False)
 
 
 def _draws(layer: Any) -> bool:

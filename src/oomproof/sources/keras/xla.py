@@ -10,6 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from oomproof.errors import InputError
+from oomproof.frameworks.keras import all_layers, is_distributed
 from oomproof.memory.cards.devices import Device
 from oomproof.trace.xla.installed import INSTALL, require_xla, xla_installed
 from oomproof.trace.xla.targets import Target, target_for
@@ -103,16 +104,16 @@ def _compiled(because: str, device: Device | None, more: str = "") -> Way:
 def _why_not(model: Any) -> tuple[str, bool]:
     """Why Keras would not compile with XLA on a GPU, empty where it would; and whether compile()'s word is missing.
     The rules are those of Keras 3.15: Trainer.compile, model_supports_jit."""
-    from tensorflow.python.framework.config import is_op_determinism_enabled
+    from oomproof.frameworks.tensorflow import is_op_determinism_enabled
 
     if getattr(model, "run_eagerly", False):
         return "the model is compiled with run_eagerly=True", False
     if _asked.get(model) is False:
         return "compile() says so", False
-    without = next((layer for layer in model._flatten_layers() if not layer.supports_jit), None)
+    without = next((layer for layer in all_layers(model) if not layer.supports_jit), None)
     if without is not None:
         return f"the layer {without.name} does not support XLA", False
-    if getattr(model, "_distribute_strategy", None):
+    if is_distributed(model):
         return "Keras does not compile with XLA under a tf.distribute strategy", False
     if is_op_determinism_enabled():
         return "Keras does not compile with XLA where op determinism is on", False

@@ -65,6 +65,7 @@ class TorchJob(Job):
         from oomproof.trace.torch.loop import Pieces
         from oomproof.trace.torch.trace_step import trace_step
 
+        request.refuse_batch(self.name)
         pieces = Pieces(self.model, self.batch, self.loss, self.optimizer or OPTIMIZERS["sgd"], self.step)
         return trace_step(
             pieces,

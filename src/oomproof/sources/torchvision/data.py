@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
+from oomproof.memory.batch_spec import BatchSpec, make_up
 from oomproof.sources.job import Settings
 from oomproof.sources.torch.job import TorchJob
 from oomproof.sources.torchvision.models import build
@@ -50,19 +51,20 @@ def segmentation(name: str, settings: Settings) -> TorchJob:
     )
 
 
-def detection(name: str, settings: Settings) -> TorchJob:
+def detection(name: str, settings: Settings, given: BatchSpec | None = None) -> TorchJob:
+    spec = given or make_up(settings["batch"], settings["image_size"], settings["boxes"])
     return TorchJob(
         lambda: build(name, "detection", settings),
-        lambda: ([_image(settings) for _ in range(settings["batch"])], _targets(name, settings)),
+        lambda: ([torch.rand(3, each.height, each.width) for each in spec.images], _targets(name, settings, spec)),
         lambda net, data: net(*data),
     )
 
 
-def _targets(name: str, settings: Settings) -> list[dict[str, torch.Tensor]]:
-    (height, width), boxes = settings["image_size"], settings["boxes"]
+def _targets(name: str, settings: Settings, spec: BatchSpec) -> list[dict[str, torch.Tensor]]:
     noise = torch.Generator().manual_seed(0)
     targets = []
-    for _ in range(settings["batch"]):
+    for image in spec.images:
+        height, width, boxes = image.height, image.width, image.objects
         room = torch.tensor([width, height], dtype=torch.float32)
         corner = torch.rand(boxes, 2, generator=noise) * room * 0.7
         size = torch.rand(boxes, 2, generator=noise) * room * 0.25 + _SMALLEST_BOX
@@ -81,10 +83,6 @@ def _targets(name: str, settings: Settings) -> list[dict[str, torch.Tensor]]:
 
 def _images(settings: Settings) -> torch.Tensor:
     return torch.rand(settings["batch"], 3, *settings["image_size"])
-
-
-def _image(settings: Settings) -> torch.Tensor:
-    return torch.rand(3, *settings["image_size"])
 
 
 def _mixed(outputs: Any, labels: torch.Tensor) -> torch.Tensor:

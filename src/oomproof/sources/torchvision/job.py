@@ -9,6 +9,7 @@ from types import ModuleType
 
 from oomproof.errors import InputError, did_you_mean
 from oomproof.memory.about import About
+from oomproof.memory.batch_spec import BatchSpec
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.job import SUFFIX, Job, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.torch.job import TorchJob, training_settings
@@ -73,14 +74,20 @@ class TorchvisionJob(Job):
         return (*own, *training_settings(defaults))
 
     def trace(self, request: TraceRequest) -> Timeline:
-        return self.with_settings(request.settings).trace(request)
+        job = self.with_settings(request.settings, request.batch)
+        return job.trace(replace(request, batch=None))
 
-    def with_settings(self, settings: Settings) -> TorchJob:
-        """The job in plain pieces, as ``settings`` have it."""
+    def with_settings(self, settings: Settings, batch: BatchSpec | None = None) -> TorchJob:
+        """The job in plain pieces, as ``settings`` have it; detectors take images of their own sizes."""
         from oomproof.sources.torchvision import data
 
-        make = {"detection": data.detection, "segmentation": data.segmentation, "classification": data.classification}
-        return replace(make[self.task](self._chosen(settings), settings), name=self.name)
+        model = self._chosen(settings)
+        if self.task == "detection":
+            return replace(data.detection(model, settings, batch), name=self.name)
+        if batch is not None:
+            raise InputError(f"{self.name} takes batches of equal images: say their number and size instead")
+        make = data.segmentation if self.task == "segmentation" else data.classification
+        return replace(make(model, settings), name=self.name)
 
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         from oomproof.sources.torch.knobs import training_knobs

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from oomproof.errors import InputError
+from oomproof.frameworks.keras import build_on_shapes, layers_inside
 from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
 from oomproof.trace.tensorflow.graph.capture import tensorflow
@@ -78,7 +79,7 @@ def build(model: Any, batch: Sequence[Any]) -> None:
             "loss=...) first"
         )
     specs = tf.nest.map_structure(_symbolic, tuple(batch))
-    model._symbolic_build(data_batch=specs)
+    build_on_shapes(model, specs)
     if not model.trainable_variables:
         raise InputError("the Keras model has no weight to train: every layer is frozen; set trainable=True on some")
     if not model.optimizer.built:
@@ -108,7 +109,7 @@ def layers_of(model: Any) -> dict[str, Any]:
     found: dict[str, Any] = {model.name: model}
 
     def visit(layer: Any, path: str) -> None:
-        for inner in getattr(layer, "layers", []) or getattr(layer, "_layers", []):
+        for inner in getattr(layer, "layers", []) or layers_inside(layer):
             inner_path = f"{path}.{inner.name}" if path else inner.name
             if inner is not layer and inner_path not in found:
                 found[inner_path] = inner

@@ -12,6 +12,15 @@ import torch
 
 from oomproof.changes.torch.training import Training
 from oomproof.errors import InputError
+from oomproof.frameworks.keras import (
+    build_on_shapes,
+    replace_tensor,
+    step_count_of,
+    tensor_of,
+    torch_dtype_of,
+    track_tensors,
+)
+from oomproof.frameworks.torch import own_parameters
 from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
 from oomproof.trace.keras.on_tensorflow import describe_model, layers_of
@@ -53,17 +62,17 @@ def pieces_of(model: Any, batch: Sequence[Any]) -> Iterator[Pieces]:
     with keras.device("cpu"):  # forecasts need no GPU, where one is
         _build(model, batch)
         variables = list({id(each): each for each in _variables(model)}.values())
-        own = [each._value for each in variables]
+        own = [tensor_of(each) for each in variables]
         small = [value.tolist() if value.numel() <= _KEPT else None for value in own]
         steps = getattr(_inner(model.optimizer), "gradient_accumulation_steps", None) or 1
 
         def renewed() -> torch.nn.Module:
             for variable, value, numbers in zip(variables, own, small, strict=True):
                 new = torch.zeros(value.shape, dtype=value.dtype) if numbers is None else _tensor(numbers, value.dtype)
-                variable._value = torch.nn.Parameter(new, requires_grad=value.requires_grad)
+                replace_tensor(variable, torch.nn.Parameter(new, requires_grad=value.requires_grad))
             # The second step is the one to forecast: it is to be the one that updates.
-            iterations = _inner(model.optimizer)._iterations
-            iterations._value = torch.nn.Parameter(_tensor(max(0, steps - 2), own_type(iterations)), False)
+            iterations = step_count_of(_inner(model.optimizer))
+            replace_tensor(iterations, torch.nn.Parameter(_tensor(max(0, steps - 2), own_type(iterations)), False))
             _track(model)
             return _Trained(model)
 
@@ -80,7 +89,7 @@ def pieces_of(model: Any, batch: Sequence[Any]) -> Iterator[Pieces]:
             )
         finally:
             for variable, value in zip(variables, own, strict=True):
-                variable._value = value
+                replace_tensor(variable, value)
             _track(model)
 
 
@@ -94,10 +103,11 @@ class _Trained(torch.nn.Module):  # type: ignore[misc]  # mypy does not follow t
         weights: dict[str, torch.nn.Module] = {}
         for path, layer in reversed(layers.items()):  # the innermost layer that holds it
             holder = weights[path] = torch.nn.Module()
+            held = own_parameters(holder)
             for variable in layer.variables:
                 if id(variable) not in taken:
                     taken.add(id(variable))
-                    holder._parameters[str(len(holder._parameters))] = variable._value
+                    held[str(len(held))] = tensor_of(variable)
         self._named = [(path, module) for path in layers for module in (layers[path], weights[path])]
 
     def named_modules(self, *_: Any, **__: Any) -> Iterator[tuple[str, torch.nn.Module]]:
@@ -110,18 +120,18 @@ class _State(torch.optim.Optimizer):  # type: ignore[misc]  # mypy does not foll
 
     def __init__(self, model: Any, parameters: Any) -> None:
         super().__init__(list(parameters), {})
-        weights = {each.path.replace("/", "_"): each._value for each in model.trainable_variables}
+        weights = {each.path.replace("/", "_"): tensor_of(each) for each in model.trainable_variables}
         for variable in model.optimizer.variables:
             inner = variable.path.partition("/")[2]
-            weight = next((value for path, value in weights.items() if inner.startswith(path)), variable._value)
-            self.state[weight][variable.path] = variable._value
+            weight = next((value for path, value in weights.items() if inner.startswith(path)), tensor_of(variable))
+            self.state[weight][variable.path] = tensor_of(variable)
 
 
 def _build(model: Any, batch: Sequence[Any]) -> None:
     """Makes the variables of the model, its metrics and its optimizer, as the first call of fit would."""
     import keras
 
-    model._symbolic_build(data_batch=keras.tree.map_structure(_symbolic, tuple(batch)))
+    build_on_shapes(model, keras.tree.map_structure(_symbolic, tuple(batch)))
     if not model.trainable_variables:
         raise InputError("the Keras model has no weight to train: every layer is frozen; set trainable=True on some")
     if not model.optimizer.built:
@@ -141,8 +151,7 @@ def _inner(optimizer: Any) -> Any:
 def _track(model: Any) -> None:
     """Modules list the values that variables have now: zero_grad goes by that list."""
     for layer in layers_of(model).values():
-        if hasattr(layer, "_torch_params"):
-            layer._track_variables()
+        track_tensors(layer)
 
 
 def _symbolic(part: Any) -> Any:
@@ -153,9 +162,7 @@ def _symbolic(part: Any) -> Any:
 
 def _filled(part: Any) -> torch.Tensor:
     """Images at random; numbers of classes are 0, which every model has."""
-    from keras.src.backend.torch.core import to_torch_dtype
-
-    dtype = to_torch_dtype(part.dtype)
+    dtype = torch_dtype_of(part.dtype)
     return torch.rand(part.shape, dtype=dtype) if dtype.is_floating_point else torch.zeros(part.shape, dtype=dtype)
 
 

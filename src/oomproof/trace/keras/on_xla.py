@@ -70,7 +70,7 @@ def _lowered(model: Any, batch: Sequence[Any]) -> tuple[bytes, list[tuple[str, s
         lambda *data: model.train_step(tf.nest.pack_sequence_as(tuple(batch), data))
     )
     function = tf.function(step, autograph=False, jit_compile=True)
-    # What the step's own code raises while it is traced is no word of XLA's: it is told as it came.
+    # What the step's own code raises while it is traced is not a word of XLA's: it is told as it came.
     with watching_layers(model, scopes), silent():
         concrete = function.get_concrete_function(*given)
     try:
@@ -89,10 +89,9 @@ def _lowered(model: Any, batch: Sequence[Any]) -> tuple[bytes, list[tuple[str, s
 
 
 def _module(written: bytes) -> Any:
-    from tensorflow.compiler.xla.service import hlo_pb2
+    from oomproof.frameworks.tensorflow import parse_hlo_module
 
-    module = hlo_pb2.HloModuleProto()
-    module.ParseFromString(written)
+    module = parse_hlo_module(written)
     for computation in module.computations:
         for instruction in computation.instructions:
             if instruction.opcode == "copy":  # says nothing here, and the way to the compiler has no word for it

@@ -71,7 +71,7 @@ def work_of(graph: Graph, node: Node) -> tuple[int, int, int] | None:
     written = sum(output.bytes for output in node.outputs)
     if node.op in _PICKS:
         read = min(read, written)
-    if node.op in kernels.VARIABLE_UPDATES:  # the variable is read and written, and is no tensor of the graph
+    if node.op in kernels.VARIABLE_UPDATES:  # the variable is read and written, and is not a tensor of the graph
         written += 2 * read
     flops = _flops(graph, node)
     if not flops:

@@ -101,7 +101,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _DEVICE and type(args[0]) is FakeTensor:  # asked more often than operations are run
             return _META if args[0].fake_mode.in_kernel_invocation else args[0].fake_device
-        if self._inside:  # while FakeTensorMode decomposes an operation, its parts are no blocks of the real one
+        if self._inside:  # while FakeTensorMode decomposes an operation, its parts are not blocks of the real one
             return super().__torch_dispatch__(func, types, args, kwargs)
         facts = look_up(func)
         return (self._run_apart if facts.apart else self._run)(func, facts, types, args, kwargs or {})
@@ -109,8 +109,8 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
     def _run_apart(self, func: Any, facts: OpFacts, types: Any, args: Any, kwargs: Any) -> Any:
         """Operations that are not simply run on shapes."""
         if func.namespace in ("prim", "profiler"):
-            # Questions about a fake tensor (its device) are no operations, and must not fail; what optimizers tell a
-            # profiler about themselves is no part of the step.
+            # Questions about a fake tensor (its device) are not operations, and must not fail; what optimizers tell a
+            # profiler about themselves is not part of the step.
             return self._fake(func, types, args, kwargs)
         if func is aten.index_put.default:
             func = as_for_real(func)

@@ -41,11 +41,9 @@ class Moment:
 
 def read_proto(data: bytes) -> Any:
     """An HloProto. TensorFlow brings the classes for it."""
-    from tensorflow.compiler.xla.service import hlo_pb2
+    from oomproof.frameworks.tensorflow import parse_hlo
 
-    proto = hlo_pb2.HloProto()
-    proto.ParseFromString(data)
-    return proto
+    return parse_hlo(data)
 
 
 def timeline_of(proto: Any, roles: Sequence[tuple[str, str]], place: Place, about: About) -> Timeline:

@@ -16,6 +16,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from oomproof.frameworks.jax import compile_hlo
+from oomproof.frameworks.keras import build_on_shapes
+
 OPTIONS = {
     "xla_dump_hlo_as_proto": True,
     # How well the kernels are optimized changes nothing of the memory plan, and takes half of the time.
@@ -47,7 +50,7 @@ def _compiled(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     options = {**OPTIONS, "xla_dump_to": str(folder / "dump")}
     facts: dict[str, Any] = {}
     if "hlo" in request:
-        executable = _from_hlo(Path(request["hlo"]).read_bytes(), device, options)
+        executable = compile_hlo(Path(request["hlo"]).read_bytes(), device, options)
         memory = executable.get_compiled_memory_stats()
     else:
         lowered, facts = _from_keras(request, jax.sharding.SingleDeviceSharding(device))
@@ -57,22 +60,6 @@ def _compiled(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {"hlo": str(found[-1]) if found else "", "sizes": sizes, "version": jax.__version__, **facts}
 
 
-def _from_hlo(module: bytes, device: Any, options: Mapping[str, Any]) -> Any:
-    """Compiles an HloModuleProto. JAX has no public door for one; these are the steps behind ``Lowered.compile``."""
-    from jax._src import compiler
-    from jax._src.interpreters import mlir
-    from jax._src.lib import _jax, xla_client
-    from jax._src.lib.mlir import ir
-
-    stable = _jax.mlir.xla_computation_to_mlir_module(xla_client.XlaComputation(module))
-    with mlir.make_ir_context():
-        parsed = ir.Module.parse(stable)
-    settings = compiler.get_compile_options(
-        num_replicas=1, num_partitions=1, env_options_overrides={name: str(value) for name, value in options.items()}
-    )
-    return device.client.compile(parsed, _jax.DeviceList((device,)), settings)
-
-
 def _from_keras(request: Mapping[str, Any], sharding: Any) -> tuple[Any, dict[str, Any]]:
     """Keras's training step on JAX, lowered as its fit() would, and (kind, owner) of every parameter."""
     import jax
@@ -80,7 +67,7 @@ def _from_keras(request: Mapping[str, Any], sharding: Any) -> tuple[Any, dict[st
 
     model = _model(keras, request)
     batch = structure(request["batch"], lambda shape, dtype: keras.KerasTensor(shape, dtype=dtype))
-    model._symbolic_build(data_batch=batch)
+    build_on_shapes(model, batch)
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     groups = (

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from oomproof.errors import CannotDo
+from oomproof.frameworks.keras import all_layers
 
 _KERAS = ("keras", "keras_hub", "builtins")
 
@@ -60,7 +61,7 @@ def _unbuilt(config: Any) -> Any:
 
 def _modules(model: Any) -> list[str]:
     """Files that hold classes and functions of the user's own."""
-    used = [*model._flatten_layers(), model.optimizer]
+    used = [*all_layers(model), model.optimizer]
     losses = getattr(model, "loss", None)
     used += losses if isinstance(losses, (list, tuple)) else losses.values() if isinstance(losses, dict) else [losses]
     found = dict.fromkeys(

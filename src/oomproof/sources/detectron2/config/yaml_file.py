@@ -34,7 +34,7 @@ class Place:
 
 @dataclass(frozen=True)
 class YamlFile:
-    """``leaves`` has every key with a value that is no section; ``places`` has those, the sections, and as ""  all."""
+    """``leaves`` has every key with a value that is not a section; ``places`` has those, the sections, and as "" all"""
 
     text: str
     base: tuple[str, ...]
@@ -75,7 +75,7 @@ def read_text(path: Path) -> str:
     except IsADirectoryError:
         raise InputError(f"{path} is a folder; expected a YAML file in it") from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no text in UTF-8 (byte {error.start}); expected a YAML file") from None
+        raise InputError(f"{path} is not text in UTF-8 (byte {error.start}); expected a YAML file") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}; check its permissions") from None
 

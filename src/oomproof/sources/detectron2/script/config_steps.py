@@ -90,7 +90,7 @@ def _unknown(reader: Reader, key: str, value: ast.AST, where: Origin) -> list[st
     if isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in ("CN", "CfgNode"):
         return []  # a section of one's own, for code of one's own
     if any(read.endswith(f".{key}") for read in reader.read_keys):
-        return [f"{where}: {key} is no key of Detectron2; the script reads it itself, which is not forecast"]
+        return [f"{where}: {key} is not a key of Detectron2; the script reads it itself, which is not forecast"]
     meant = nearest(key)
     instead = advice(key) or (f"Did you mean {' or '.join(meant)}?" if meant else "")
     said = f"{where}: {key} does nothing: Detectron2 has no such key and takes it in silence. {instead}"

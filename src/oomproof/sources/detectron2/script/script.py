@@ -15,6 +15,7 @@ from oomproof.sources.detectron2.job import Detectron2Job, checked_job
 from oomproof.sources.detectron2.script.contents import Run, Unknown
 from oomproof.sources.detectron2.script.reader import Reader
 
+_STAGES = ("stem", "res2", "res3", "res4", "res5")
 _MAKERS = {"get_cfg", "get_config"}
 
 
@@ -85,7 +86,7 @@ def _training(reader: Reader, run: Run, path: Path) -> tuple[dict[str, Any], dic
     """Settings that the code of the script decides; what of it is not known has to be given."""
     found = dict(run.training)
     if isinstance(stages := found.get("checkpoint"), tuple):
-        found["checkpoint"] = ",".join(stages)
+        found["checkpoint"] = ",".join(_path(stage, run.config) for stage in stages)
     still = {
         name: f"{path}: {name} is decided by {value.why}, which is not known before the script runs; give --set "
         f"{name}=VALUE"
@@ -97,6 +98,17 @@ def _training(reader: Reader, run: Run, path: Path) -> tuple[dict[str, Any], dic
     elif reader.gpus != 1:
         found["gpus"] = reader.gpus
     return {name: value for name, value in found.items() if not isinstance(value, Unknown)}, still
+
+
+def _path(stage: str, config: Config) -> str:
+    """``res4:1`` as the path of that module, by the same rule as ``checkpoint_stages``; a path stays one."""
+    name, colon, chunk = stage.partition(":")
+    if name not in _STAGES:
+        return stage
+    in_heads = name == "res5" and config.values["MODEL.ROI_HEADS.NAME"] == "Res5ROIHeads"
+    in_fpn = "fpn" in config.values["MODEL.BACKBONE.NAME"]
+    above = "roi_heads" if in_heads and not in_fpn else "backbone.bottom_up" if in_fpn else "backbone"
+    return f"{above}.{name}{colon}{chunk}"
 
 
 def _parsed(path: Path) -> ast.Module:

@@ -132,12 +132,14 @@ def _spec(part: Any) -> Any:
 
 
 def _variable(tf: Any, node: str, handle: Any, variable: Any) -> Variable | None:
-    """What is known of a captured handle; None where it is no variable (a lookup table, an iterator)."""
+    """What is known of a captured handle; None where it is not a variable (a lookup table, an iterator)."""
     trainable = True
     if variable is not None:
         name, shape, dtype, trainable = variable.name, variable.shape, variable.dtype, bool(variable.trainable)
     else:
-        data = getattr(handle, "_handle_data", None)
+        from oomproof.frameworks.tensorflow import handle_data_of
+
+        data = handle_data_of(handle)
         if data is None or not data.is_set or len(data.shape_and_type) != 1:
             return None
         name = node

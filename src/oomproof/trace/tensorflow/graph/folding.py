@@ -18,9 +18,9 @@ _STAYS = SWITCHES | MERGES | {"Enter", "Exit", "NextIteration", "LoopCond"}
 
 def stateless(op: str) -> bool:
     """Whether an operation gives the same result each time, as far as TensorFlow knows it."""
-    from tensorflow.python.framework import op_def_registry
+    from oomproof.frameworks.tensorflow import operation_definition
 
-    known = op_def_registry.get(op)
+    known = operation_definition(op)
     return known is not None and not known.is_stateful
 
 

@@ -15,7 +15,7 @@ class Output:
     shape: tuple[int, ...]
     dtype: str
     bytes: int
-    """0 for what is no memory of tensors: handles of variables, strings"""
+    """0 for what is not memory of tensors: handles of variables, strings"""
 
 
 @dataclass(frozen=True)

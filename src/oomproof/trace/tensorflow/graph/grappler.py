@@ -17,11 +17,11 @@ CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 def optimized(captured: Captured, *, gpu: bool, capability: str = "8.0") -> Any:
     """The GraphDef after TensorFlow's default passes. ``capability`` decides which layouts a GPU is thought to like."""
-    from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
-    from tensorflow.python.framework import errors_impl
-    from tensorflow.python.grappler import tf_optimizer
+    from tensorflow.errors import InvalidArgumentError
 
-    whole = meta_graph_pb2.MetaGraphDef()
+    from oomproof.frameworks.tensorflow import ConfigProto, MetaGraphDef, optimize_graph
+
+    whole = MetaGraphDef()
     whole.graph_def.CopyFrom(captured.definition)
     for node in whole.graph_def.node:
         node.device = GPU if gpu else CPU
@@ -33,32 +33,31 @@ def optimized(captured: Captured, *, gpu: bool, capability: str = "8.0") -> Any:
     whole.collection_def["train_op"].node_list.value.extend(
         dict.fromkeys([*captured.results, *arguments, *captured.targets])
     )
-    config = config_pb2.ConfigProto()
+    config = ConfigProto()
     # By default, graphs of a few nodes are left alone; the runtime has no such threshold for functions.
     config.graph_options.rewrite_options.min_graph_nodes = -1
     cluster = _cluster(gpu, capability)
     with silent():
         try:
-            return tf_optimizer.OptimizeGraph(config, whole, verbose=False, cluster=cluster)
-        except errors_impl.InvalidArgumentError:
+            return optimize_graph(config, whole, verbose=False, cluster=cluster)
+        except InvalidArgumentError:
             # One of the passes refuses branches of different shapes (TensorFlow 2.21), which run all the same.
             config.graph_options.rewrite_options.disable_tfg_optimizer = True
-            return tf_optimizer.OptimizeGraph(config, whole, verbose=False, cluster=cluster)
+            return optimize_graph(config, whole, verbose=False, cluster=cluster)
 
 
 def _cluster(gpu: bool, capability: str) -> Any:
-    from tensorflow.core.protobuf import device_properties_pb2
-    from tensorflow.python.grappler import cluster
+    from oomproof.frameworks.tensorflow import Cluster, NamedDevice
 
-    cpu = device_properties_pb2.NamedDevice(name=CPU)
+    cpu = NamedDevice(name=CPU)
     cpu.properties.type, cpu.properties.frequency, cpu.properties.num_cores = "CPU", 2000, 4
     devices = [cpu]
     if gpu:
-        card = device_properties_pb2.NamedDevice(name=GPU)
+        card = NamedDevice(name=GPU)
         about = card.properties
         about.type, about.vendor, about.model = "GPU", "NVIDIA", "a GPU"
         about.frequency, about.num_cores, about.memory_size, about.bandwidth = 1500, 80, 16 << 30, 900_000_000
         for name, value in (("architecture", capability), ("cuda", "12050"), ("cudnn", "9030")):
             about.environment[name] = value
         devices.insert(0, card)
-    return cluster.Cluster(devices=devices, disable_timeline=True)
+    return Cluster(devices=devices, disable_timeline=True)

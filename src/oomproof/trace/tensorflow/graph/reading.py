@@ -90,7 +90,7 @@ class Reader:
         return found
 
     def _function(self, name: str) -> Any:
-        from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
+        from oomproof.frameworks.tensorflow import function_def_to_graph
 
         # Each call is read on its own: shapes follow from the function's own attributes.
         with self.graph.as_default():
@@ -248,7 +248,7 @@ def _attrs(operation: Any) -> dict[str, Any]:
     if operation.type == "Const":
         shape = definition["value"].tensor.tensor_shape
         if math.prod(side.size for side in shape.dim) <= SMALL_CONSTANT:
-            from tensorflow.python.framework.tensor_util import MakeNdarray
+            from oomproof.frameworks.tensorflow import array_of
 
-            attrs["value"] = MakeNdarray(definition["value"].tensor).ravel().tolist()
+            attrs["value"] = array_of(definition["value"].tensor).ravel().tolist()
     return attrs

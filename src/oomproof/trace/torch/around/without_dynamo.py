@@ -7,6 +7,7 @@ real one at once if anything else is asked of it, so code that does compile work
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import sys
@@ -100,6 +101,9 @@ class _StandIn:
             if vars(function).get(DYNAMO_MARK) is function:
                 setattr(function, DYNAMO_MARK, real.disable(function, recursive, wrapping=False))
         self._marked.clear()
+        # PyTorch 2.14 catches exceptions while it loads this, in cycles with the frames of whoever is running: their
+        # tensors would live until the next collection and be counted.
+        gc.collect()
 
     def _disable(self, function: Any = None, recursive: bool = True, **_: Any) -> Any:
         if function is None:

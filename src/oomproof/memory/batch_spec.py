@@ -1,0 +1,41 @@
+"""A batch as a specification: how large each image is, and how many objects are marked in it.
+
+>>> spec = make_up(2, (800, 1333), 93)
+>>> len(spec.images), spec.objects, spec.origin
+(2, 186, 'made up')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ImageSpec:
+    """One image as the data loader hands it on."""
+
+    height: int
+    width: int
+    objects: int
+    name: str = ""
+    """of the image in its dataset; empty where it is made up"""
+
+
+@dataclass(frozen=True)
+class BatchSpec:
+    """The images of one step on one device."""
+
+    images: tuple[ImageSpec, ...]
+    origin: str = "made up"
+    """where the figures come from, for reports"""
+
+    @property
+    def objects(self) -> int:
+        return sum(image.objects for image in self.images)
+
+
+def make_up(images: int, size: Sequence[int], objects: int) -> BatchSpec:
+    """A batch of equal images, where nothing is known of the data."""
+    height, width = size
+    return BatchSpec((ImageSpec(height, width, objects),) * images)

@@ -1,0 +1,48 @@
+"""Live memory over a step, kind by kind, in as many points as a picture can show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from oomproof.memory.timeline import KINDS, PHASES, Ints, Timeline
+
+POINTS = 600
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Stretches of the step, each at its fullest moment: the highest point is the peak."""
+
+    tick: Ints
+    kinds: Mapping[str, Ints]
+    """bytes of each kind at each point; they add up to what is live"""
+    phases: tuple[tuple[int, str], ...]
+    """(tick, phase) wherever another phase begins"""
+
+    @property
+    def live(self) -> Ints:
+        total = np.zeros(len(self.tick), dtype=np.int64)
+        for held in self.kinds.values():
+            total += held
+        return total
+
+
+def draw_curve(timeline: Timeline, points: int = POINTS) -> Curve:
+    """The curve of a Timeline, in at most ``points`` points."""
+    live = timeline.curve()
+    edges = np.unique(np.linspace(0, len(live), min(points, len(live)) + 1).astype(np.int64))
+    tick = np.array([a + live[a:b].argmax() for a, b in pairwise(edges.tolist())], dtype=np.int64)
+    kinds = {}
+    for number, kind in enumerate(KINDS):
+        rows = timeline.kind == number
+        if rows.any():
+            size = timeline.bytes[rows].astype(np.float64)  # exact: a step has less than 2**53 bytes
+            born = np.bincount(timeline.born[rows], size, timeline.ticks + 1)
+            died = np.bincount(timeline.died[rows], size, timeline.ticks + 1)
+            kinds[kind] = np.cumsum(born - died).astype(np.int64)[tick]
+    marks = zip(timeline.mark_tick.tolist(), timeline.mark_phase.tolist(), strict=True)
+    return Curve(tick, kinds, tuple((at, PHASES[phase]) for at, phase in marks))

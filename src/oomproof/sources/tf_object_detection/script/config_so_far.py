@@ -1,0 +1,113 @@
+"""A pipeline.config while a script is followed: what is set, what does not exist, and what cannot be known."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from oomproof.errors import InputError
+from oomproof.sources.tf_object_detection.config.config import Config
+from oomproof.sources.tf_object_detection.config.paths import parse_path
+from oomproof.sources.tf_object_detection.script.known_values import Constants
+
+KEYS = {
+    "model": "model",
+    "train_config": "train_config",
+    "train_input_config": "train_input_reader",
+    "eval_config": "eval_config",
+    "eval_input_configs": "eval_input_reader",
+    "eval_input_config": "eval_input_reader[0]",
+    "graph_rewriter_config": "graph_rewriter",
+}
+"""of the dictionary that config_util makes of a config"""
+
+
+@dataclass(eq=False)
+class Tracked:
+    """One config object of the script; ``known`` is false where only the names of its fields are."""
+
+    config: Config
+    notes: list[str] = field(default_factory=list)
+    known: bool = True
+
+
+@dataclass(frozen=True)
+class Node:
+    """A config, a message of one (``train = pipeline.train_config``), or the dictionary that config_util makes."""
+
+    of: Tracked
+    path: str = ""
+    is_dictionary: bool = False
+
+    def part(self, name: str) -> Node:
+        if self.is_dictionary:
+            return Node(self.of, KEYS.get(name, name))
+        return Node(self.of, f"{self.path}.{name}" if self.path else name)
+
+
+def node_of(value: ast.expr, names: Mapping[str, Node], constants: Constants) -> Node | None:
+    """What of a config an expression such as ``configs["train_config"].optimizer`` names."""
+    match value:
+        case ast.Name():
+            return names.get(value.id)
+        case ast.Attribute():
+            above = node_of(value.value, names, constants)
+            return above.part(value.attr) if above is not None else None
+        case ast.Subscript():
+            above = node_of(value.value, names, constants)
+            if above is None or isinstance(value.slice, ast.Slice):  # input_path[:] is the whole list
+                return above
+            known, index = constants.known(value.slice)
+            if known and isinstance(index, str):
+                return above.part(index)
+            if known and isinstance(index, int) and not isinstance(index, bool):
+                return Node(above.of, f"{above.path}[{_from_front(above, index)}]")
+    return None
+
+
+def _from_front(node: Node, index: int) -> int:
+    """Counted from the front, where a script counts from the end."""
+    if index >= 0:
+        return index
+    try:
+        return max(0, len(node.of.config.value(node.path)) + index)
+    except (InputError, TypeError):
+        return 0
+
+
+def set_field(node: Node, value: Any, where: str, said: str) -> None:
+    """``node = value``; what protobuf would refuse becomes a note, and the field stays as it was."""
+    tracked = node.of
+    try:
+        steps = parse_path(node.path)
+        if steps[-1].field.message is not None and not isinstance(value, (list, tuple)):
+            raise InputError(f"{node.path} is a message, which protobuf does not let be assigned; set its fields")
+        if tracked.known:
+            tracked.config = tracked.config.with_value(node.path, value)
+    except InputError as error:
+        why = str(error).replace("the API refuses the file", "the script stops here with an AttributeError")
+        tracked.notes.append(f"{where}: {said}: {why}")
+
+
+def note_unknown(node: Node, value: ast.expr, where: str) -> None:
+    """That a field exists and its value is not in the script's text; or that it does not exist."""
+    try:
+        parse_path(node.path)
+    except InputError as error:
+        why = str(error).replace("the API refuses the file", "the script stops here with an AttributeError")
+        node.of.notes.append(f"{where}: {why}")
+        return
+    if node.of.known:
+        node.of.notes.append(
+            f"{where}: {node.path} = {ast.unparse(value)} is not known before the script runs: taken as "
+            f"{_shown(node.of.config, node.path)}"
+        )
+
+
+def _shown(config: Config, path: str) -> str:
+    try:
+        return repr(config.value(path))
+    except InputError:
+        return "it is in the file"

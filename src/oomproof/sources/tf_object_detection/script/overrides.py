@@ -1,0 +1,102 @@
+"""Overrides by ``config_util.merge_external_params_with_configs``: which fields a key stands for.
+
+As in tf-models-research-object-detection 2.8.0.post1: any other key is passed over, with a line in the log.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oomproof.errors import InputError
+from oomproof.sources.tf_object_detection.config.config import Config
+from oomproof.sources.tf_object_detection.script.config_so_far import KEYS, Node, Tracked, set_field
+
+_GENERIC = ("graph_rewriter_config", "model", "train_input_config", "train_config", "eval_config")
+_SINGLE = {
+    "batch_size": "train_config.batch_size",
+    "train_steps": "train_config.num_steps",
+    "use_bfloat16": "train_config.use_bfloat16",
+    "train_shuffle": "train_input_reader.shuffle",
+    "eval_with_moving_averages": "eval_config.use_moving_averages",
+    "retain_original_images_in_eval": "eval_config.retain_original_images",
+}
+_READERS = {
+    "label_map_path": ("label_map_path", True),
+    "mask_type": ("mask_type", True),
+    "eval_shuffle": ("shuffle", False),
+    "sample_1_of_n_eval_examples": ("sample_1_of_n_examples", False),
+    "eval_num_epochs": ("num_epochs", False),
+}
+"""fields of all evaluation readers, and whether of the training's too"""
+_RATES = {
+    "constant_learning_rate": "learning_rate",
+    "exponential_decay_learning_rate": "initial_learning_rate",
+}
+
+
+def override(tracked: Tracked, key: str, value: Any, where: str) -> None:
+    """One key with its value put over the config."""
+    if value == "" or value is None:
+        return
+    config = tracked.config
+    paths = paths_for(config, key)
+    if paths:
+        for path in paths:
+            many = path.endswith("input_path") and isinstance(value, str)
+            set_field(Node(tracked, path), [value] if many else value, where, key)
+    elif key == "learning_rate":
+        _set_rate(tracked, value, where)
+    elif key.partition(".")[0] in _GENERIC and "." in key:
+        first, _, rest = key.partition(".")
+        _set_generic(tracked, f"{KEYS[first]}.{rest}", value, where)
+    else:
+        tracked.notes.append(f"{where}: {key} does nothing: config_util has no such override and passes over it")
+
+
+def _set_generic(tracked: Tracked, path: str, value: Any, where: str) -> None:
+    try:
+        is_set = tracked.config.is_set(path)
+    except InputError:
+        is_set = True  # it does not exist, which set_field says
+    if is_set:
+        set_field(Node(tracked, path), value, where, path)
+    else:
+        tracked.notes.append(
+            f"{where}: {path} cannot be overridden: config_util stops with a ValueError at what the file does not set"
+        )
+
+
+def paths_for(config: Config, key: str) -> list[str]:
+    """The fields that a short key stands for."""
+    readers = [f"eval_input_reader[{number}]" for number in range(len(config.value("eval_input_reader")))]
+    if key in _SINGLE:
+        return [_SINGLE[key]]
+    if key in _READERS:
+        name, training = _READERS[key]
+        return [f"{reader}.{name}" for reader in [*(["train_input_reader"] if training else []), *readers]]
+    if key == "num_classes":
+        model = config.which("model")
+        return [f"model.{model}.num_classes"] if model in ("ssd", "faster_rcnn") else []
+    if key in ("train_input_path", "eval_input_path"):
+        homes = ["train_input_reader"] if key.startswith("train") else readers[:1]
+        return [f"{reader}.tf_record_input_reader.input_path" for reader in homes]
+    if key == "momentum_optimizer_value":
+        optimizer = config.which("train_config.optimizer")
+        return [f"train_config.optimizer.{optimizer}.{key}"] if optimizer != "adam_optimizer" and optimizer else []
+    return []
+
+
+def _set_rate(tracked: Tracked, value: Any, where: str) -> None:
+    """The learning rate of the schedule there is; a warm-up keeps its ratio."""
+    config = tracked.config
+    rate = f"train_config.optimizer.{config.which('train_config.optimizer')}.learning_rate"
+    schedule = config.which(rate) if config.which("train_config.optimizer") else ""
+    if schedule in _RATES:
+        set_field(Node(tracked, f"{rate}.{schedule}.{_RATES[schedule]}"), value, where, "learning_rate")
+    elif schedule == "cosine_decay_learning_rate" and isinstance(value, (int, float)):
+        base, warm = f"{rate}.{schedule}.learning_rate_base", f"{rate}.{schedule}.warmup_learning_rate"
+        ratio = config.value(warm) / config.value(base) if config.value(base) else 0.0
+        set_field(Node(tracked, base), value, where, "learning_rate")
+        set_field(Node(tracked, warm), ratio * value, where, "learning_rate")
+    else:
+        tracked.notes.append(f"{where}: learning_rate is not followed here for the schedule {schedule or 'none'}")

@@ -1,0 +1,39 @@
+"""The curve of a forecast: what a picture of the step shows."""
+
+from __future__ import annotations
+
+import numpy as np
+from histories import timelines
+from hypothesis import given, settings
+
+from oomproof.memory.cards.devices import find
+from oomproof.memory.curve import draw_curve
+from oomproof.memory.make_forecast import forecast
+from oomproof.memory.runtime import Runtime
+from oomproof.memory.settings import Settings
+from oomproof.memory.timeline import Builder, Timeline
+
+
+@given(timeline=timelines())
+@settings(max_examples=60, deadline=None)
+def test_kinds_add_up_and_the_peak_is_on_it(timeline: Timeline) -> None:
+    for points in (1, 3, 600):
+        curve = draw_curve(timeline, points)
+        assert len(curve.tick) <= points
+        assert curve.live.tolist() == timeline.curve()[curve.tick].tolist()
+        assert curve.live.max(initial=0) == timeline.peak().bytes
+        assert np.all(np.diff(curve.tick) > 0)
+
+
+def test_a_forecast_has_one() -> None:
+    step = Builder()
+    step.allocate(3 << 20, kind="parameter", owner="net", op="parameter")
+    step.enter("forward")
+    held = step.allocate(5 << 20, kind="activation", owner="net", op="conv")
+    step.enter("backward")
+    step.free(held)
+    found = forecast(step.build(), find("8GiB"), Runtime(), "job", Settings())
+    assert found.curve is not None
+    assert found.curve.live.max() == found.allocated.expected
+    assert [phase for _, phase in found.curve.phases] == ["setup", "forward", "backward"]
+    assert found.curve.kinds["activation"].max() == 5 << 20
