@@ -26,7 +26,7 @@ from oomproof.memory.cards.devices import find
 from oomproof.memory.runtime import Runtime
 from oomproof.trace.keras.on_tensorflow import prepare_keras
 from oomproof.trace.tensorflow.order.order import executed
-from oomproof.trace.tensorflow.trace_step import Step, laid_out, measured_order, timeline_of
+from oomproof.trace.tensorflow.trace_step import PreparedStep, laid_out, measured_order, timeline_of
 from thorough import thorough_but
 
 MODELS: dict[str, Callable[[], tuple[Any, Batch]]] = {
@@ -55,7 +55,7 @@ OPTIMIZERS = {
 }
 
 
-def traced_and_real(model: Any, batch: Batch, settling: int = 1) -> tuple[Step, Measured, int]:
+def traced_and_real(model: Any, batch: Batch, settling: int = 1) -> tuple[PreparedStep, Measured, int]:
     """The step, what a real one took, and what was there before it: variables, batch, constants."""
     step = prepare_keras(model, batch, dialect="cpu")
     run = step.captured.function
@@ -66,7 +66,7 @@ def traced_and_real(model: Any, batch: Batch, settling: int = 1) -> tuple[Step, 
     return step, real, held + sum(variable.bytes for variable in step.captured.variables)
 
 
-def check(step: Step, real: int, order: tuple[str, ...], exactly: float = 0.002) -> float:
+def check(step: PreparedStep, real: int, order: tuple[str, ...], exactly: float = 0.002) -> float:
     """How far the expected figure is off; the rest is asserted."""
     replayed = laid_out(step, measured_order(step, order), "cpu").peak().bytes
     assert replayed == pytest.approx(real, rel=exactly)
@@ -77,7 +77,7 @@ def check(step: Step, real: int, order: tuple[str, ...], exactly: float = 0.002)
     return told.allocated.expected / real - 1
 
 
-def check_executor(step: Step, real: int, order: tuple[str, ...]) -> None:
+def check_executor(step: PreparedStep, real: int, order: tuple[str, ...]) -> None:
     """All but the order within this process's tables must be foretold."""
     foretold = executed(step.graph, edges_as_seen(step.graph, order), on_gpu=False)
     assert laid_out(step, foretold, "cpu").peak().bytes == pytest.approx(real, rel=0.005)

@@ -21,7 +21,7 @@ import oomproof
 from oomproof.changes.keras import apply
 from oomproof.sources import open_job
 from oomproof.sources.keras import xla
-from oomproof.sources.keras.xla import Way, as_switch
+from oomproof.sources.keras.xla import XlaChoice, as_switch
 from oomproof.trace.xla import installed
 
 JOB = """
@@ -47,11 +47,11 @@ def with_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xla, "require_xla", lambda what: None)
 
 
-def way_of(model: Any, settings: dict[str, str]) -> Way:
+def way_of(model: Any, settings: dict[str, str]) -> XlaChoice:
     return xla.way_of(model, settings, find("RTX 3060"))
 
 
-def compiled(way: Way) -> bool:
+def compiled(way: XlaChoice) -> bool:
     return way.target is not None
 
 

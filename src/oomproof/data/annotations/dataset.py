@@ -19,7 +19,7 @@ Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Problem:
+class BrokenEntry:
     """Entries that are broken in one way."""
 
     kind: str
@@ -56,7 +56,7 @@ class Dataset:
     crowd: Flags
     """one box for many objects, which most trainings leave out"""
 
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[BrokenEntry, ...] = ()
     notes: tuple[str, ...] = ()
     """what was read and what was not: one split of several"""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from oomproof.data.annotations.dataset import Problem
+from oomproof.data.annotations.dataset import BrokenEntry
 
 EXAMPLES = 3
 LONGEST = 200
@@ -39,10 +39,10 @@ class Problems:
         if len(named) < EXAMPLES:
             named.append(printable(example))
 
-    def listed(self) -> tuple[Problem, ...]:
+    def listed(self) -> tuple[BrokenEntry, ...]:
         """Most frequent first."""
         order = sorted(self.counts, key=lambda kind: -self.counts[kind])
-        return tuple(Problem(kind, self.counts[kind], tuple(self.examples[kind])) for kind in order)
+        return tuple(BrokenEntry(kind, self.counts[kind], tuple(self.examples[kind])) for kind in order)
 
 
 def printable(text: str, longest: int = LONGEST) -> str:

@@ -149,10 +149,10 @@ class KerasJob(MaybeCompiled):
         from oomproof.sources.keras.model_facts import describe_loss
         from oomproof.sources.keras.notes import notes_of
         from oomproof.sources.keras.tracers import trace_model
-        from oomproof.sources.keras.xla import Way, way_of
+        from oomproof.sources.keras.xla import XlaChoice, way_of
 
         images = int(settings.get("batch") or self.batch or batch_size(self.data, self.example))
-        way = Way(None, ()) if backend == "torch" else way_of(self.made, settings, request.device)
+        way = XlaChoice(None, ()) if backend == "torch" else way_of(self.made, settings, request.device)
         data = self._describe_data(settings)  # asks the model how it accumulates, which is changed below
         with compiled_for(self.made, settings) as model:
             notes = (*way.notes, *notes_of(model, settings, self.assumed, backend), *data.get("notes", ()))

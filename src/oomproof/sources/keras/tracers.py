@@ -6,11 +6,13 @@ from typing import Any
 
 from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
-from oomproof.sources.keras.xla import Way
+from oomproof.sources.keras.xla import XlaChoice
 from oomproof.trace.request import TraceRequest
 
 
-def trace_model(model: Any, batch: Any, way: Way, *, backend: str, about: About, request: TraceRequest) -> Timeline:
+def trace_model(
+    model: Any, batch: Any, way: XlaChoice, *, backend: str, about: About, request: TraceRequest
+) -> Timeline:
     """The step of a compiled model on a batch of KerasTensors."""
     if backend == "torch":
         from oomproof.trace.keras.on_torch import trace_keras as trace_on_torch

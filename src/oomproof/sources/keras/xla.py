@@ -35,13 +35,13 @@ _UNSAID = (
 
 
 @dataclass(frozen=True)
-class Way:
+class XlaChoice:
     target: Target | None
     """the GPU to compile for; None: the step is not compiled by XLA"""
     notes: tuple[str, ...]
 
 
-def way_of(model: Any, settings: Mapping[str, Any], device: Device | None) -> Way:
+def way_of(model: Any, settings: Mapping[str, Any], device: Device | None) -> XlaChoice:
     """How the step is forecast for a device. ``model`` is as the user has compiled it."""
     backend, wanted = settings.get("backend", "tensorflow"), settings.get("jit_compile", "own")
     if backend == "jax":
@@ -56,14 +56,16 @@ def way_of(model: Any, settings: Mapping[str, Any], device: Device | None) -> Wa
         require_xla("jit_compile=true")
         return _compiled("jit_compile=true", device)
     if wanted == "false":
-        return Way(None, (f"{_PLAIN}, as the setting jit_compile=false has it, and as a plan's apply() compiles",))
+        return XlaChoice(
+            None, (f"{_PLAIN}, as the setting jit_compile=false has it, and as a plan's apply() compiles",)
+        )
     because, unsaid = _why_not(model)
     if (again := str(settings.get("checkpoint", "none"))) != "none":
         because = f"XLA may undo checkpoint={again}, so a plan's apply() compiles without it"
     if because:
-        return Way(None, (f"{_PLAIN}: {because}",))
+        return XlaChoice(None, (f"{_PLAIN}: {because}",))
     if device is None or not xla_installed():
-        return Way(None, (_WITHOUT + (_UNSAID if unsaid else ""),))
+        return XlaChoice(None, (_WITHOUT + (_UNSAID if unsaid else ""),))
     return _compiled("Keras compiles the step with XLA on a GPU", device, _UNSAID if unsaid else "")
 
 
@@ -92,13 +94,13 @@ def as_switch(value: Any) -> str:
     return text
 
 
-def _compiled(because: str, device: Device | None, more: str = "") -> Way:
+def _compiled(because: str, device: Device | None, more: str = "") -> XlaChoice:
     target = target_for(device)
     note = (
         f"for XLA: {because}. The real XLA compiler planned the memory for the {target.gpu}; that plan was never held "
         f"against a GPU{more}"
     )
-    return Way(target, (note, target.note) if target.note else (note,))
+    return XlaChoice(target, (note, target.note) if target.note else (note,))
 
 
 def _why_not(model: Any) -> tuple[str, bool]:

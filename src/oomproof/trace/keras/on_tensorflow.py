@@ -12,7 +12,7 @@ from oomproof.frameworks.keras import build_on_shapes, layers_inside
 from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
 from oomproof.trace.tensorflow.graph.capture import tensorflow
-from oomproof.trace.tensorflow.trace_step import Dialect, Names, Step, prepared, timeline_of
+from oomproof.trace.tensorflow.trace_step import Dialect, Names, PreparedStep, prepared, timeline_of
 
 NOT_JITTED = (
     "XLA: the figures are for jit_compile=False. Keras compiles with XLA on a GPU unless compile(jit_compile=False) "
@@ -49,7 +49,7 @@ def prepare_keras(
     capability: str = "8.0",
     unknown: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
-) -> Step:
+) -> PreparedStep:
     """The model's step, traced and read; ``timeline_of`` lays it out."""
     progress("building the model")
     build(model, batch)

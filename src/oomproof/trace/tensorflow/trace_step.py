@@ -48,7 +48,7 @@ class Names:
 
 
 @dataclass(frozen=True)
-class Step:
+class PreparedStep:
     """A step's graph as the runtime would run it, with what is needed to lay it out in time."""
 
     graph: Graph
@@ -63,7 +63,7 @@ class Step:
     """operations whose results may be larger than was counted"""
     unknown: int | None = None
     """what such a side counts as, where the caller has said it"""
-    largest: Step | None = None
+    largest: PreparedStep | None = None
     """the same with every such side as long as it can get"""
 
 
@@ -95,7 +95,7 @@ def trace_step(
 
 
 def timeline_of(
-    step: Step,
+    step: PreparedStep,
     dialect: Dialect = "cuda",
     *,
     about: About | None = None,
@@ -115,7 +115,7 @@ def timeline_of(
     return replace(expected, about=replace(describe(step, dialect, about or About()), orders=peaks))
 
 
-def _peaks(step: Step, orders: Mapping[str, Order], dialect: Dialect) -> dict[str, int]:
+def _peaks(step: PreparedStep, orders: Mapping[str, Order], dialect: Dialect) -> dict[str, int]:
     return {name: laid_out(step, order, dialect, steps=1).peak().bytes for name, order in orders.items()}
 
 
@@ -135,7 +135,7 @@ def prepared(
     capability: str = "8.0",
     unknown: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
-) -> Step:
+) -> PreparedStep:
     """The step's graph, optimized and read."""
     names = names or Names()
     tensorflow()
@@ -146,18 +146,20 @@ def prepared(
     progress("reading the graph")
     reader = Reader(definition, captured, unknown)
 
-    def as_step(share: float) -> Step:
+    def as_step(share: float) -> PreparedStep:
         graph = reader.read(captured.results, captured.targets, (*captured.inputs, *captured.constants), share)
         graph = folded(taken(graph))
         roles = roles_of(graph, names.scopes)
         variables = variable_roles(graph, roles, captured.variables, names.variables)
-        return Step(graph, roles, captured, variables, capability, reader.guessed, reader.without_bound, reader.unknown)
+        return PreparedStep(
+            graph, roles, captured, variables, capability, reader.guessed, reader.without_bound, reader.unknown
+        )
 
     ready = as_step(SHARE)
     return replace(ready, largest=as_step(1.0)) if ready.guessed and unknown is None else ready
 
 
-def laid_out(step: Step, order: Order, dialect: Dialect, steps: int = STEPS) -> Timeline:
+def laid_out(step: PreparedStep, order: Order, dialect: Dialect, steps: int = STEPS) -> Timeline:
     """The step in an order, as a Timeline. Its work is that of the second step."""
     graph, captured = step.graph, step.captured
     builder = Builder()
@@ -182,12 +184,12 @@ def laid_out(step: Step, order: Order, dialect: Dialect, steps: int = STEPS) -> 
     return workbook.put_into(builder.build())
 
 
-def measured_order(step: Step, names: Iterable[str]) -> Order:
+def measured_order(step: PreparedStep, names: Iterable[str]) -> Order:
     """The order in which a profile shows that nodes ran."""
     return named_order(step.graph, names)
 
 
-def describe(step: Step, dialect: Dialect, about: About) -> About:
+def describe(step: PreparedStep, dialect: Dialect, about: About) -> About:
     """``about`` with what is known of the step."""
     tf = tensorflow()
     notes, not_counted = [], []

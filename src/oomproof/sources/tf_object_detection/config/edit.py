@@ -13,7 +13,7 @@ from oomproof.errors import InputError
 from oomproof.sources.tf_object_detection.config.data import check_data, check_item, write_fields, write_message
 from oomproof.sources.tf_object_detection.config.gaps import Change, removal_of_field, removal_of_items, spot_behind
 from oomproof.sources.tf_object_detection.config.literals import write_literal
-from oomproof.sources.tf_object_detection.config.paths import Step, find
+from oomproof.sources.tf_object_detection.config.paths import PathPart, find
 from oomproof.sources.tf_object_detection.config.reading import Leaf, Reading, Section, plain
 from oomproof.sources.tf_object_detection.config.schema import FieldType
 from oomproof.sources.tf_object_detection.config.style import Style, begins_line, indent_at, style_of
@@ -43,7 +43,7 @@ def apply_changes(text: str, changes: list[Change]) -> str:
     return "".join([*pieces, text[at:]])
 
 
-def set_path(editor: Editor, steps: tuple[Step, ...], value: Any, path: str) -> list[Change]:
+def set_path(editor: Editor, steps: tuple[PathPart, ...], value: Any, path: str) -> list[Change]:
     """Changes after which the field at the path has the value; messages on the way are added where missing."""
     last = steps[-1]
     single = last.index is not None or not last.field.is_repeated
@@ -64,7 +64,7 @@ def set_path(editor: Editor, steps: tuple[Step, ...], value: Any, path: str) -> 
     return _replace(editor, found, last.field, data)
 
 
-def remove_path(editor: Editor, steps: tuple[Step, ...]) -> list[Change]:
+def remove_path(editor: Editor, steps: tuple[PathPart, ...]) -> list[Change]:
     """Changes after which the field, or one item of it, is not set; none if it is not."""
     section = editor.root
     for step in steps[:-1]:
@@ -85,7 +85,7 @@ def remove_path(editor: Editor, steps: tuple[Step, ...]) -> list[Change]:
     return [removal_of_field(editor.text, each) for each in _occurrences(section, names)]
 
 
-def _wrap(steps: tuple[Step, ...], data: Any, path: str) -> dict[str, Any]:
+def _wrap(steps: tuple[PathPart, ...], data: Any, path: str) -> dict[str, Any]:
     """Data at the end of a path as the message that the path begins in."""
     for step in reversed(steps):
         if step.index:
@@ -94,7 +94,7 @@ def _wrap(steps: tuple[Step, ...], data: Any, path: str) -> dict[str, Any]:
     return dict(data)
 
 
-def _add(editor: Editor, section: Section, step: Step, data: Any, path: str) -> list[Change]:
+def _add(editor: Editor, section: Section, step: PathPart, data: Any, path: str) -> list[Change]:
     """A field that is not set, or one more item of a repeated field."""
     field = step.field
     if step.index is not None:

@@ -13,17 +13,17 @@ _PART = re.compile(r"(?P<name>\w+)(?:\[(?P<index>\d{1,6})\])?")
 
 
 @dataclass(frozen=True)
-class Step:
+class PathPart:
     """One part of a path. ``index`` is None for a field that is not repeated, or for all of its values."""
 
     field: FieldType
     index: int | None = None
 
 
-def parse_path(path: str) -> tuple[Step, ...]:
+def parse_path(path: str) -> tuple[PathPart, ...]:
     """The parts of a path; names that do not exist are refused with the nearest that does."""
     kind, prefix = ROOT, ""
-    steps: list[Step] = []
+    steps: list[PathPart] = []
     parts = path.split(".")
     for number, part in enumerate(parts):
         found = _PART.fullmatch(part)
@@ -40,13 +40,13 @@ def parse_path(path: str) -> tuple[Step, ...]:
             raise InputError(f"{prefix}{found['name']} is a single value ({field.type}); it has no field {parts[-1]}")
         if not last and field.is_repeated and index is None:
             raise InputError(f"{prefix}{found['name']} is repeated; write which one, such as {prefix}{part}[0]")
-        steps.append(Step(field, index))
+        steps.append(PathPart(field, index))
         prefix += f"{part}."
         kind = field.message or kind
     return tuple(steps)
 
 
-def find(section: Section, step: Step) -> Entry | None:
+def find(section: Section, step: PathPart) -> Entry | None:
     """What a section has at a step; None where it is not set, or has fewer items."""
     entry = section.entries.get(step.field.name)
     if step.index is None or entry is None:
@@ -55,7 +55,7 @@ def find(section: Section, step: Step) -> Entry | None:
     return entry[step.index] if step.index < len(entry) else None
 
 
-def walk(root: Section, steps: tuple[Step, ...]) -> tuple[Section | None, Entry | None]:
+def walk(root: Section, steps: tuple[PathPart, ...]) -> tuple[Section | None, Entry | None]:
     """The section that the last step is in, and what is there; None for what is not set."""
     section: Section | None = root
     for step in steps[:-1]:

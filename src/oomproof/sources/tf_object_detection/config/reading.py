@@ -50,7 +50,7 @@ Entry = Leaf | Section | list[Leaf | Section]
 
 
 @dataclass(frozen=True)
-class Problem:
+class Fault:
     offset: int
     text: str
 
@@ -68,7 +68,7 @@ class Overwritten:
 @dataclass
 class Reading:
     root: Section
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Fault] = field(default_factory=list)
     more_problems: int = 0
     """those beyond the first fifty"""
     overwritten: list[Overwritten] = field(default_factory=list)
@@ -148,7 +148,7 @@ class _Reader:
     def fail(self, offset: int, text: Any) -> None:
         """``text`` is called only if the problem is to be told: a damaged file can have thousands."""
         if len(self.reading.problems) < _MOST_PROBLEMS:
-            self.reading.problems.append(Problem(offset, text()))
+            self.reading.problems.append(Fault(offset, text()))
         else:
             self.reading.more_problems += 1
 
