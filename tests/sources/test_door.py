@@ -107,7 +107,26 @@ def test_looking_for_a_job_loads_no_framework() -> None:
 
 def test_what_is_not_a_job_is_told_what_would_be() -> None:
     with pytest.raises(oomproof.InputError) as failure:
-        open_job("model.onnx")
+        open_job("something")
     for form in ("torchvision:NAME", "FILE.py:FUNCTION", "keras:NAME", "FILE.timeline", "FILE.yaml"):
         assert form in str(failure.value)
-    assert "'model.onnx' is not a job" in str(failure.value)
+    assert "'something' is not a job" in str(failure.value)
+
+
+def test_a_missing_file_is_missing(tmp_path: Path) -> None:
+    for text in ("model.onnx", str(tmp_path / "nowhere")):
+        with pytest.raises(oomproof.InputError, match="there is no file"):
+            open_job(text)
+    (tmp_path / "model.onnx").write_bytes(b"")
+    with pytest.raises(oomproof.InputError, match="is not a job"):
+        open_job(str(tmp_path / "model.onnx"))
+
+
+def test_a_pipeline_config_is_checked_and_not_forecast(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.config"
+    path.write_text("model { ssd { num_classes: 3 } }\ntrain_config { batch_size: 24 max_number_of_boxes: 50 }\n")
+    with pytest.raises(oomproof.InputError, match=r"does not forecast its training.*train_config.max_number_of_boxes"):
+        open_job(str(path))
+    path.write_text("model { ssd { num_classes: 3 } }\ntrain_config { batchsize: 24 }\n")
+    with pytest.raises(oomproof.InputError, match="batch_size"):
+        open_job(str(path))

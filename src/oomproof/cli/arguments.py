@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MOST_VALUES = 64
 EVERY_INTEGER_UP_TO = 16
+OUTSIDE_BRACKETS = re.compile(r",(?![^()\[\]]*[)\]])")
+"""commas between values, not those within one"""
 KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)+")
 """a key of a Detectron2 config, which is not a name of a file"""
 
@@ -165,11 +167,13 @@ def sweep_values(text: str) -> tuple[str, tuple[str, ...]]:
 
     >>> sweep_values("batch=1..4")
     ('batch', ('1', '2', '3', '4'))
+    >>> sweep_values("INPUT.MIN_SIZE_TRAIN=(640, 800),(800,)")
+    ('INPUT.MIN_SIZE_TRAIN', ('(640, 800)', '(800,)'))
     >>> sweep_values("batch=1..48")
     ('batch', ('1', '2', '4', '8', '16', '32', '48'))
     """
     name, wanted = pair(text, "--sweep", "batch=1..16")
-    values = _range(text, wanted) if ".." in wanted else [part.strip() for part in wanted.split(",")]
+    values = _range(text, wanted) if ".." in wanted else [part.strip() for part in OUTSIDE_BRACKETS.split(wanted)]
     if not all(values):
         raise InputError(f"--sweep {text} has an empty value between its commas")
     if len(values) > MOST_VALUES:

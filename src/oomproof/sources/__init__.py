@@ -5,10 +5,12 @@ May import memory/, data/, trace/ and changes/; frameworks only inside functions
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oomproof.errors import InputError, OomproofError
@@ -17,7 +19,7 @@ from oomproof.sources.source import GROUP, Opening, Source
 if TYPE_CHECKING:
     from oomproof.sources.job import Job
 
-OURS = ("detectron2", "torchvision", "python", "keras", "saved")
+OURS = ("detectron2", "torchvision", "python", "keras", "saved", "tf_object_detection")
 """asked in this order; then the sources of other packages"""
 
 
@@ -29,6 +31,8 @@ def open_job(
     that a training script reads."""
     source = next((each for each in known_sources() if each.recognises(text)), None)
     if source is None:
+        if (Path(text).suffix or os.sep in text) and not Path(text).exists() and ":" not in text:
+            raise InputError(f"there is no file {text}: check the path, or see `oomproof check --help` for other jobs")
         forms = [form for each in known_sources() for form in each.forms]
         raise InputError(f"'{text}' is not a job: expected {', '.join(forms[:-1])} or {forms[-1]}")
     if pairs and not source.takes_pairs:

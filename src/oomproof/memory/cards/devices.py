@@ -77,12 +77,18 @@ def find(text: str) -> Device:
     like = like and f" (like {like})"
     if amount and not amount[2]:
         raise InputError(
-            f"{_short(text)} is not a known GPU{like}, and a size needs a unit: GiB, GB, MiB or MB, as in 8GiB"
+            f"{_short(text)} is not a known GPU{like}, and a size needs a unit: did you mean {amount[1]}{_likely_unit(float(amount[1]))}? "
+            "(GiB, GB, MiB or MB)"
         )
     raise InputError(
         f"no GPU is known as {_short(text)}: expected a name{like}, a size such as 8GiB, or `this`; "
         "`oomproof gpus` lists all names"
     )
+
+
+def _likely_unit(number: float) -> str:
+    """Cards have up to a few hundred GiB."""
+    return "GiB" if number < 512 else "MiB"
 
 
 def known() -> tuple[Device, ...]:
