@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from oomproof.memory.forecast import Forecast, Hint
 from oomproof.memory.timeline import Timeline
 from oomproof.plan.estimates.estimates import Estimates
-from oomproof.plan.estimates.traced_step import TracedStep
 from oomproof.plan.estimates.way import Way
 from oomproof.plan.first_estimates import first_estimates
 from oomproof.plan.problem import ESTIMATED, RUN, Problem
@@ -40,7 +39,7 @@ def find_hints(tracing: Tracing, problem: Problem, step: Timeline, forecast: For
     if len(step.work) and not step.about.recorded:  # else a compiler has laid it out, or it cannot be made smaller
         traced = tracing.traced_step((), problem.settings, step, problem.images)
         estimates = first_estimates(problem, tracing, step, (traced,), forecast)
-        found += _of_the_step(estimates, traced)
+        found += _of_the_step(estimates, forecast)
     sure = [each for each in found if each.hint.saves is not None and each.hint.saves >= WORTH_SAYING]
     unsure = [each for each in found if each.hint.saves is None]
     return tuple(each.hint for each in (*sorted(sure, key=lambda each: each.place), *unsure))
@@ -54,20 +53,20 @@ def _of_the_run(tracing: Tracing, problem: Problem, step: Timeline, now: Forecas
         yield _Found(_hint(knob, option, now.excess - then.excess), then.on_device_outcome == "fits")
 
 
-def _of_the_step(estimates: Estimates, traced: TracedStep) -> Iterator[_Found]:
+def _of_the_step(estimates: Estimates, forecast: Forecast) -> Iterator[_Found]:
     problem, now = estimates.problem, estimates.as_it_is()
     for knob in problem.knobs:
         if knob.name == "checkpoint":
-            yield from _recomputing(estimates, now, knob)
+            yield from _recomputing(estimates, now, forecast, knob)
         elif knob.role == "image size" or knob is problem.batch or (knob.name in ESTIMATED and knob.name not in RUN):
             ways = [(option, way) for option in knob.options[1:] if (way := estimates.estimate(((knob, option),)))]
-            yield from _first_that_fits(estimates, now, knob, ways)
+            yield from _first_that_fits(estimates, now, forecast, knob, ways)
         elif knob.role == "precision":
             yield _Found(_hint(knob, knob.options[-1], None), False)
 
 
 def _first_that_fits(
-    estimates: Estimates, now: Way, knob: Knob, ways: Sequence[tuple[Option, Way]]
+    estimates: Estimates, now: Way, forecast: Forecast, knob: Knob, ways: Sequence[tuple[Option, Way]]
 ) -> Iterator[_Found]:
     """The mildest option that is enough, or the one that saves the most."""
     room = estimates.room.live
@@ -76,18 +75,19 @@ def _first_that_fits(
     chosen = next(fitting, least)
     if chosen is not None:
         option, way = chosen
-        yield _Found(_hint(knob, option, _saved(estimates, now, way.peak)), way.peak <= room)
+        yield _Found(_hint(knob, option, _saved(forecast, now, way.peak)), way.peak <= room)
 
 
-def _recomputing(estimates: Estimates, now: Way, knob: Knob) -> Iterator[_Found]:
+def _recomputing(estimates: Estimates, now: Way, forecast: Forecast, knob: Knob) -> Iterator[_Found]:
     """Which modules to compute again, a plan works out; here is the most that it could bring."""
-    saves = _saved(estimates, now, estimates.ways.least_peak(now))
+    saves = _saved(forecast, now, estimates.ways.least_peak(now))
     why = "names modules to compute again in backward, for time"
     yield _Found(Hint("checkpoint", {}, saves, knob.promise, why, at_most=True), enough=False)
 
 
-def _saved(estimates: Estimates, now: Way, peak: int) -> int:
-    return estimates.room.on_device(now.peak) - estimates.room.on_device(peak)
+def _saved(forecast: Forecast, now: Way, peak: int) -> int:
+    """Of the upper figure, where as much is reserved for a live byte as in the step as it is."""
+    return int((now.peak - peak) * forecast.reserved.high / max(1, now.peak))
 
 
 def _hint(knob: Knob, option: Option, saves: int | None) -> Hint:
