@@ -76,9 +76,9 @@ def find(text: str) -> Device:
     like = ", ".join(names[key] for key in near(_key(wanted[:60]), names))
     like = like and f" (like {like})"
     if amount and not amount[2]:
+        meant = f"{amount[1]}{_likely_unit(float(amount[1]))}"
         raise InputError(
-            f"{_short(text)} is not a known GPU{like}, and a size needs a unit: did you mean {amount[1]}{_likely_unit(float(amount[1]))}? "
-            "(GiB, GB, MiB or MB)"
+            f"{_short(text)} is not a known GPU{like}, and a size needs a unit (GiB, GB, MiB or MB): did you mean {meant}?"
         )
     raise InputError(
         f"no GPU is known as {_short(text)}: expected a name{like}, a size such as 8GiB, or `this`; "
