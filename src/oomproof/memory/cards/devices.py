@@ -78,7 +78,8 @@ def find(text: str) -> Device:
     if amount and not amount[2]:
         meant = f"{amount[1]}{_likely_unit(float(amount[1]))}"
         raise InputError(
-            f"{_short(text)} is not a known GPU{like}, and a size needs a unit (GiB, GB, MiB or MB): did you mean {meant}?"
+            f"{_short(text)} is not a known GPU{like}, and a size needs a unit (GiB, GB, MiB or MB); did you mean "
+            f"{meant}?"
         )
     raise InputError(
         f"no GPU is known as {_short(text)}: expected a name{like}, a size such as 8GiB, or `this`; "
