@@ -46,8 +46,20 @@ def test_buckets_are_as_large_as_what_is_trained() -> None:
     timeline = step()
     assert trained_bytes(timeline) == 5 * MIB + 3
     assert with_lasting(timeline, AMPERE, DDP).by_owner(2)[BUCKETS] == 5 * MIB + 3
-    for plain in (Runtime(), Runtime(ddp=True, gradient_as_bucket_view=True), Runtime(gradient_as_bucket_view=True)):
+    for plain in (Runtime(), Runtime(gradient_as_bucket_view=True)):
         assert BUCKETS not in with_lasting(timeline, AMPERE, plain).owners
+
+
+def test_gradients_in_buckets_stay_when_they_are_dropped() -> None:
+    """With gradient_as_bucket_view there is no second copy, but zero_grad frees nothing."""
+    timeline = step()
+    held = with_lasting(timeline, AMPERE, Runtime(ddp=True, gradient_as_bucket_view=True))
+    gradients = [held.by_kind(tick)["gradient"] for tick in range(3, held.ticks)]
+    assert gradients[0] == trained_bytes(timeline), "before the first backward"
+    assert max(gradients) == trained_bytes(timeline) + 5 * MIB, "one gradient beside its place in the bucket"
+    assert gradients[-1] <= trained_bytes(timeline) + 3
+    both = with_lasting(timeline, AMPERE, DDP)
+    assert held.peak().bytes < both.peak().bytes
 
 
 @settings(max_examples=60, deadline=None)

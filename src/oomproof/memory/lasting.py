@@ -29,9 +29,18 @@ def with_lasting(timeline: Timeline, device: Device, runtime: Runtime) -> Timeli
     if timeline.about.allocator == "bfc":
         return timeline
     blocks = [(LIBRARIES, "workspace", CUBLAS_HOPPER if device.capability[0] >= 9 else CUBLAS)] * _THREADS
-    if runtime.ddp and not runtime.gradient_as_bucket_view:
+    if runtime.ddp:
         blocks.append((BUCKETS, "gradient", trained_bytes(timeline)))
+        if runtime.gradient_as_bucket_view:
+            timeline = _in_buckets(timeline)
     return _added(timeline, blocks)
+
+
+def _in_buckets(timeline: Timeline) -> Timeline:
+    """Gradients are views of the buckets, which outlive zero_grad: each is made by itself, copied into its bucket and
+    freed. Measured with two real gloo ranks: without this, the peak came out 7 to 14 % too low."""
+    gradients = timeline.kind == KINDS.index("gradient")
+    return replace(timeline, died=np.where(gradients, timeline.born + 1, timeline.died))
 
 
 def trained_bytes(timeline: Timeline) -> int:
