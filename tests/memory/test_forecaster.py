@@ -262,7 +262,8 @@ def test_ddp_is_one_more_copy_of_the_gradients() -> None:
     assert ddp.kinds["gradient"] - plain.kinds["gradient"] == extra
     assert ddp.allocated.expected - plain.allocated.expected == extra
     views = check(timeline, runtime=Runtime(ddp=True, gradient_as_bucket_view=True))
-    assert plain.allocated.expected < views.allocated.expected <= ddp.allocated.expected, "buckets outlive zero_grad"
+    outlived = "buckets outlive zero_grad"
+    assert plain.allocated.expected < views.allocated.expected <= ddp.allocated.expected, outlived
     assert check(timeline, runtime=Runtime(gradient_as_bucket_view=True)).allocated == plain.allocated
 
 
