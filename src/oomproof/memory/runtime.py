@@ -28,7 +28,7 @@ HELP = {
     "max_split_size_mb": "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:N, in MiB; 0: no limit",
     "cudnn_benchmark": "torch.backends.cudnn.benchmark: the fastest convolutions, whatever workspace they take",
     "ddp": "DistributedDataParallel: a second copy of the gradients in buckets",
-    "gradient_as_bucket_view": "DDP's option: gradients live in its buckets, without a second copy; zero_grad frees none",
+    "gradient_as_bucket_view": "DDP's option: gradients live in its buckets, without a second copy; none is freed",
     "workers": "DataLoader(num_workers=N)",
     "prefetch_factor": "DataLoader(prefetch_factor=N): batches that each worker keeps ready",
     "memory_growth": "tf.config.experimental.set_memory_growth: memory is taken as it is needed, not all at once",
