@@ -61,3 +61,15 @@ def test_a_plain_amount_of_memory_stands_for_a_typical_card() -> None:
     assert speed_of(find("8GiB")) == speed_of(find("24GiB"))
     assert speed_of(find("8GiB")).plain == pytest.approx(speed_of(find("RTX 3060")).plain, rel=0.1)
     assert speed_of(find("8GiB")).launch == LAUNCH
+
+
+def test_a_step_has_a_time_where_card_and_work_are_known() -> None:
+    import oomproof
+
+    fast, slow = (oomproof.check("torchvision:resnet18", on=card, batch=8) for card in ("RTX 4090", "GTX 1080 Ti"))
+    assert fast.step_seconds is not None and slow.step_seconds is not None
+    assert fast.step_seconds.low < fast.step_seconds.expected < fast.step_seconds.high
+    assert fast.step_seconds.expected < slow.step_seconds.expected
+    assert oomproof.check("torchvision:resnet18", on="8GiB", batch=8).step_seconds is None, "a size has no speed"
+    four = oomproof.check("torchvision:resnet18", on="RTX 4090", batch=8, accumulate=4).step_seconds
+    assert four is not None and 2 < four.expected / fast.step_seconds.expected < 4.2, "four passes, one update"

@@ -8,8 +8,8 @@ from importlib import import_module
 import pytest
 
 MODULES = (
-    "report.sizes", "report.bars", "report.changes", "memory.sweep", "memory.settings", "memory.batch_spec",
-    "sources.job", "cli.arguments", "cli.fit",
+    "report.sizes", "report.bars", "report.changes", "report.terminal", "memory.sweep", "memory.settings",
+    "memory.batch_spec", "sources.job", "cli.arguments", "cli.fit",
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from oomproof.memory import make_forecast
 from oomproof.memory.cards.devices import Device, find
 from oomproof.memory.files import timeline_file
-from oomproof.memory.forecast import Forecast, Hint
+from oomproof.memory.forecast import Forecast, Hint, Seconds
 from oomproof.memory.host_memory import ram_of
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.sweep import Sweep
@@ -50,7 +50,7 @@ def check(
     say("replaying the allocator")
     forecast = forecast_step(step, device, resolved)
     hints = () if forecast.on_device_outcome == "fits" else advise(opened, resolved, device, step, forecast)
-    return replace(forecast, ram=granted, hints=hints)
+    return replace(forecast, ram=granted, hints=hints, step_seconds=_step_time(step, device, resolved))
 
 
 def advise(job: Job, settings: Settings, device: Device, step: Timeline, forecast: Forecast) -> tuple[Hint, ...]:
@@ -85,7 +85,10 @@ def sweep(
         if step is None or name not in vars(Runtime()):
             say = _prefixed(progress or be_silent, f"{name} {count} of {len(runs)}: ")
             step = opened.trace(TraceRequest(resolved, device, progress=say))
-        rows.append((_value(resolved, name), replace(forecast_step(step, device, resolved), ram=granted)))
+        row = replace(
+            forecast_step(step, device, resolved), ram=granted, step_seconds=_step_time(step, device, resolved)
+        )
+        rows.append((_value(resolved, name), row))
     return Sweep(name, tuple(rows))
 
 
@@ -99,6 +102,12 @@ def forecast_step(step: Timeline, device: Device, settings: Settings) -> Forecas
 def trace_job(job: Job, settings: Settings, device: Device | None = None) -> Timeline:
     """A job's step as a Timeline, under resolved settings."""
     return job.trace(TraceRequest(settings, device))
+
+
+def _step_time(step: Timeline, device: Device, settings: Settings) -> Seconds | None:
+    from oomproof.plan.estimates.roofline import step_time
+
+    return step_time(step, device, settings.micro_batches)
 
 
 def _value(settings: Settings, name: str) -> Any:

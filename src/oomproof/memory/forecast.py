@@ -26,6 +26,15 @@ class Range:
 
 
 @dataclass(frozen=True)
+class Seconds:
+    """The expected value, and the bounds it should stay between."""
+
+    expected: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class Shortage:
     """The allocation at which the budget runs out."""
 
@@ -96,6 +105,8 @@ class Forecast:
     ram: int | None = None
     """bytes of host RAM that the job may take; None: nobody said"""
 
+    step_seconds: Seconds | None = None
+    """how long a step should take; None where the card's speed or the step's work is not known"""
     hints: tuple[Hint, ...] = ()
     """where the device is too small: what would help, the surest first"""
 

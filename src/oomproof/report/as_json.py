@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from oomproof.memory.cards.devices import Device, estimated
-from oomproof.memory.forecast import Forecast, Range
+from oomproof.memory.forecast import Forecast, Range, Seconds
 from oomproof.memory.sweep import Sweep
 from oomproof.report.verdict import verdict
 from oomproof.sources.job import Setting
@@ -31,6 +31,7 @@ def forecast(of: Forecast) -> dict[str, Any]:
         "peak": {"phase": of.phase, "owner": of.owner, "op": of.op},
         "not_counted": list(of.not_counted),
         "notes": list(of.notes),
+        "step_seconds": _seconds(of.step_seconds),
     }
 
 
@@ -71,6 +72,12 @@ def plain(setting: Any) -> Any:
     if isinstance(setting, Mapping):
         return {str(name): plain(part) for name, part in setting.items()}
     return str(setting)
+
+
+def _seconds(of: Seconds | None) -> dict[str, float] | None:
+    if of is None:
+        return None
+    return {name: float(f"{getattr(of, name):.4g}") for name in ("expected", "low", "high")}
 
 
 def _range(level: Range) -> dict[str, int]:

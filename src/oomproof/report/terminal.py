@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from oomproof.memory.forecast import Forecast, Range
+from oomproof.memory.forecast import Forecast, Range, Seconds
 from oomproof.report.advice import next_steps
 from oomproof.report.bars import Chart
 from oomproof.report.sizes import gib, named, number
@@ -47,11 +47,21 @@ def _opening(forecast: Forecast, settings: Sequence[Setting]) -> RenderableType:
     grid.add_row()
     grid.add_row("Job", Text.assemble(forecast.job, *given(forecast.settings, settings)))
     grid.add_row("Device", device_facts(forecast))
+    if forecast.step_seconds is not None:
+        grid.add_row("Step", describe_time(forecast.step_seconds))
     grid.add_row("Peak", moment(forecast.phase, forecast.owner, forecast.op))
     if shortage := forecast.shortage or forecast.shortage_at_worst:
         place = moment(shortage.phase, shortage.owner, shortage.op)
         grid.add_row("OOM at", f"{place}, asking for {gib(shortage.requested)}")
     return grid
+
+
+def describe_time(of: Seconds) -> str:
+    """
+    >>> print(describe_time(Seconds(0.312, 0.215, 0.385)))
+    about 0.31 s on the device (0.21 to 0.39), from the card's data sheet
+    """
+    return f"about {of.expected:.2g} s on the device ({of.low:.2g} to {of.high:.2g}), from the card's data sheet"
 
 
 def given(values: Settings, settings: Sequence[Setting]) -> Iterator[str]:
