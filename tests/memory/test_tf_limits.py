@@ -105,7 +105,7 @@ def test_a_context_that_may_not_fit_beside_the_allocator_is_a_risk() -> None:
     told = forecast(300 * MIB, 1)
     assert told.outcome == "at risk" and told.on_device.high > told.budget and not tight(told)
     assert verdict(told).startswith("at risk on a card: 0.") and verdict(told).endswith("at worst")
-    assert why(told).startswith("at worst the CUDA context takes more than is left beside the allocator")
+    assert why(told).startswith("at the upper figures memory runs out in forward of net")
 
 
 def test_a_saved_step_has_the_settings_of_tensorflow(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from textwrap import dedent, indent
 import pytest
 
 from oomproof.errors import InputError
+from oomproof.memory.about import About
 from oomproof.sources.detectron2.job import Detectron2Job, open_detectron2
 from oomproof.sources.detectron2.notes import notes
 from oomproof.sources.detectron2.script.script import open_script
@@ -99,9 +100,9 @@ def test_a_training_on_the_cpu_is_noticed() -> None:
     job = open_detectron2(MASK, ("MODEL.DEVICE", "cpu"))
     settings = resolve(job, {})
     assert any("MODEL.DEVICE cpu" in note for note in notes(job.config, job.values(settings), settings))
-    assert "SOLVER.AMP.ENABLED" not in {knob.name for knob in job.knobs(settings, {})}
+    assert "SOLVER.AMP.ENABLED" not in {knob.name for knob in job.knobs(settings, About())}
     usual = open_detectron2(MASK)
-    assert "SOLVER.AMP.ENABLED" in {knob.name for knob in usual.knobs(resolve(usual, {}), {})}
+    assert "SOLVER.AMP.ENABLED" in {knob.name for knob in usual.knobs(resolve(usual, {}), About())}
 
 
 def test_full_samplers_are_said() -> None:

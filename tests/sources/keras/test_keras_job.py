@@ -94,7 +94,7 @@ def test_other_knobs_say_what_they_are(plain: Any) -> None:
 
 @pytest.mark.slow
 def test_a_plan_fits_and_is_applied(plain: Any) -> None:
-    sizes = [f"{size}MiB" for size in range(720, 560, -20)]
+    sizes = [f"{size}MiB" for size in range(1000, 860, -20)]
     tight = next(size for size in sizes if not oomproof.check(plain, on=size, batch=256).fits)
     plan = oomproof.fit(plain, on=tight, batch=256, keep="identical")
     assert plan.fits and plan.promise == "identical"
