@@ -124,7 +124,8 @@ def test_lighter_models_give_the_same_outputs_with_published_figures() -> None:
     boxes = of("fasterrcnn_resnet50_fpn_v2")["model"]
     figures = [get_model_weights(name).DEFAULT.meta["_metrics"]["COCO-val2017"]["box_map"] for name in values(boxes)]
     assert figures == sorted(figures, reverse=True) and len(figures) > 4
-    assert boxes.options[-1].note == f"published box AP {figures[0]:.1f} -> {figures[-1]:.1f}"
+    published = f"published box AP {figures[0]:.1f} -> {figures[-1]:.1f}"
+    assert boxes.options[-1].note == f"{published} for images of 320x320"
 
 
 def test_models_published_with_larger_images_do_not_stand_in() -> None:

@@ -72,8 +72,7 @@ def published(task: str) -> tuple[Published, ...]:
 
 
 def _entry(name: str, task: str, weights: Any) -> Published:
-    from oomproof.sources.torchvision.data import default_size
-    from oomproof.sources.torchvision.families import outputs
+    from oomproof.sources.torchvision.families import default_size, outputs
 
     meta: Mapping[str, Any] = weights.meta
     data, metrics = next(iter(meta["_metrics"].items()))

@@ -16,6 +16,7 @@ from oomproof.memory.forecast import Forecast
 from oomproof.sources import open_job
 from oomproof.sources.detectron2.config.keys import idle
 from oomproof.sources.detectron2.job import Detectron2Job
+from oomproof.sources.detectron2.notes import notes
 from oomproof.sources.settings import resolve
 from oomproof.trace.request import TraceRequest
 
@@ -52,6 +53,28 @@ def test_sizes_that_the_config_does_not_say() -> None:
     with pytest.raises(InputError, match="--image-size"):
         resolve(job, {})
     assert resolve(job, {"image_size": "480x640"})["image_size"] == (480, 640)
+
+
+@pytest.mark.parametrize(
+    ("given", "beyond"),
+    [
+        ({}, False),
+        ({"image_size": "1333x800"}, False),
+        ({"image_size": "480x640"}, False),
+        ({"image_size": "800x1600"}, True),
+        ({"image_size": "1000x1333"}, True),
+        ({"image_size": "1000x1333", "DATALOADER.ASPECT_RATIO_GROUPING": "False"}, False),
+        ({"image_size": "800x1333", "INPUT.MIN_SIZE_TRAIN": "(600,)"}, True),
+        ({"image_size": "2000x3000", "INPUT.MIN_SIZE_TRAIN": "(0,)"}, False),
+    ],
+    ids=str,
+)
+def test_images_that_the_config_makes_smaller_are_said(given: dict[str, Any], beyond: bool) -> None:
+    job = open_job("mask_rcnn_R_50_FPN_3x.yaml")
+    settings = resolve(job, {"real": "false", **given})
+    found = [note for note in notes(job.config, job.values(settings), settings) if "makes images smaller" in note]
+    assert bool(found) == beyond
+    assert all("INPUT.MAX_SIZE_TRAIN 1333" in note for note in found)
 
 
 def test_architectures_that_are_not_known(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from oomproof.sources.detectron2.config import keys
 from oomproof.sources.detectron2.config.config import COMMAND_LINE, Config
 from oomproof.sources.detectron2.config.schema import DEFAULTS
-from oomproof.sources.detectron2.sizes import MOST_BOXES, images_per_gpu
+from oomproof.sources.detectron2.sizes import MOST_BOXES, images_per_gpu, is_beyond_config
 
 
 def notes(config: Config, values: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
@@ -23,6 +23,13 @@ def notes(config: Config, values: Mapping[str, Any], settings: Mapping[str, Any]
         )
     if gpus == 1 and "SOLVER.IMS_PER_BATCH" not in own and images == config.values["SOLVER.IMS_PER_BATCH"] > 2:
         found.append(f"SOLVER.IMS_PER_BATCH {images} is all on one GPU; --gpus N shares it among several")
+    if is_beyond_config(settings):
+        size = "x".join(map(str, settings["image_size"]))
+        found.append(
+            f"image_size {size} was forecast, but Detectron2 makes images smaller: "
+            f"INPUT.MIN_SIZE_TRAIN is {settings['INPUT.MIN_SIZE_TRAIN']}, INPUT.MAX_SIZE_TRAIN "
+            f"{settings['INPUT.MAX_SIZE_TRAIN']}"
+        )
     if settings["boxes"] == MOST_BOXES:
         found.append(f"{MOST_BOXES} objects in every image, as in COCO's most crowded; --set boxes=N for your data")
     if values["MODEL.DEVICE"] != "cuda":

@@ -56,3 +56,14 @@ def largest_image(settings: Mapping[str, Any]) -> tuple[int, int]:
     side = min(side, longest)
     mixed = not settings["DATALOADER.ASPECT_RATIO_GROUPING"] and images_per_gpu(settings) > 1
     return (longest, longest) if mixed else (side, longest)
+
+
+def is_beyond_config(settings: Mapping[str, Any]) -> bool:
+    """Whether ``image_size`` is larger than the config lets an image become, by more than a pixel of rounding."""
+    shorter, longest = settings["INPUT.MIN_SIZE_TRAIN"], settings["INPUT.MAX_SIZE_TRAIN"]
+    sides = [shorter] if isinstance(shorter, int) else list(shorter)
+    if 0 in sides:  # images keep the size they have
+        return False
+    least, most = sorted(settings["image_size"])
+    grouped = settings["DATALOADER.ASPECT_RATIO_GROUPING"]  # else a batch can be square
+    return bool(most > longest + 1 or (grouped and least > max(sides) + 1))

@@ -6,7 +6,7 @@ from typing import Any
 
 from oomproof.sources.job import Settings
 from oomproof.sources.torchvision import families
-from oomproof.sources.torchvision.models import backbone_arguments, builder_arguments
+from oomproof.sources.torchvision.models import backbone_arguments, builder_arguments, other_input
 
 _LOSSES = {
     "detection": ["loss = lambda model, batch: model(*batch)  # images and targets; a dict of losses is added up"],
@@ -25,6 +25,7 @@ def model_code(name: str, task: str, settings: Settings) -> list[str]:
     if task == "detection":
         _backbone(name, settings, imports, lines)
         _anchors(name, settings, imports, lines)
+        _input(name, settings, lines)
     return [*imports, "", *lines, *_LOSSES[task]]
 
 
@@ -53,6 +54,15 @@ def _anchors(name: str, settings: Settings, imports: list[str], lines: list[str]
         f"sizes = tuple(tuple(size * {factor} for size in level) for level in old.sizes)",
         f"{owner}.anchor_generator = AnchorGenerator(sizes, old.aspect_ratios)",
     ]
+
+
+def _input(name: str, settings: Settings, lines: list[str]) -> None:
+    if size := other_input(name, settings):
+        height, width = size
+        lines += [
+            f"model.transform.fixed_size = ({width}, {height})  # width and height that every image is resized to",
+            "model.anchor_generator.steps = None  # anchors spread over each feature map, whatever its size",
+        ]
 
 
 def _arguments(arguments: dict[str, Any]) -> str:

@@ -16,22 +16,6 @@ _KEYPOINTS = 17
 _SMALLEST_BOX = 8.0
 
 
-def default_size(model: str, task: str) -> tuple[int, tuple[int, int]]:
-    """(batch, (height, width)) of the reference training script."""
-    if task == "detection":
-        if model.startswith("ssd300"):
-            return 4, (300, 300)
-        if model.startswith("ssdlite320"):
-            return 24, (320, 320)
-        if "_320_" in model:
-            return 2, (320, 640)
-        return 2, (800, 1333)
-    if task == "segmentation":
-        return 4, (480, 480)
-    side = 299 if model == "inception_v3" else 224
-    return 32, (side, side)
-
-
 def classification(name: str, settings: Settings) -> TorchJob:
     def batch() -> Any:
         return _images(settings), torch.randint(0, settings["classes"], (settings["batch"],))

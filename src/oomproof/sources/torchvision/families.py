@@ -15,7 +15,24 @@ _OTHER_BACKBONE = (
 )  # fmt: skip
 _WIDTH = ("mobilenet_v2", "mobilenet_v3_large", "mobilenet_v3_small")
 _TRAINED_LAYERS = {"ssd300": 4, "ssdlite320": 6}
+_LEAST_SIDE = {"ssd300": 268}  # its last two layers together take two pixels off each edge of a map with stride 64
 _DIVISORS = {"vit_b_16": 16, "vit_l_16": 16, "vit_h_14": 14}
+
+
+def default_size(model: str, task: str) -> tuple[int, tuple[int, int]]:
+    """(batch, (height, width)) of the reference training script."""
+    if task == "detection":
+        if model.startswith("ssd300"):
+            return 4, (300, 300)
+        if model.startswith("ssdlite320"):
+            return 24, (320, 320)
+        if "_320_" in model:
+            return 2, (320, 640)
+        return 2, (800, 1333)
+    if task == "segmentation":
+        return 4, (480, 480)
+    side = 299 if model == "inception_v3" else 224
+    return 32, (side, side)
 
 
 def is_rcnn(model: str) -> bool:
@@ -24,7 +41,7 @@ def is_rcnn(model: str) -> bool:
 
 
 def has_anchor_scale(model: str) -> bool:
-    """Its anchors have sizes in pixels. FCOS has none, SSD's are shares of its fixed input."""
+    """Its anchors have sizes in pixels. FCOS has none, SSD's are shares of its input."""
     return is_rcnn(model) or model.startswith("retinanet")
 
 
@@ -42,8 +59,13 @@ def has_width(model: str) -> bool:
 
 
 def has_fixed_input(model: str) -> bool:
-    """It resizes whatever it is given to the size it was built for."""
+    """It resizes whatever it is given to the one size it was built for."""
     return model.startswith("ssd")
+
+
+def least_side(model: str) -> int:
+    """Sides of inputs from which on every feature map has a pixel at least."""
+    return next((side for prefix, side in _LEAST_SIDE.items() if model.startswith(prefix)), 1)
 
 
 def is_built_for_one_size(model: str) -> bool:

@@ -20,6 +20,8 @@ _TASKS = {"detection": "detection", "segmentation": "segmentation", "": "classif
 _COCO, _PERSON, _VOC, _IMAGENET = 91, 2, 21, 1000
 _LISTED = 20
 """models that a listing can still name one by one"""
+_LOADED_SIZE = "height x width of the images as the data loader gives them, in pixels"
+_FIXED_SIZE = "height x width that the network is built for, in pixels; it resizes all images to them"
 _PRETRAINED = ("none", "backbone", "default")
 _WEIGHTS = (
     "pretrained weights: none, the backbone's, or the whole model's (default). They are never loaded, but with them "
@@ -40,9 +42,7 @@ class TorchvisionJob(Job):
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        from oomproof.sources.torchvision.data import default_size
-
-        batch, size = default_size(self.model, self.task)
+        batch, size = families.default_size(self.model, self.task)
         classes = {"detection": _COCO, "segmentation": _VOC, "classification": _IMAGENET}[self.task]
         if self.model.startswith("keypointrcnn"):
             classes = _PERSON
@@ -52,8 +52,9 @@ class TorchvisionJob(Job):
             Setting(
                 "image_size",
                 size,
-                "height x width of the images as the data loader gives them, in pixels",
+                _FIXED_SIZE if families.has_fixed_input(self.model) else _LOADED_SIZE,
                 given_as="--image-size {value}",
+                follows=lambda values: self._usual_size(values["model"]),
             ),
             Setting("classes", classes, "number of classes (background included for detection)"),
             Setting("weights", "backbone" if self.task == "detection" else "none", _WEIGHTS, _PRETRAINED),
@@ -74,8 +75,12 @@ class TorchvisionJob(Job):
         return (*own, *training_settings(defaults))
 
     def trace(self, request: TraceRequest) -> Timeline:
+        from oomproof.sources.torchvision.notes import notes
+
         job = self.with_settings(request.settings, request.batch)
-        return job.trace(replace(request, batch=None))
+        step = job.trace(replace(request, batch=None))
+        told = (*notes(self, self._chosen(request.settings), request.settings), *step.about.notes)
+        return replace(step, about=replace(step.about, notes=told)) if told else step
 
     def with_settings(self, settings: Settings, batch: BatchSpec | None = None) -> TorchJob:
         """The job in plain pieces, as ``settings`` have it; detectors take images of their own sizes."""
@@ -107,6 +112,11 @@ class TorchvisionJob(Job):
         from oomproof.sources.torchvision.code import model_code
 
         return write_training_code(settings, path, model_code(self._chosen(settings), self.task, settings))
+
+    def _usual_size(self, model: str) -> tuple[int, int]:
+        """A fixed input comes with its model; all others take whatever images they are given."""
+        fixed = families.has_fixed_input(model) or families.has_fixed_input(self.model)
+        return families.default_size(model if fixed else self.model, self.task)[1]
 
     def _model_setting(self) -> Setting:
         same = self._same_outputs()

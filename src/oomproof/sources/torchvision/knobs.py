@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from oomproof.sources.image_sizes import harm_of_size, smaller_sizes
 from oomproof.sources.job import Knob, Option, Role, Settings
@@ -41,12 +42,15 @@ def knobs(model: str, task: str, settings: Settings) -> tuple[Knob, ...]:
 
 
 def _image_size(model: str, settings: Settings) -> Knob | None:
-    if families.has_fixed_input(model) or families.is_built_for_one_size(model):
+    if families.is_built_for_one_size(model):
         return None
     present, anchors = settings["image_size"], settings.get("anchor_scale")
+    # A network of a fixed input was published for one size: below it, nothing is known of it.
+    least = min(families.default_size(model, "detection")[1]) if families.has_fixed_input(model) else 0
     options = [_size_option(present, 1.0, anchors)]
     for size, factor in smaller_sizes(present, families.size_divisor(model)):
-        options.append(_size_option(size, factor, anchors))
+        if min(size) >= least:
+            options.append(_size_option(size, factor, anchors))
     return _knob("image_size", options, "fine detail and small objects are lost first", "image size")
 
 
@@ -113,7 +117,11 @@ def _model(model: str, task: str, settings: Settings) -> Knob | None:
     options = [Option(model, {"model": model})]
     for entry in _worth_it(lighter):
         note = f"published {present.metric} {present.value:.1f} -> {entry.value:.1f}"
-        options.append(Option(entry.model, {"model": entry.model}, _harm(present, entry), note))
+        chosen: dict[str, Any] = {"model": entry.model}
+        if families.has_fixed_input(entry.model):  # else it would be built for the images of the present model
+            _, chosen["image_size"] = families.default_size(entry.model, task)
+            note += " for images of {}x{}".format(*chosen["image_size"])
+        options.append(Option(entry.model, chosen, _harm(present, entry), note))
     return _knob("model", options, "another architecture, with its own published accuracy")
 
 

@@ -17,6 +17,7 @@ from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 from oomproof.errors import CannotDo, InputError
 from oomproof.sources.job import Settings
 from oomproof.sources.torchvision import families
+from oomproof.sources.torchvision.families import default_size
 
 _WARN_OF_INITIAL_WEIGHTS = ("googlenet", "inception_v3")
 _ALL_LAYERS = 5
@@ -30,6 +31,7 @@ def build(name: str, task: str, settings: Settings) -> torch.nn.Module:
         if task == "detection":
             _exchange_backbone(model, name, settings)
             _scale_anchors(model, name, settings)
+            _build_for_input(model, name, settings)
     return model
 
 
@@ -134,6 +136,29 @@ def _scale_anchors(model: torch.nn.Module, name: str, settings: Settings) -> Non
     old = owner.anchor_generator
     sizes = tuple(tuple(size * factor for size in level) for level in old.sizes)
     owner.anchor_generator = AnchorGenerator(sizes, old.aspect_ratios)
+
+
+def _build_for_input(model: torch.nn.Module, name: str, settings: Settings) -> None:
+    """All layers are convolutions: feature maps grow with the input, and heads know anchors per pixel alone."""
+    if size := other_input(name, settings):
+        height, width = size
+        model.transform.fixed_size = (width, height)
+        # SSD300's steps are strides that fit an input of 300 alone; without steps torchvision spreads anchors evenly.
+        model.anchor_generator.steps = None
+
+
+def other_input(name: str, settings: Settings) -> tuple[int, int] | None:
+    """(height, width) of a fixed input that is not the builder's own; None where the builder's stays."""
+    _, usual = default_size(name, "detection")
+    height, width = settings["image_size"]
+    if not families.has_fixed_input(name) or (height, width) == usual:
+        return None
+    if min(height, width) < (least := families.least_side(name)):
+        raise CannotDo(
+            f"{name} cannot be built for images below {least}x{least}: its last feature map would be empty; "
+            f"image_size is {height}x{width}"
+        )
+    return height, width
 
 
 @contextmanager
