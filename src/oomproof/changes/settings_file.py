@@ -10,16 +10,16 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from oomproof.errors import DamagedFile, InputError
+from oomproof.files.regular import read_regular
+from oomproof.files.replacing import replace_file
 
 FORMAT = 1
-_KEPT = ".orig"
+_MOST_BYTES = 4 << 20
 
 
 def read_settings(path: str | Path) -> dict[str, Any]:
@@ -30,13 +30,19 @@ def read_settings(path: str | Path) -> dict[str, Any]:
 def read_settings_and_own(path: str | Path) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The settings, and the names of those that are parameters of the job's own code."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_regular(path, _MOST_BYTES).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the settings file {path} cannot be read: {_reason(error)}") from error
     try:
         content = json.loads(text)
     except json.JSONDecodeError as error:
         raise DamagedFile(f"{path} should be a settings file in JSON; line {error.lineno}: {error.msg}") from error
+    except RecursionError:
+        raise DamagedFile(f"{path} should be a settings file in JSON; it is nested too deeply to be one") from None
+    except ValueError as error:  # a whole number of more digits than Python reads
+        raise DamagedFile(
+            f"{path} should be a settings file in JSON; it holds a number of thousands of digits"
+        ) from error
     if not isinstance(content, dict) or "oomproof" not in content:
         raise DamagedFile(
             f'{path} should be a settings file, {{"oomproof": {FORMAT}, "settings": {{...}}}}; it has no "oomproof". '
@@ -65,7 +71,7 @@ def write_settings(
     *,
     own: Iterable[str] = (),
 ) -> Path:
-    """Writes the file as a whole or not at all. The file that was there at first is kept beside it, as ``.orig``."""
+    """Writes the file as a whole or not at all. What the user had there is kept beside it, as ``.orig``."""
     target = Path(path)
     content = {
         "oomproof": FORMAT,
@@ -80,32 +86,10 @@ def write_settings(
     except (TypeError, ValueError) as error:
         raise InputError(f"settings must be numbers, texts, lists or true and false to be written: {error}") from error
     try:
-        replace_file(target, text)
+        replace_file(target, text.encode())
     except OSError as error:
         raise InputError(f"the settings file {target} cannot be written: {_reason(error)}") from error
     return target
-
-
-def replace_file(target: Path, text: str) -> None:
-    """The whole text or nothing, line ends as they are; what was there at first is kept beside it, as ``.orig``."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        kept = target.with_name(target.name + _KEPT)
-        if target.is_file():
-            Path(temporary).chmod(target.stat().st_mode & 0o777)
-            if not kept.exists():
-                kept.write_bytes(target.read_bytes())
-        else:
-            Path(temporary).chmod(0o644)
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _tupled(value: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oomproof.errors import InputError
+from oomproof.files.replacing import find_place
 from oomproof.sources import described_forms
 
 if TYPE_CHECKING:
@@ -224,9 +225,12 @@ def names(texts: Sequence[str], option: str, example: str) -> tuple[str, ...]:
 
 def writable(path: Path, option: str) -> None:
     """Said before the trace or the search, not minutes later."""
-    folder = path.absolute().parent
     if path.is_dir():
         raise InputError(f"{option} wants a file, but {path} is a folder")
+    try:
+        folder = find_place(path).parent
+    except OSError as error:
+        raise InputError(f"{option} cannot write {path}: {error.strerror}; name another file") from None
     if not folder.is_dir():
         raise InputError(f"{option} cannot write {path}: there is no folder {folder}")
     if path.exists() and _read_only(path):

@@ -11,16 +11,15 @@ import json
 import os
 import re
 import struct
-import tempfile
 import zipfile
 import zlib
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from oomproof.errors import DamagedFile, InputError
+from oomproof.files.replacing import new_content
 from oomproof.memory.files.timeline_check import BLOCKS, CALLS, MARKS, Wrong, checked, clean
 from oomproof.memory.timeline import Calls, Ints, Timeline
 
@@ -39,25 +38,11 @@ NPY = re.compile(rb"\x93NUMPY\x01\x00..\{'descr': '<i8', 'fortran_order': False,
 
 def save(timeline: Timeline, path: str | os.PathLike[str]) -> None:
     """Writes the Timeline beside ``path`` first, then puts it in place: a reader never sees half a file."""
-    target = Path(path)
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-    except OSError as error:
-        raise InputError(f"cannot write {target}: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
+        with new_content(Path(path)) as file:
             _write(timeline, file)
-        # mkstemp makes files private; a saved timeline is an ordinary file.
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(target)
-    except BaseException as error:  # Ctrl-C too must leave nothing behind
-        with suppress(OSError):
-            Path(temporary).unlink()
-        if isinstance(error, OSError):
-            raise InputError(f"cannot write {target}: {error.strerror}") from None
-        raise
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or type(error).__name__}") from None
 
 
 def load(path: str | os.PathLike[str]) -> Timeline:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from oomproof.changes.settings_file import replace_file
 from oomproof.errors import InputError
+from oomproof.files.replacing import replace_file
 from oomproof.sources.detectron2.config import keys
-from oomproof.sources.detectron2.config.config import Config, of_text, read
+from oomproof.sources.detectron2.config.config import Config, of_text
 from oomproof.sources.detectron2.config.old_keys import old_names
 from oomproof.sources.detectron2.config.schema import DEFAULTS, VERSION
 from oomproof.sources.detectron2.config.yaml_edit import with_value, with_values, written
@@ -41,23 +41,34 @@ def write(
     place(config, script)  # refuses guesses
     planned = {**config.values, **_keys(settings)}
     left = _left_to_the_script(config, planned)
+    before: bytes | None = None
     if config.path is not None and script is None:
-        source = read(config.path).values
+        if read_text(config.path) != config.text:
+            raise InputError(
+                f"{config.path} has changed since it was read, and the plan is for what it was: fit it again"
+            )
+        source = of_text(config.path, config.text).values
         text = edited(config.path, planned, target)
+        before = config.text.encode() if _is_same(target, config.path) else None
     else:
         source = config.values
         planned = {key: value for key, value in planned.items() if key not in left}
         text = _new(planned, source, _head(config.name, device, changes))
     _verify(of_text(target, text).values, planned, target)
     try:
-        replace_file(target, text)
+        replace_file(target, text.encode(), expected=before)
     except OSError as error:
-        raise InputError(f"{target} cannot be written: {error.strerror}; name another file") from error
+        reason = error.strerror or type(error).__name__
+        raise InputError(f"{target} cannot be written: {reason}; name another file, --write FILE") from error
     changed = [f"{key} {source[key]!r} -> {planned[key]!r}" for key in planned if planned[key] != source[key]]
     code = training_code(settings, target, own=config.path is not None and target == config.path)
     return "\n".join(
         [f"wrote {target}" + (":" if changed else ", as it was"), *(f"  {each}" for each in changed), *code]
     )
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return one.exists() and one.samefile(other)
 
 
 def _left_to_the_script(config: Config, planned: Mapping[str, Any]) -> set[str]:

@@ -48,6 +48,8 @@ class Config:
     """keys of a script that only a run can tell, with the reason; ``values`` has what they were before"""
     lost: str = ""
     """why hardly any key is known: a file was merged that nobody knows"""
+    text: str = ""
+    """of the user's own file, as it was read"""
     guesses: tuple[str, ...] = ()
     """what the config was read as if it were not there: code that may change it"""
 
@@ -70,7 +72,7 @@ def read(name: str | Path, overrides: Sequence[Any] = ()) -> Config:
 def of_text(path: Path, text: str) -> Config:
     """The config that ``path`` would be if it held ``text``."""
     notes: list[str] = []
-    return _resolved(str(path), _with_bases(path, text, (), notes), path, notes)
+    return replace(_resolved(str(path), _with_bases(path, text, (), notes), path, notes), text=text)
 
 
 def overridden(config: Config, overrides: Sequence[Any], where: str = COMMAND_LINE) -> Config:
