@@ -265,7 +265,7 @@ def test_a_narrow_step_as_the_real_allocator_has_it(name: str, given: dict[str, 
 def test_a_narrow_net_learns() -> None:
     torch.manual_seed(0)
     job, settings = job_of("retinanet_resnet50_fpn", {"batch": 1, "image_size": (96, 96), "boxes": 3, "classes": 5})
-    settings["optimizer"] = "adamw"
+    settings = settings.changed({"optimizer": "adamw"})
     assert job.loss is not None
     loop = Loop(narrow_pieces(job, 0.5), training_from(settings))
     loop.load()

@@ -54,7 +54,7 @@ def traced(backend: Any) -> Timeline:
 def test_tensorflow_and_jax_give_the_compiler_the_same_step() -> None:
     on_tensorflow, on_jax = traced("tensorflow"), traced("jax")
     for step in (on_tensorflow, on_jax):
-        sizes = step.about.xla_bytes
+        sizes = step.about.details["xla_bytes"]
         whole = sizes["argument"] + sizes["output"] - sizes["alias"] + sizes["temp"]
         assert step.peak().bytes == pytest.approx(whole, rel=1e-4)
         kinds = step.by_kind(step.peak().tick)
