@@ -25,15 +25,14 @@ TWO, THREE = torch.tensor(2.0), torch.tensor([1.0, 2.0])
     ("losses", "expected"),
     [
         (TWO, 2),
-        (THREE, 3),
-        (torch.ones(2, 3), 6),
+        (TWO.reshape(1, 1), 2),
         ({"box": TWO, "mask": THREE}, 5),
         ([TWO, TWO, THREE], 7),
         ((TWO,), 2),
         ((part for part in (TWO, THREE)), 5),
         (SimpleNamespace(loss=TWO, logits=THREE), 2),
     ],
-    ids=["scalar", "vector", "matrix", "dict", "list", "tuple", "generator", ".loss"],
+    ids=["scalar", "one element", "dict", "list", "tuple", "generator", ".loss"],
 )
 def test_losses_in_every_form(losses: Any, expected: float) -> None:
     loss = total(losses)
@@ -55,6 +54,27 @@ def test_losses_in_every_form(losses: Any, expected: float) -> None:
 def test_losses_that_are_none(losses: Any, kind: str) -> None:
     with pytest.raises(JobError, match=rf"must return a tensor, or a dict or list of tensors; it returned {kind}\b"):
         total(losses)
+
+
+@pytest.mark.parametrize("reduced", ["none", "mean"])
+def test_a_loss_of_several_numbers_is_refused_as_pytorch_does(reduced: str) -> None:
+    def loss(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.mse_loss(model(x), torch.zeros(256, 32), reduction=reduced)
+
+    def step(model: nn.Module, x: torch.Tensor, optimizer: optim.Optimizer) -> None:
+        loss(model, x).backward()
+        optimizer.step()
+
+    if reduced == "mean":
+        assert traced(pieces(loss=loss)).peak().bytes and traced(pieces(step=step)).peak().bytes
+        return
+    said = r"one number; it is a tensor of shape \(256, 32\), .*scalar outputs.* \(in loss at .*test_loop\.py:\d+\)"
+    with pytest.raises(JobError, match=said):
+        traced(pieces(loss=loss))
+    with pytest.raises(JobError, match=r"created only for scalar outputs at .*test_loop\.py:\d+: loss\(model"):
+        traced(pieces(step=step))
+    with pytest.raises(JobError, match=r"shape \(3,\)"):
+        total(SimpleNamespace(loss=THREE))
 
 
 def refused(message: str, job: Pieces, kind: type[OomproofError] = JobError, **training: Any) -> None:

@@ -65,6 +65,8 @@ with TORCH.needed():
     flash_attention = torch.ops.aten._scaled_dot_product_flash_attention
     efficient_attention = torch.ops.aten._scaled_dot_product_efficient_attention
     plain_attention = torch.ops.aten._scaled_dot_product_attention_math
+    cudnn_rnn = torch.ops.aten._cudnn_rnn.default
+    cudnn_rnn_backward = torch.ops.aten._cudnn_rnn_backward.default
 
     # -- fake tensors, made without their constructor ------------------------------------------------------------------
     make_subclass = torch.Tensor._make_subclass
@@ -255,6 +257,8 @@ __all__ = [
     "applying_to_fakes",
     "ask_meta_kernels",
     "autocast_keys",
+    "cudnn_rnn",
+    "cudnn_rnn_backward",
     "current_backward",
     "current_node",
     "efficient_attention",

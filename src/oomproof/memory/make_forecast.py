@@ -21,7 +21,7 @@ from oomproof.memory.host_memory import host_memory
 from oomproof.memory.lasting import context, with_lasting
 from oomproof.memory.owners import stages
 from oomproof.memory.runtime import Runtime
-from oomproof.memory.scratch import Price, cpu, cuda, priced
+from oomproof.memory.scratch import Price, cpu, cuda, priced, recurrent
 from oomproof.memory.settings import Settings
 from oomproof.memory.timeline import Timeline
 
@@ -126,6 +126,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
     margin, granule, around = held.margin, held.granule, held.around
     base = timeline if timeline.about.recorded or not held.caching else with_lasting(timeline, device, runtime)
     expected, low, high = (base.with_scratch(scratch) for scratch in priced(base, held.prices))
+    high = recurrent.widen_reserves(high)
     likely = _served(expected, low, held.replay, held.room)
     worst = _served(high, low, held.replay, held.room_at_worst)
     whole = likely.timeline.rounded(granule)
@@ -167,7 +168,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
             *timeline.about.not_counted,
             *(each for each in NOT_COUNTED if each != DATASET or timeline.about.pipeline is None),
         ),
-        notes=(*timeline.about.notes, *held.notes),
+        notes=(*timeline.about.notes, *held.notes, *recurrent.notes(timeline)),
         read_by=held.read_by,
         curve=draw_curve(whole),
         wanted=wanted,

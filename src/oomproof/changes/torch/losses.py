@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -10,12 +11,13 @@ import torch
 from oomproof.errors import JobError
 
 
-def total(losses: Any) -> torch.Tensor:
-    """The sum of a tensor, of a dict or list of them, or ``.loss``."""
+def total(losses: Any, by: Callable[..., Any] | None = None) -> torch.Tensor:
+    """A tensor of one number, ``.loss``, or the sum of a dict or list of tensors; ``by`` is the function that
+    returned it."""
     if isinstance(losses, torch.Tensor):
-        return losses if losses.dim() == 0 else losses.sum()
+        return _single(losses, by)
     if isinstance(getattr(losses, "loss", None), torch.Tensor):
-        return losses.loss
+        return _single(losses.loss, by)
     parts = losses.values() if isinstance(losses, Mapping) else losses
     if isinstance(parts, Iterable):
         parts = list(parts)
@@ -24,3 +26,19 @@ def total(losses: Any) -> torch.Tensor:
     raise JobError(
         f"the job's loss must return a tensor, or a dict or list of tensors; it returned {type(losses).__name__}"
     )
+
+
+def _single(loss: torch.Tensor, by: Callable[..., Any] | None) -> torch.Tensor:
+    """What ``loss.backward()`` takes; a training loop that calls it on anything else fails."""
+    if loss.numel() == 1:
+        return loss.sum() if loss.dim() else loss
+    raise JobError(
+        f"the job's loss must be one number; it is a tensor of shape {tuple(loss.shape)}, of which PyTorch says «grad "
+        f"can be implicitly created only for scalar outputs»; reduce it, with .mean() or .sum() for instance{_place(by)}"
+    )
+
+
+def _place(function: Callable[..., Any] | None) -> str:
+    """Where a function of the user's begins; nothing for one that is not written in Python."""
+    code = getattr(None if function is None else inspect.unwrap(function), "__code__", None)
+    return "" if code is None else f" (in {code.co_name} at {code.co_filename}:{code.co_firstlineno})"

@@ -106,7 +106,7 @@ class Passes:
         assert self.loss is not None
         half = PRECISIONS[self.training.precision]
         with torch.autocast(self.device.type, dtype=half) if half else nullcontext():
-            return total(self.loss(self.model, batch))
+            return total(self.loss(self.model, batch), self.loss)
 
     def _zero_grad(self) -> None:
         self.optimizer.zero_grad(set_to_none=self.training.zero_grad != "keep")

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from oomproof.memory.scratch.calls import Convolution, Kernel, read_call
+from oomproof.memory.scratch.calls import Call, read_call
 from oomproof.memory.timeline import Ints, Timeline
 
-Price = Callable[[Convolution | Kernel], tuple[int, int, int]]
+Price = Callable[[Call], tuple[int, int, int]]
 """(expected, low, high) bytes of one call"""
 
 _MOST = 1 << 50

@@ -1,4 +1,5 @@
-"""Calls that may take scratch, as a Timeline notes them: convolutions, and kernels known by how many elements."""
+"""Calls that may take scratch, as a Timeline notes them: convolutions, recurrent layers, and kernels known by how many
+elements."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oomproof.errors import DamagedFile
+from oomproof.memory.scratch.recurrent import BACKWARD, FORWARD, Recurrent
 
 Shape = tuple[int, ...]
 
@@ -56,10 +58,15 @@ class Kernel:
     item: int
 
 
-def read_call(text: str) -> Convolution | Kernel:
+Call = Convolution | Recurrent | Kernel
+
+
+def read_call(text: str) -> Call:
     """A call from its spec, which may come from a file of somebody else's."""
     try:
         spec: dict[str, Any] = json.loads(text)
+        if spec["op"] in (FORWARD, BACKWARD):
+            return Recurrent(spec["op"], *(_size(spec[name]) for name in ("copies", "weights", "gates")))
         if not spec["op"].startswith("convolution"):
             return Kernel(str(spec["op"]), _size(spec["elements"]), _size(spec.get("item", 0)))
         shapes = {name: tuple(_size(side) for side in spec[name]) for name in ("x", "w", "y", "stride", "dilation")}

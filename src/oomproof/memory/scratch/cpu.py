@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from oomproof.memory.scratch import Price
-from oomproof.memory.scratch.calls import Convolution, Kernel, Shape
+from oomproof.memory.scratch.calls import Call, Convolution, Shape
 
 _BLOCK = 8
 _FLOAT = 4
@@ -23,8 +23,8 @@ _LARGE_AREA = 9
 
 
 def price(threads: int) -> Price:
-    def price_call(call: Convolution | Kernel) -> tuple[int, int, int]:
-        if isinstance(call, Kernel):
+    def price_call(call: Call) -> tuple[int, int, int]:
+        if not isinstance(call, Convolution):
             return 0, 0, 0
         expected = _backward(call, threads) if call.wants else _forward(call)
         # Threads that share a weight gradient may each hold a part of it.

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 
 from oomproof.memory.cards.devices import Device
-from oomproof.memory.scratch import Price
-from oomproof.memory.scratch.calls import Convolution, Kernel
+from oomproof.memory.scratch import Price, recurrent
+from oomproof.memory.scratch.calls import Call, Convolution, Kernel
+from oomproof.memory.scratch.recurrent import Recurrent
 
 AMPERE = (8, 0)
 CONVERTED = 0.5
@@ -26,7 +27,9 @@ def price(device: Device, benchmark: bool = False) -> Price:
     """Prices on a device; ``benchmark`` lets the fastest algorithm win, whatever it takes."""
     tensor_cores = device.capability >= AMPERE or not device.capability[0]
 
-    def price_call(call: Convolution | Kernel) -> tuple[int, int, int]:
+    def price_call(call: Call) -> tuple[int, int, int]:
+        if isinstance(call, Recurrent):
+            return recurrent.price(call)
         return _kernel(call) if isinstance(call, Kernel) else _convolution(call, tensor_cores, benchmark)
 
     return price_call

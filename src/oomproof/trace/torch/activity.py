@@ -12,6 +12,7 @@ import torch
 
 from oomproof.frameworks.torch import current_backward, keeps_result, storage_key
 from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, PLAIN, ModuleCall, Work
+from oomproof.memory.scratch.recurrent import BACKWARD, FORWARD
 from oomproof.memory.timeline import PHASES
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -117,6 +118,11 @@ def _flops(name: str, args: Any, outs: Sequence[torch.Tensor]) -> int:
     if name in _PRODUCTS:
         left, right = (args[place] for place in _PRODUCTS[name])
         return int(2 * left.numel() * (right.shape[-1] if right.dim() > 1 else 1))
+    if name in (FORWARD, BACKWARD):
+        x, weights = args[0], args[1]
+        passes = 1 if name == FORWARD else 2  # the gradients of the input and of the weights
+        products = sum(weight.numel() for weight in weights if weight.dim() > 1)
+        return int(passes * 2 * products * (x.numel() // max(1, x.shape[-1])))
     if "attention" in name:
         backward = "backward" in name
         q, k = (args[1], args[2]) if backward else (args[0], args[1])

@@ -9,10 +9,15 @@ from typing import Any
 
 import torch
 
+from oomproof.memory.scratch.recurrent import BACKWARD, FORWARD
+from oomproof.trace.torch.gpu.recurrent_scratch import recurrent_backward, recurrent_forward
+
 _SORTS = frozenset({"sort", "topk", "unique_dim", "_unique2", "unique_consecutive", "argsort", "msort", "kthvalue"})
 _SCANS = frozenset({"nonzero", "cumsum", "masked_select", "logcumsumexp"})
 _SCATTERS = frozenset({"index_put", "index_put_", "_index_put_impl_", "embedding_dense_backward"})
-TAKE_SCRATCH = frozenset({"convolution", "convolution_backward", "nms"}) | _SORTS | _SCANS | _SCATTERS
+TAKE_SCRATCH = (
+    frozenset({"convolution", "convolution_backward", "nms", FORWARD, BACKWARD}) | _SORTS | _SCANS | _SCATTERS
+)
 
 
 def call_spec(name: str, args: Any, outs: list[torch.Tensor]) -> dict[str, Any] | None:
@@ -21,15 +26,19 @@ def call_spec(name: str, args: Any, outs: list[torch.Tensor]) -> dict[str, Any] 
         return _convolution(name, args[0], args[1], outs[0], args[3:9])
     if name == "convolution_backward":
         return _convolution(name, args[1], args[2], args[0], args[4:10]) | {"wants": list(args[10])}
+    if name in (FORWARD, BACKWARD):
+        return recurrent_forward(args) if name == FORWARD else recurrent_backward(args)
     if name in _SORTS or name in _SCANS:
         return {"op": name, "elements": args[0].numel(), "item": args[0].element_size()}
     if name == "nms":
         return {"op": name, "elements": args[0].shape[0]}
-    if name in _SCATTERS:
-        accumulate = name == "embedding_dense_backward" or (len(args) > 3 and bool(args[3]))
-        indices = args[1] if name == "embedding_dense_backward" else next(i for i in args[1] if i is not None)
-        return {"op": name, "elements": indices.numel(), "item": 8} if accumulate else None
-    return None
+    return _scatter(name, args) if name in _SCATTERS else None
+
+
+def _scatter(name: str, args: Any) -> dict[str, Any] | None:
+    accumulate = name == "embedding_dense_backward" or (len(args) > 3 and bool(args[3]))
+    indices = args[1] if name == "embedding_dense_backward" else next(i for i in args[1] if i is not None)
+    return {"op": name, "elements": indices.numel(), "item": 8} if accumulate else None
 
 
 def _convolution(name: str, x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor, how: Any) -> dict[str, Any]:

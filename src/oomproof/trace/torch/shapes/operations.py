@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from oomproof.frameworks.torch import current_node, schema_of, unsafe_view
+from oomproof.memory.scratch.recurrent import FORWARD
 from oomproof.trace.torch.gpu.scratch import TAKE_SCRATCH
 from oomproof.trace.torch.values import tensors_in
 
@@ -17,7 +18,7 @@ aten = torch.ops.aten
 _COSTLY = (
     "convolution", "mm", "addmm", "bmm", "baddbmm", "batch_norm", "layer_norm", "group_norm", "scaled_dot_product",
     "linear", "roi_align", "roi_pool", "upsample", "max_pool", "avg_pool", "embedding", "efficient_attention",
-    "flash_attention", "grid_sampler", "deform_conv",
+    "flash_attention", "grid_sampler", "deform_conv", "cudnn_rnn",
 )  # fmt: skip
 _ASKS = frozenset({"nms", "_local_scalar_dense", "equal", "bincount", "is_nonzero", "item"})
 _NEVER_ASKS = frozenset({"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"})
@@ -115,6 +116,8 @@ def mixes(facts: OpFacts, args: Any, outs: Any) -> bool:
     """Whether what comes out for one image depends on the others, or on how many random numbers came before."""
     if "batch_norm" in facts.name and not facts.name.endswith("backward"):
         return "with_update" in facts.name or "no_stats" in facts.name or (len(args) > 5 and args[5] is True)
+    if facts.name == FORWARD:
+        return bool(args[11] and args[12])  # dropout between layers, in training
     if not facts.random or facts.name.startswith("_scaled_dot_product"):  # attention without dropout draws nothing
         return False
     return any(tensor.numel() > 1 for tensor in outs)  # torchvision's detectors draw a size among one

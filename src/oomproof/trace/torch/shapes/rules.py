@@ -14,6 +14,7 @@ import torch
 
 from oomproof.trace.torch.shapes.forms import NUMBERS, SAME, Form, alike, form_of, in_order, natural, rows
 from oomproof.trace.torch.shapes.head_rules import HEAD_RULES
+from oomproof.trace.torch.shapes.recurrent_rules import RECURRENT_RULES
 
 aten = torch.ops.aten
 
@@ -217,4 +218,5 @@ _RULES: dict[Any, Callable[[Any, Any], Any]] = {
     aten.convolution_backward.default: _convolved_back,
     aten.cat.default: _joined,
     **HEAD_RULES,
+    **RECURRENT_RULES,
 }  # fmt: skip
