@@ -54,7 +54,7 @@ def test_what_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_folder_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "s.json").mkdir()
-    with pytest.raises(InputError, match="cannot be written: Is a directory"):
+    with pytest.raises(InputError, match="cannot be written: a folder, not a file"):
         write_settings(tmp_path / "s.json", "", "", {})
     assert [each.name for each in tmp_path.iterdir()] == ["s.json"]
 
@@ -89,6 +89,6 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             read_settings(path)
 
     refused(tmp_path / "none.json", "cannot be read: No such file")
-    refused(tmp_path, "cannot be read: Is a directory")
+    refused(tmp_path, "cannot be read: a folder, not a file")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
     refused(tmp_path / "bytes", "not a text in UTF-8")
