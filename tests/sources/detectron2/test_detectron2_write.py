@@ -167,6 +167,6 @@ def test_a_config_that_changed_since_it_was_read_is_left_alone(folder: Path) -> 
     path = folder / NAMES[0]
     job = open_job(str(path))
     path.write_text(text := path.read_text() + "# and a line more\n")
-    with pytest.raises(InputError, match="has changed since it was read.*fit it again"):
+    with pytest.raises(InputError, match=r"has changed since it was read.*fit it again"):
         job.write(resolve(job, {}), path)
     assert path.read_text() == text

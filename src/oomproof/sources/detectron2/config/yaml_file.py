@@ -124,7 +124,8 @@ def _refuse_too_many(root: Any, name: str) -> None:
         if isinstance(node, yaml.ScalarNode):
             return 1
         if id(node) in within:
-            raise InputError(f"{name}:{node.start_mark.line + 1}: an alias leads back to itself: no config does")
+            line = node.start_mark.line + 1
+            raise InputError(f"{name}:{line}: this is no YAML that Detectron2 reads: an alias leads back to itself")
         if id(node) not in sizes:
             within.add(id(node))
             parts = node.value
