@@ -76,7 +76,7 @@ def read_text(path: Path) -> str:
     try:
         return read_regular(path, _MOST_BYTES).decode("utf-8")
     except NotAFile as error:
-        raise InputError(f"{path} is {error.strerror}; expected a YAML file or a script") from None
+        raise InputError(f"{path} is {error.strerror}; no config is; expected a YAML file or a script") from None
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{path} does not exist; check the path") from None
     except UnicodeDecodeError as error:
