@@ -23,8 +23,8 @@ def fan(first: str, other: str) -> str:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (fan("[x]", "[{}]"), "more than 100000 values"),
-        (fan("{x: 1}", "{{<<: [{}]}}"), "more than 100000 values"),
+        (fan("[x]", "[{}]"), "more than 100000 keys and values"),
+        (fan("{x: 1}", "{{<<: [{}]}}"), "more than 100000 keys and values"),
         ("A: &a [*a]\n", "leads back to itself"),
         ("A: &a {<<: *a, b: 1}\n", "leads back to itself"),
         ("A: 2020-99-99\n", "month must be in 1..12"),

@@ -134,7 +134,7 @@ def _refuse_too_many(root: Any, name: str) -> None:
             sizes[id(node)] = 1 + sum(size(part) for part in parts)
             within.discard(id(node))
         if sizes[id(node)] > _MOST_VALUES:
-            raise InputError(f"{name} stands for more than {_MOST_VALUES} values, aliases written out: no config does")
+            raise InputError(f"{name} stands for more than {_MOST_VALUES} keys and values with aliases written out")
         return sizes[id(node)]
 
     size(root)
