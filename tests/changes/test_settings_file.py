@@ -92,3 +92,13 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     refused(tmp_path, "cannot be read: a folder, not a file")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
     refused(tmp_path / "bytes", "not a text in UTF-8")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [("[" * 100_000 + "]" * 100_000, "nested too deeply"), ("9" * 5000, "a number of thousands of digits")],
+)
+def test_files_that_are_more_than_python_reads(tmp_path: Path, value: str, message: str) -> None:
+    (tmp_path / "s.json").write_text(f'{{"oomproof": 1, "settings": {{"batch": {value}}}}}')
+    with pytest.raises(DamagedFile, match=message):
+        read_settings(tmp_path / "s.json")

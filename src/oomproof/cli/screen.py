@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 WIDEST = 120
 """columns; longer lines are hard to read however wide the screen"""
+NARROWEST, USUAL = 20, 80
+"""columns; COLUMNS=0, as some terminals in an editor say, means that nobody knows"""
 
 
 def show(report: RenderableType) -> None:
@@ -22,7 +24,7 @@ def show(report: RenderableType) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, markup=False, emoji=False)
-    console.width = min(console.width, WIDEST)
+    console.width = min(console.width, WIDEST) if console.width >= NARROWEST else USUAL
     with console.capture() as captured:
         console.print(report)
     write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")

@@ -161,3 +161,12 @@ def test_nothing_is_written_where_nothing_can_be(folder: Path) -> None:
     job = open_job(str(folder / "instance.yaml"))
     with pytest.raises(InputError, match="cannot be written"):
         job.write(resolve(job, {}), folder / "instance.yaml" / "fitted.yaml")
+
+
+def test_a_config_that_changed_since_it_was_read_is_left_alone(folder: Path) -> None:
+    path = folder / NAMES[0]
+    job = open_job(str(path))
+    path.write_text(text := path.read_text() + "# and a line more\n")
+    with pytest.raises(InputError, match=r"has changed since it was read.*fit it again"):
+        job.write(resolve(job, {}), path)
+    assert path.read_text() == text

@@ -18,6 +18,7 @@ from typing import Any
 
 from oomproof.frameworks.jax import compile_hlo
 from oomproof.frameworks.keras import build_on_shapes
+from oomproof.trace.xla.parent import end_with_parent
 
 OPTIONS = {
     "xla_dump_hlo_as_proto": True,
@@ -124,6 +125,7 @@ def structure(written: Any, make: Callable[[tuple[int, ...], str], Any]) -> Any:
 
 
 if __name__ == "__main__":
+    end_with_parent(Path(sys.argv[1]))
     code = main(Path(sys.argv[1]))
     sys.stdout.flush()
     sys.stderr.flush()

@@ -71,8 +71,9 @@ def _run(folder: Path, gpu: str, progress: Callable[[str], None]) -> None:
     ours = str(Path(oomproof.__file__).parents[1])
     paths = [ours, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(paths)}
+    # Its stdin is a pipe that is never written to: it ends when this process does, killed or not (parent.py).
     with (folder / "errors.txt").open("wb") as errors:
-        child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors)
+        child = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=errors, stderr=errors)
     spent = 0.0
     try:
         while True:
@@ -86,6 +87,8 @@ def _run(folder: Path, gpu: str, progress: Callable[[str], None]) -> None:
         if child.poll() is None:
             child.kill()
             child.wait()
+        if child.stdin is not None:
+            child.stdin.close()
 
 
 def _answer(folder: Path) -> Compiled:

@@ -20,6 +20,8 @@ from oomproof.sources.detectron2.config.yaml_file import parse, read_text
 from oomproof.sources.detectron2.zoo import configs as zoo
 
 COMMAND_LINE = "the command line"
+_MOST_FILES = 64
+"""a config is read from, with all its bases, each as often as it is named"""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def read(name: str | Path, overrides: Sequence[Any] = ()) -> Config:
 def of_text(path: Path, text: str) -> Config:
     """The config that ``path`` would be if it held ``text``."""
     notes: list[str] = []
-    return replace(_resolved(str(path), _with_bases(path, text, (), notes), path, notes), text=text)
+    return replace(_resolved(str(path), _with_bases(path, text, (), notes, []), path, notes), text=text)
 
 
 def overridden(config: Config, overrides: Sequence[Any], where: str = COMMAND_LINE) -> Config:
@@ -121,24 +123,27 @@ def _published(name: str) -> Config:
     return Config(name, {**DEFAULTS, **facts}, dict.fromkeys(facts, origin), None, notes)
 
 
-def _with_bases(path: Path, text: str, above: tuple[Path, ...], notes: list[str]) -> dict[str, _Raw]:
+def _with_bases(path: Path, text: str, above: tuple[Path, ...], notes: list[str], files: list[Path]) -> dict[str, _Raw]:
     here = path.resolve()
     if here in above:
         chain = " -> ".join(each.name for each in (*above[above.index(here) :], here))
         raise InputError(f"{path}: _BASE_ leads back to itself ({chain}); one of these files must have another base")
+    if len(files) >= _MOST_FILES:
+        raise InputError(f"{path}: _BASE_ leads to more than {_MOST_FILES} files, one after the other: no config does")
+    files.append(here)
     file = parse(text, str(path))
     raw: dict[str, _Raw] = {}
     for base in file.base:
-        raw.update(_base(base, path, (*above, here), notes))
+        raw.update(_base(base, path, (*above, here), notes, files))
     raw.update((key, _Raw(value, Origin(str(path), file.places[key].line))) for key, value in file.leaves.items())
     return raw
 
 
-def _base(base: str, path: Path, above: tuple[Path, ...], notes: list[str]) -> dict[str, _Raw]:
+def _base(base: str, path: Path, above: tuple[Path, ...], notes: list[str], files: list[Path]) -> dict[str, _Raw]:
     wanted = Path(base).expanduser()
     there = wanted if wanted.is_absolute() else path.parent / wanted
     if "://" not in base and there.is_file():
-        return _with_bases(there, read_text(there), above, notes)
+        return _with_bases(there, read_text(there), above, notes, files)
     facts, full = zoo.published(base), zoo.full_name(base)
     if facts is None:
         raise InputError(

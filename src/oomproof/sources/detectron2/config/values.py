@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import reprlib
 from typing import Any
 
 from oomproof.errors import InputError, near
@@ -28,7 +29,9 @@ def decode(value: Any) -> Any:
 def checked(key: str, value: Any, where: str) -> Any:
     """The value as Detectron2 keeps it. It changes lists to tuples and back, and nothing else: not 1 to 1.0."""
     if key in SECTIONS:
-        raise InputError(f"{where}: {key} is a section: expected keys under it, got {value!r}. Fill it or remove it")
+        raise InputError(
+            f"{where}: {key} is a section: expected keys under it, got {_shown(value)}. Fill it or remove it"
+        )
     if key not in DEFAULTS:
         raise InputError(unknown(key, where))
     default = DEFAULTS[key]
@@ -39,7 +42,7 @@ def checked(key: str, value: Any, where: str) -> Any:
         return wanted(value)
     hint = f"; write {float(value)}" if kind is int and wanted is float else ""
     raise InputError(
-        f"{where}: {key} must be {_article(wanted)} such as {default!r}, as Detectron2 checks it; got {value!r}, "
+        f"{where}: {key} must be {_article(wanted)} such as {default!r}, as Detectron2 checks it; got {_shown(value)}, "
         f"{_article(kind)}{hint}"
     )
 
@@ -71,6 +74,10 @@ def nearest(key: str) -> list[str]:
     same = {name.rpartition(".")[2]: name for name in every if name.rpartition(".")[0] == section}
     here = [same[name] for name in near(last, same, 0.6)]
     return here or [name for name in every if name.rpartition(".")[2] == last][:3] or near(key, every, 0.75)
+
+
+def _shown(value: Any) -> str:
+    return reprlib.repr(value)
 
 
 def _article(kind: type) -> str:

@@ -9,10 +9,15 @@ from typing import Any
 import yaml
 
 from oomproof.errors import InputError
+from oomproof.files.regular import NotAFile, read_regular
 from oomproof.sources.detectron2.script.expression import evaluate
 
 _MOST_BYTES = 4 << 20
+_MOST_YAML = 128 << 10
+"""characters: Detectron2 dumps all its keys in 10 KiB, and PyYAML takes seconds for a megabyte"""
 _MOST_KEYS = 10_000
+_MOST_VALUES = 100_000
+"""with every alias and merge written out, which a few lines can make more than any memory holds"""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,9 @@ class YamlFile:
     places: dict[str, Place]
 
 
+_SECTION = "tag:yaml.org,2002:map"
+"""and not a set, which is written alike"""
+
 _Reader: Any = type("_Reader", (yaml.SafeLoader,), {})
 """PyYAML's safe reader, which also knows tuples and the arithmetic that Detectron2's own RetinaNet config has"""
 
@@ -66,14 +74,11 @@ _Reader.add_constructor("tag:yaml.org,2002:python/object/apply:eval", _arithmeti
 def read_text(path: Path) -> str:
     """The text of a file, line ends as they are."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise InputError(f"{path} is larger than {_MOST_BYTES >> 20} MiB: no config is; check the path")
-        with path.open(encoding="utf-8", newline="") as file:
-            return file.read()
+        return read_regular(path, _MOST_BYTES).decode("utf-8")
+    except NotAFile as error:
+        raise InputError(f"{path} is {error.strerror}; no config is; expected a YAML file or a script") from None
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{path} does not exist; check the path") from None
-    except IsADirectoryError:
-        raise InputError(f"{path} is a folder; expected a YAML file in it") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not text in UTF-8 (byte {error.start}); expected a YAML file") from None
     except OSError as error:
@@ -82,16 +87,23 @@ def read_text(path: Path) -> str:
 
 def parse(text: str, name: str) -> YamlFile:
     """Every key of a config text; ``name`` is its name in errors."""
+    if len(text) > _MOST_YAML:
+        raise InputError(f"{name} is larger than {_MOST_YAML >> 10} KiB: no config is; check the path")
     loader = _Reader(text)
     try:
         root = loader.get_single_node()
         if not isinstance(root, yaml.MappingNode):
             raise InputError(f"{name} holds no config: expected keys such as MODEL: or _BASE_:")
+        _refuse_too_many(root, name)
         found = _Walk(loader, name, text)
         found.places[""] = found.place(0, root, 0, False)
         found.section(root, "", False, True)
     except yaml.YAMLError as error:
         raise InputError(f"{name}{_line(error)}: this is no YAML that Detectron2 reads: {_reason(error)}") from None
+    except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError) as error:
+        # What PyYAML's own constructors raise: of the 99th month, of a set with a list in it.
+        reason = " ".join(str(error).split())[:80]
+        raise InputError(f"{name}: a value is not what its form in YAML says it is: {reason}; correct it") from None
     except (RecursionError, MemoryError):
         raise InputError(f"{name} is nested too deeply to be a config") from None
     finally:
@@ -101,6 +113,31 @@ def parse(text: str, name: str) -> YamlFile:
     if names is None or not all(isinstance(each, str) for each in names):
         raise InputError(f"{name}: _BASE_ must be the path of a config, or a list of paths; got {base!r}")
     return YamlFile(text, names, found.leaves, found.places)
+
+
+def _refuse_too_many(root: Any, name: str) -> None:
+    """Counts what the text stands for, each node once however often it is referred to."""
+    sizes: dict[int, int] = {}
+    within: set[int] = set()
+
+    def size(node: Any) -> int:
+        if isinstance(node, yaml.ScalarNode):
+            return 1
+        if id(node) in within:
+            line = node.start_mark.line + 1
+            raise InputError(f"{name}:{line}: this is no YAML that Detectron2 reads: an alias leads back to itself")
+        if id(node) not in sizes:
+            within.add(id(node))
+            parts = node.value
+            if isinstance(node, yaml.MappingNode):
+                parts = [part for pair in node.value for part in pair]
+            sizes[id(node)] = 1 + sum(size(part) for part in parts)
+            within.discard(id(node))
+        if sizes[id(node)] > _MOST_VALUES:
+            raise InputError(f"{name} stands for more than {_MOST_VALUES} keys and values with aliases written out")
+        return sizes[id(node)]
+
+    size(root)
 
 
 class _Walk:
@@ -123,11 +160,12 @@ class _Walk:
             self._forget(key)
             merged = not here or id(key_node) not in own
             aliased = merged or value.start_mark.index < key_node.end_mark.index
-            colon = 0 if merged else self.text.index(":", key_node.end_mark.index) + 1
+            colon = 0 if merged else self.text.find(":", key_node.end_mark.index) + 1
+            aliased = aliased or not (colon or merged)  # «{a, b}»: keys without a value to edit
             place = self.place(colon, value, key_node.start_mark.column, inside_flow)
             line = key_node.start_mark.line + 1
             self.places[key] = replace(place, line=line, form="elsewhere" if aliased else place.form)
-            if isinstance(value, yaml.MappingNode):
+            if isinstance(value, yaml.MappingNode) and value.tag == _SECTION:
                 self.section(value, f"{key}.", inside_flow, not aliased)
             else:
                 self.leaves[key] = self.loader.construct_object(value, deep=True)

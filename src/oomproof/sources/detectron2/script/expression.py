@@ -18,6 +18,9 @@ _CALLS: dict[str, Any] = {"int": int, "float": float, "round": round, "tuple": t
 _LARGEST = 1e9
 _LONGEST = 1000
 _DEEPEST = 2
+_MOST_DIGITS = 64
+_MOST_PARTS = 200_000
+"""values and elements that one expression may make on its way"""
 
 
 def evaluate(text: Any) -> Any:
@@ -34,37 +37,45 @@ def value_of(node: ast.expr, names: Mapping[str, Any]) -> Any:
     """The value of a syntax tree; raises ValueError or KeyError for what cannot be known from it alone."""
     if sum(isinstance(each, ast.ListComp) for each in ast.walk(node)) > _DEEPEST:
         raise ValueError("too deep")
-    return _value(node, names)
+    return _value(node, names, [_MOST_PARTS])
 
 
-def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
+def _value(node: ast.expr, names: Mapping[str, Any], budget: list[int]) -> Any:
+    _spend(budget, 1)
     match node:
         case ast.Constant():
             return node.value
         case ast.Name():
             return names[node.id]
         case ast.UnaryOp() if type(node.op) in _SIGNS:
-            return _SIGNS[type(node.op)](_value(node.operand, names))
+            return _SIGNS[type(node.op)](_value(node.operand, names, budget))
         case ast.BinOp():
-            return _combined(node, names)
-    return _collected(node, names)
+            return _combined(node, names, budget)
+    return _collected(node, names, budget)
 
 
-def _collected(node: ast.expr, names: Mapping[str, Any]) -> Any:
+def _collected(node: ast.expr, names: Mapping[str, Any], budget: list[int]) -> Any:
     match node:
         case ast.List() | ast.Tuple():
-            items = [_value(item, names) for item in node.elts]
+            items = [_value(item, names, budget) for item in node.elts]
             return items if isinstance(node, ast.List) else tuple(items)
         case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _CALLS and name not in names:
-            made = _CALLS[name](*(_value(each, names) for each in node.args))
-            return list(_short(made)) if isinstance(made, range) else made
+            given = [_value(each, names, budget) for each in node.args]
+            if name == "round" and len(given) > 1 and not abs(given[1]) <= _MOST_DIGITS:
+                raise ValueError("too many digits")
+            made = _CALLS[name](*given)
+            if isinstance(made, (range, list, tuple)):
+                _spend(budget, len(_short(made)))
+            return list(made) if isinstance(made, range) else made
         case ast.ListComp(generators=[ast.comprehension(target=ast.Name(id=name), ifs=[], is_async=0) as each]):
-            return [_value(node.elt, {**names, name: item}) for item in _short(_value(each.iter, names))]
+            return [
+                _value(node.elt, {**names, name: item}, budget) for item in _short(_value(each.iter, names, budget))
+            ]
     raise ValueError(ast.unparse(node))
 
 
-def _combined(node: ast.BinOp, names: Mapping[str, Any]) -> Any:
-    left, right = _value(node.left, names), _value(node.right, names)
+def _combined(node: ast.BinOp, names: Mapping[str, Any], budget: list[int]) -> Any:
+    left, right = _value(node.left, names, budget), _value(node.right, names, budget)
     numbers = all(isinstance(each, (int, float)) for each in (left, right))
     if numbers and not max(abs(left), abs(right)) <= _LARGEST:
         raise ValueError("too large")
@@ -76,7 +87,16 @@ def _combined(node: ast.BinOp, names: Mapping[str, Any]) -> Any:
         repeats, parts = (left, right) if isinstance(left, int) else (right, left)
         if not isinstance(parts, (list, tuple)) or len(parts) * repeats > _LONGEST:
             raise ValueError("too long")
-    return _OPERATORS[type(node.op)](left, right)
+    made = _OPERATORS[type(node.op)](left, right)
+    if isinstance(made, (str, bytes, list, tuple)):
+        _spend(budget, len(made))
+    return made
+
+
+def _spend(budget: list[int], parts: int) -> None:
+    budget[0] -= parts
+    if budget[0] < 0:
+        raise ValueError("too much to compute")
 
 
 def _short(items: Any) -> Any:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oomproof.errors import InputError
+from oomproof.files.regular import NotAFile, open_regular
 from oomproof.sources.tf_object_detection.config.tokens import Tokens, error_at, shorten
 
 MOST_BYTES = 4 << 20
@@ -65,12 +66,12 @@ class Field:
 def read_text(path: Path) -> str:
     """The text of a file, line ends as they are."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             content = file.read(MOST_BYTES + 1)
+    except NotAFile as error:
+        raise InputError(f"{path} is {error.strerror}; expected a file such as pipeline.config") from None
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{path} does not exist; check the path") from None
-    except IsADirectoryError:
-        raise InputError(f"{path} is a folder; expected a file such as pipeline.config in it") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}; check its permissions") from None
     if len(content) > MOST_BYTES:

@@ -1,0 +1,75 @@
+"""Configs that stand for more than any memory holds, or for what no config has: one line, before any work."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from oomproof.errors import InputError
+from oomproof.sources.detectron2.config.config import read
+from oomproof.sources.detectron2.config.yaml_file import parse, read_text
+from oomproof.sources.detectron2.script.expression import evaluate
+
+
+def fan(first: str, other: str) -> str:
+    """Nine references to the line before, on each of nine lines."""
+    lines = [f"a0: &a0 {first}", *(f"a{i}: &a{i} {other.format(','.join([f'*a{i - 1}'] * 9))}" for i in range(1, 10))]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (fan("[x]", "[{}]"), "more than 100000 keys and values"),
+        (fan("{x: 1}", "{{<<: [{}]}}"), "more than 100000 keys and values"),
+        ("A: &a [*a]\n", "leads back to itself"),
+        ("A: &a {<<: *a, b: 1}\n", "leads back to itself"),
+        ("A: 2020-99-99\n", "month must be in 1..12"),
+        ("A: !!int foo\n", "not what its form in YAML says"),
+        ("A: " + "9" * 5000, "not what its form in YAML says"),
+        ("[" * 5000, "nested too deeply"),
+        ("a: 1\n" * 30_000, "larger than 128 KiB"),
+    ],
+)
+def test_yaml_that_no_config_has(text: str, words: str) -> None:
+    with pytest.raises(InputError, match=words) as raised:
+        parse(text, "c.yaml")
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 300
+
+
+@pytest.mark.parametrize("value", ["2020-01-01", "!!set {a, b}", "!!omap [a: 1]"])
+def test_values_of_other_types_are_told(tmp_path: Path, value: str) -> None:
+    (tmp_path / "c.yaml").write_text(f"SOLVER:\n  MAX_ITER: {value}\n")
+    with pytest.raises(InputError, match=r"c\.yaml:2: SOLVER.MAX_ITER must be a whole number"):
+        read(tmp_path / "c.yaml")
+
+
+def test_bases_that_fan_out(tmp_path: Path) -> None:
+    (tmp_path / "0.yaml").write_text("VERSION: 2\n")
+    for number in range(1, 9):
+        bases = ", ".join([f"{number - 1}.yaml"] * 9)
+        (tmp_path / f"{number}.yaml").write_text(f"_BASE_: [{bases}]\n")
+    with pytest.raises(InputError, match="more than 64 files"):
+        read(tmp_path / "8.yaml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["10**10**10", "'a'*10**9", "[0]*10**9", "round(12345678901, -10**30)", "-" * 20_000 + "1",
+     "[[list(range(1000)) for y in range(1000)] for x in range(1000)]"],
+)  # fmt: skip
+def test_arithmetic_without_end(text: str) -> None:
+    with pytest.raises(InputError, match="not plain arithmetic"):
+        evaluate(text)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pipes and devices as Linux has them")
+def test_pipes_and_devices_are_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "zero.yaml").symlink_to("/dev/zero")
+    for name in ("pipe.yaml", "zero.yaml"):
+        with pytest.raises(InputError, match="a pipe, socket or device"):
+            read_text(tmp_path / name)
