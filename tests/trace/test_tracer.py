@@ -182,10 +182,10 @@ from oomproof.changes.torch.training import Training
 from oomproof.trace.torch.loop import Pieces
 from oomproof.trace.torch.trace_step import trace_step
 import torchvision
-trace_step(Pieces(lambda: torch.nn.Linear(2, 2), lambda: torch.rand(2, 2), lambda m, x: m(x)), Training())
+trace_step(Pieces(lambda: torch.nn.Linear(2, 2), lambda: torch.rand(2, 2), lambda m, x: m(x).sum()), Training())
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 pieces = Pieces(lambda: torch.nn.Sequential(*(torch.nn.Linear(16384, 16384) for _ in range(6))),
-                lambda: torch.rand(16384, 16384), lambda m, x: m(x))
+                lambda: torch.rand(16384, 16384), lambda m, x: m(x).sum())
 peak = trace_step(pieces, Training(optimizer="adam")).peak().bytes
 print(peak, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 """

@@ -34,7 +34,7 @@ def _single(loss: torch.Tensor, by: Callable[..., Any] | None) -> torch.Tensor:
         return loss.sum() if loss.dim() else loss
     raise JobError(
         f"the job's loss must be one number; it is a tensor of shape {tuple(loss.shape)}, of which PyTorch says «grad "
-        f"can be implicitly created only for scalar outputs»; reduce it, with .mean() or .sum() say{_place(by)}"
+        f"can be implicitly created only for scalar outputs»; reduce it, with .mean() or .sum(){_place(by)}"
     )
 
 

@@ -131,7 +131,7 @@ def _yaml_in(path: Path) -> Path | None:
 
 def _has_labels(path: Path) -> bool:
     if is_folder(path / "labels") and is_folder(path / "images"):
-        return has_file(path / "labels", (".txt",), deep=True)
+        return True  # however few labels: an image without objects has no file
     if not has_file(path, (".txt",)):
         return False
     # Labels beside images; a folder of images with a readme.txt is not one.
