@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 import pytest
@@ -14,11 +15,13 @@ LENGTHS = (9, 14, 25, 60, 200)
 TRIES = 60
 
 
-def share_of_steady(make: object, length: int, *, maximum: bool = False) -> float:
+def share_of_steady(
+    make: Callable[[random.Random, int], Sequence[float]], length: int, *, maximum: bool = False
+) -> float:
     steady = 0
     for seed in range(TRIES):
         draw = random.Random(seed)
-        values = [int(value * MIB) for value in make(draw, length)]  # type: ignore[operator]
+        values = [int(value * MIB) for value in make(draw, length)]
         steady += judge_growth(values, maximum=maximum) == "steady"
     return steady / TRIES
 

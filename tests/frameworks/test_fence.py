@@ -48,7 +48,7 @@ def own_names(folder: Path) -> set[str]:
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 found |= {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
-                found |= {each.target.id for each in node.body if isinstance(each, ast.AnnAssign)}  # type: ignore[union-attr]
+                found |= {ast.unparse(each.target) for each in node.body if isinstance(each, ast.AnnAssign)}
                 found |= {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute) and _is_set(each)}
     return found
 

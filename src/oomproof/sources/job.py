@@ -119,8 +119,8 @@ class Job:
             ...
 
     def trace(self, request: TraceRequest) -> Timeline:
-        """One steady training step as a Timeline."""
-        raise NotImplementedError
+        """One steady training step as a Timeline. Every source's job has its own."""
+        raise NotImplementedError(f"{type(self).__name__} must define trace(request), which returns a Timeline")
 
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         """What may change to save memory, from ``settings`` on. ``about`` is what a trace of the job found: whether

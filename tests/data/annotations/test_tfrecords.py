@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dataset_files import Box, Picture, example, field, framed, slow_crc32c, varint, write_records
@@ -44,11 +45,11 @@ def test_what_tensorflow_writes(tmp_path: Path) -> None:
     assert written["image/object/bbox/xmax"].float_list.value[1] == pytest.approx(25 / 64)
 
 
-def _tensorflows_example(tf, picture: Picture) -> bytes:  # type: ignore[no-untyped-def]
-    def feature(**kind):  # type: ignore[no-untyped-def]
+def _tensorflows_example(tf: Any, picture: Picture) -> bytes:
+    def feature(**kind: Any) -> Any:
         return tf.train.Feature(**kind)
 
-    def sides(values):  # type: ignore[no-untyped-def]
+    def sides(values: Any) -> Any:
         return feature(float_list=tf.train.FloatList(value=values))
 
     wide, high, boxes = picture.width, picture.height, picture.boxes

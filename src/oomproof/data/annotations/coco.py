@@ -89,7 +89,8 @@ def _add_image(found: Collector, entry: dict[str, Any]) -> None:
 
 
 def _add_object(found: Collector, entry: dict[str, Any], ids: array[int]) -> None:
-    number, image, box = entry.get("id"), entry.get("image_id"), entry.get("bbox")
+    number, image = entry.get("id"), entry.get("image_id")
+    box: Any = entry.get("bbox")  # whatever it is: not four numbers is an error too
     if isinstance(number, int) and -(2**63) <= number < 2**63:
         ids.append(number)
     if not isinstance(image, int | float | str):
@@ -97,7 +98,7 @@ def _add_object(found: Collector, entry: dict[str, Any], ids: array[int]) -> Non
         return
     numbers, counts = entry.get("segmentation"), entry.get("mask_counts")
     try:
-        x, y, width, height = box  # type: ignore[misc]  # whatever it is: not four numbers is an error too
+        x, y, width, height = box
         whole = found.add_object(
             found.row(image),
             x,

@@ -97,7 +97,7 @@ def _flat_loader() -> Any:
     """PyYAML's safe reader without anchors: with them a short file can stand for a list without end."""
     import yaml
 
-    class Flat(yaml.SafeLoader):  # type: ignore[misc]
+    class Flat(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML brings no types, so its classes are Any to mypy
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):
                 raise yaml.YAMLError("it has aliases, which data.yaml does not need")

@@ -162,7 +162,8 @@ def _match(reader: Reader, node: ast.Match, scope: Ref) -> Outcome:
         for case in node.cases:
             if case.guard is not None or not _is_literal(case.pattern):
                 raise NotKnown("a pattern")
-            if isinstance(case.pattern, ast.MatchAs) or reader.evaluate(case.pattern.value, scope) == subject:  # type: ignore[attr-defined]
+            literal = case.pattern.value if isinstance(case.pattern, ast.MatchValue) else None  # None: case _
+            if literal is None or known(reader, reader.evaluate(literal, scope)) == subject:
                 return follow(reader, case.body, scope)
         return None
     except NotKnown:
