@@ -13,11 +13,10 @@ from typing import Any
 
 from old_pytorch import OldPyTorch
 from oomproof.errors import InputError
+from oomproof.memory.batch_spec import MOST_OBJECTS
 from oomproof.sources.torch.job import TorchJob
 
 MIB = 1 << 20
-COCO_MOST_BOXES = 93
-"""objects in COCO's most crowded training image: a published maximum over a whole training has met it"""
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,7 @@ def _torchvision(record: dict[str, str]) -> Row:
         int(float(record["train_mem_gb"]) * 1e9),
         "torchvision",
         "V100-32GB",
-        {"batch": batch, "boxes": COCO_MOST_BOXES, "ddp": True},
+        {"batch": batch, "boxes": MOST_OBJECTS, "ddp": True},
     )
 
 
@@ -141,7 +140,7 @@ def _detectron2(record: dict[str, str]) -> Row:
         "V100-32GB",
         {
             "gpus": int(record["ims_per_batch"]) // images,
-            "boxes": COCO_MOST_BOXES,
+            "boxes": MOST_OBJECTS,
             "ddp": True,
             "zero_grad": "keep",
             "real": False,
