@@ -18,7 +18,8 @@ from oomproof.memory.files import timeline_file
 from oomproof.memory.forecast import Forecast, Hint, Seconds
 from oomproof.memory.host_memory import ram_of
 from oomproof.memory.runtime import Runtime
-from oomproof.memory.sweep import Sweep
+from oomproof.memory.settings import Role
+from oomproof.memory.sweep import Sweep, hold_to_smaller
 from oomproof.memory.timeline import Timeline
 from oomproof.sources import as_job
 from oomproof.sources.job import Job, Progress, Settings, TraceRequest
@@ -27,6 +28,9 @@ from oomproof.sources.settings import resolve
 from oomproof.trace.request import be_silent
 
 __all__ = ["check", "sweep"]
+
+_MORE_WORK: tuple[Role, ...] = ("batch", "image size", "boxes")
+"""what a larger value of means more work"""
 
 
 def check(
@@ -89,7 +93,8 @@ def sweep(
             forecast_step(step, device, resolved), ram=granted, step_seconds=_step_time(step, device, resolved)
         )
         rows.append((_value(resolved, name), row))
-    return Sweep(name, tuple(rows))
+    rising = any(runs[0].name_of(role) == name or role == name for role in _MORE_WORK) if runs else False
+    return Sweep(name, hold_to_smaller(rows) if rising else tuple(rows))
 
 
 def forecast_step(step: Timeline, device: Device, settings: Settings) -> Forecast:

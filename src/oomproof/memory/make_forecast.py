@@ -23,6 +23,7 @@ from oomproof.memory.owners import stages
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.scratch import Price, cpu, cuda, priced, recurrent
 from oomproof.memory.settings import Settings
+from oomproof.memory.smaller_steps import most_reserved
 from oomproof.memory.timeline import Timeline
 
 GRANULE = 512
@@ -142,6 +143,9 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         min(likely.reserved, allocated.low),
         int(max(likely.reserved, worst.reserved, allocated.high / margin) * margin),
     )
+    if held.replay is not None and not timeline.about.recorded:
+        luckless = int(most_reserved(high, held.replay) * margin)
+        reserved = replace(reserved, high=max(reserved.high, luckless))
     on_device = Range(reserved.expected + around.expected, reserved.low + around.low, reserved.high + around.high)
     wanted = on_device.high
     if likely.shortage is None and worst.shortage is None:
