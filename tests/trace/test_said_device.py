@@ -125,16 +125,16 @@ def test_autograd_functions_for_gpus_cast_as_they_do_there() -> None:
     assert Doubled.seen == (torch.float16, False)  # custom_fwd turns autocast off inside
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", "adafactor"])
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("checkpoint", ["none", "0"])
-def test_loops_and_recomputing_work_as_before(precision: str, checkpoint: str) -> None:
+def test_loops_and_recomputing_work_as_before(precision: str, checkpoint: str, optimizer: str) -> None:
     pieces = Pieces(
         lambda: nn.Sequential(nn.Sequential(nn.Linear(64, 64), nn.Dropout()), nn.Linear(64, 8)),
         lambda: torch.rand(16, 64),
         lambda model, x: F.cross_entropy(model(x), torch.zeros(16, dtype=torch.int64, device=x.device)),
-        torch.optim.AdamW,
     )
-    training = Training(precision=precision, checkpoint=checkpoint, ema=True)
+    training = Training(precision=precision, checkpoint=checkpoint, ema=True, optimizer=optimizer)
     assert len(trace_step(pieces, training)) > 0
 
 

@@ -1,7 +1,7 @@
 """The GPU that there may not be: what a step asks of ``torch.cuda``, of autocast and of generators.
 
-Code that is told that its tensors are on a GPU (said_device.py) goes on to ask about that GPU. How much memory it has is
-not answered: the same trace is held against every card.
+Code that is told that its tensors are on a GPU (said_device.py) goes on to ask about that GPU. How much memory it has
+is not answered: the same trace is held against every card.
 """
 
 from __future__ import annotations
@@ -37,6 +37,10 @@ def pretended_gpu() -> Iterator[None]:
     with ExitStack() as stack:
         for name, answer in _answers_of_cuda().items():
             stack.enter_context(patch.object(torch.cuda, name, answer))
+        accelerator = getattr(torch, "accelerator", None)  # from 2.6 on; optimizers ask it for streams
+        for name, answer in _answers_of_accelerator().items() if accelerator else ():
+            stack.enter_context(patch.object(accelerator, name, answer))
+        stack.enter_context(patch.object(torch.Tensor, "pin_memory", lambda self, *_: self))  # data loaders ask for it
         for name, function in _answers_of_autocast().items():
             stack.enter_context(patch.object(torch, name, function))
         for name in ("tensor", "as_tensor", "asarray"):
@@ -71,6 +75,9 @@ class _Idle:
     def query(self) -> bool:
         return True
 
+    def is_capturing(self) -> bool:
+        return False
+
     def elapsed_time(self, _: Any) -> float:
         return 0.0
 
@@ -92,6 +99,15 @@ def _answers_of_cuda() -> dict[str, Any]:
         "get_rng_state": lambda device=None: torch.get_rng_state(), "set_rng_state": lambda *_, **__: None,
         **dict.fromkeys(("Stream", "Event", "stream", "device", "device_of"), _Idle),
         **dict.fromkeys(("current_stream", "default_stream"), lambda device=None: _Idle()),
+    }  # fmt: skip
+
+
+def _answers_of_accelerator() -> dict[str, Any]:
+    return {
+        "is_available": lambda: True, "device_count": lambda: 1, "current_device_index": lambda: 0,
+        "current_accelerator": lambda check_available=False: torch.device("cuda"),
+        "current_stream": lambda device=None: _Idle(),
+        **dict.fromkeys(("set_device_index", "set_stream", "synchronize"), lambda *_, **__: None),
     }  # fmt: skip
 
 
