@@ -45,6 +45,8 @@ class Names:
     """name scope -> owner"""
     variables: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     """id() of a variable's handle -> (kind, owner)"""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """node that stands for an input -> owner; others have their own name"""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class PreparedStep:
     captured: Captured
     variables: Mapping[str, tuple[str, str]]
     """(kind, owner) by the name of the handle"""
+    inputs: Mapping[str, str]
+    """owner by the name of the node"""
     capability: str
     guessed: int = 0
     """tensors with a side that is not known before the step runs"""
@@ -68,8 +72,8 @@ class PreparedStep:
 
 
 def trace_step(
-    step: Callable[..., Any],
-    batch: Sequence[Any],
+    step: Callable[..., Any] | Captured,
+    batch: Sequence[Any] = (),
     *,
     names: Names | None = None,
     dialect: Dialect = "cuda",
@@ -82,7 +86,8 @@ def trace_step(
 
     ``step(*batch)`` does all of it (forward, loss, gradients, update) with TensorFlow operations: a plain function, a
     tf.function or a ConcreteFunction. ``batch`` is what it is called with: tensors, arrays or TensorSpecs in any
-    nesting; only their shapes and types are used. Variables must exist before, or be made in the first call.
+    nesting; only their shapes and types are used. Variables must exist before, or be made in the first call. A step
+    that is captured already (session_graph.py) has its batch in it.
 
     ``dialect``: ``cuda`` for a GPU of compute capability ``capability``; ``cpu`` as this machine would run it with
     one thread for operations, which tests hold against the real allocator. A side of a shape that the data decides
@@ -127,8 +132,8 @@ def in_the_middle(peaks: Mapping[str, int]) -> str:
 
 
 def prepared(
-    step: Callable[..., Any],
-    batch: Sequence[Any],
+    step: Callable[..., Any] | Captured,
+    batch: Sequence[Any] = (),
     *,
     names: Names | None = None,
     dialect: Dialect = "cuda",
@@ -140,7 +145,7 @@ def prepared(
     names = names or Names()
     tensorflow()
     progress("tracing the step")
-    captured = capture(step, batch)
+    captured = step if isinstance(step, Captured) else capture(step, batch)
     progress("optimizing the graph")
     definition = optimized(captured, gpu=dialect == "cuda", capability=capability)
     progress("reading the graph")
@@ -152,8 +157,9 @@ def prepared(
         roles = roles_of(graph, names.scopes)
         variables = variable_roles(graph, roles, captured.variables, names.variables)
         return PreparedStep(
-            graph, roles, captured, variables, capability, reader.guessed, reader.without_bound, reader.unknown
-        )
+            graph, roles, captured, variables, names.inputs, capability, reader.guessed, reader.without_bound,
+            reader.unknown,
+        )  # fmt: skip
 
     ready = as_step(SHARE)
     return replace(ready, largest=as_step(1.0)) if ready.guessed and unknown is None else ready
@@ -177,7 +183,8 @@ def laid_out(step: PreparedStep, order: Order, dialect: Dialect, steps: int = ST
         for number in graph.arguments:
             node = graph.nodes[number]
             kind = "input" if node.name in captured.inputs else "buffer"
-            given[number] = run.hold(node.outputs[0].bytes, kind=kind, owner=node.name, op="input")
+            owner = step.inputs.get(node.name, node.name)
+            given[number] = run.hold(node.outputs[0].bytes, kind=kind, owner=owner, op="input")
         run.run(graph, order, step.roles, given)
         for memory in given.values():
             run.release(memory)

@@ -71,8 +71,8 @@ def work_of(graph: Graph, node: Node) -> tuple[int, int, int] | None:
     written = sum(output.bytes for output in node.outputs)
     if node.op in _PICKS:
         read = min(read, written)
-    if node.op in kernels.VARIABLE_UPDATES:  # the variable is read and written, and is not a tensor of the graph
-        written += 2 * read
+    if node.op in kernels.VARIABLE_UPDATES:  # variables are read and written, and are not tensors of the graph
+        written += 2 * read * sum(graph.output(ref).dtype == "resource" for ref in node.inputs)
     flops = _flops(graph, node)
     if not flops:
         return 0, read + written, PLAIN
