@@ -122,8 +122,8 @@ def load(path: Path, custom: str = "", loss: str = "own") -> Any:
     if not getattr(model, "compiled", False):
         if is_compiled(config):
             raise InputError(
-                f"{path.name} cannot be compiled as it was: Keras {keras.__version__} does not read its compile_config; "
-                "write a FILE.py:FUNCTION that compiles it (docs/keras.md)"
+                f"{path.name} cannot be compiled as it was: Keras {keras.__version__} does not read its "
+                "compile_config; write a FILE.py:FUNCTION that compiles it (docs/keras.md)"
             )
         compile_untrained(keras, model, loss)
     return model
