@@ -59,7 +59,7 @@ from oomproof.trace.torch.values import (
 
 aten = torch.ops.aten
 
-LARGEST_VALUE = 512 << 20
+LARGEST_VALUE = 1 << 30
 """A lazy value of more bytes is never computed: it counts as a network output."""
 NETWORK_OP_BYTES = 4 << 20
 """From this size on a costly operation counts as the network's even if no weight takes part (attention)."""
