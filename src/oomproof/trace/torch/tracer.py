@@ -30,6 +30,7 @@ from oomproof.frameworks.torch import (
 from oomproof.trace.request import check_patience
 from oomproof.trace.torch.activity import work_of
 from oomproof.trace.torch.around.interrupt import Interrupt
+from oomproof.trace.torch.around.said_device import Asked
 from oomproof.trace.torch.around.stand_ins import stand_ins
 from oomproof.trace.torch.gpu.scratch import call_spec
 from oomproof.trace.torch.ledger import Ledger
@@ -71,10 +72,10 @@ _DEVICE, _META = torch.ops.prim.device.default, torch.device("meta")
 class Tracer(FakeTensorMode):  # type: ignore[misc]
     """``demands`` counts, operation by operation, how often a value was asked for."""
 
-    def __init__(self, patience: int | None = None, *, on_gpu: bool = False) -> None:
-        """``on_gpu``: Python code is told that what is traced is on a GPU (around/said_device.py)."""
+    def __init__(self, patience: int | None = None, *, told: Asked | None = None) -> None:
+        """``told``: Python code hears that what is traced is on a GPU, and the first line that asks is noted there."""
         super().__init__(allow_non_fake_inputs=True)
-        self._patience, self.on_gpu = patience, on_gpu
+        self._patience, self.told = patience, told
         self.cache_enabled = False  # FakeTensorMode's own memory: Shapes is quicker
         self.ledger = Ledger()
         self.demands: Counter[str] = Counter()
