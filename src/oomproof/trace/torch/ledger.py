@@ -46,6 +46,8 @@ class Ledger:
         """large contents whose storage died while operations may still wait for them"""
         self.host: dict[int, int] = {}
         """bytes of host RAM for blocks that a real run has there"""
+        self.off_device: set[int] = set()
+        """storages that the job has brought to host RAM"""
         self._live: dict[int, int] = {}
         self._ends: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         """what tells of the death of a block's storage"""
@@ -151,6 +153,7 @@ class Ledger:
         del self._ends[block]
         if self._live.get(key) == block:
             del self._live[key]
+            self.off_device.discard(key)
             value = self.values.pop(key, None)
             if value is not None and value.users and value.storage is not None:
                 self.outlived.append(value)
@@ -204,6 +207,14 @@ class Ledger:
         block = self.track(tensor, "host")
         self.erase([block])
         self.host[block] = _pinned(tensor.untyped_storage().nbytes())
+
+    def take_off_device(self, tensor: torch.Tensor) -> None:
+        """What ``tensor.cpu()`` makes, and what is made of that."""
+        self.erase([self.track(tensor, "host")])
+        self.off_device.add(storage_key(tensor.untyped_storage()))
+
+    def is_off_device(self, tensor: torch.Tensor) -> bool:
+        return bool(self.off_device) and storage_key(tensor.untyped_storage()) in self.off_device
 
     def call(self, spec: Mapping[str, Any]) -> None:
         self.builder.call(owner=self.owner(), spec=spec)

@@ -53,7 +53,7 @@ def trace_step(
         _steady_lifetimes(),
         _same_chance(),
         speaking(dialect),
-        Tracer(patience) as tracer,
+        Tracer(patience, on_gpu=dialect == "cuda") as tracer,
         blaming_user_code(),
         ExitStack() as tracing,
     ):

@@ -71,21 +71,24 @@ _DEVICE, _META = torch.ops.prim.device.default, torch.device("meta")
 class Tracer(FakeTensorMode):  # type: ignore[misc]
     """``demands`` counts, operation by operation, how often a value was asked for."""
 
-    def __init__(self, patience: int | None = None) -> None:
+    def __init__(self, patience: int | None = None, *, on_gpu: bool = False) -> None:
+        """``on_gpu``: Python code is told that what is traced is on a GPU (around/said_device.py)."""
         super().__init__(allow_non_fake_inputs=True)
-        self._patience = patience
+        self._patience, self.on_gpu = patience, on_gpu
         self.cache_enabled = False  # FakeTensorMode's own memory: Shapes is quicker
         self.ledger = Ledger()
         self.demands: Counter[str] = Counter()
         self._values = self.ledger.values
         self._fakes = Fakes(self)
-        self._inside = False
+        self.inside = False
+        """FakeTensorMode is at work on an operation"""
         self._building = True
+        self._landing: bool | None = None
         self._open = ExitStack()
         self._interrupt = Interrupt()
 
     def __enter__(self) -> Tracer:
-        if not self._inside:
+        if not self.inside:
             self._open.enter_context(self._interrupt.kept())
             self._open.enter_context(stand_ins(self))
         super().__enter__()
@@ -93,7 +96,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
 
     def __exit__(self, *raised: Any) -> None:
         super().__exit__(*raised)
-        if not self._inside:
+        if not self.inside:
             self._open.close()
 
     # -- dispatch ----------------------------------------------------------------------------------------------
@@ -101,7 +104,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _DEVICE and type(args[0]) is FakeTensor:  # asked more often than operations are run
             return _META if args[0].fake_mode.in_kernel_invocation else args[0].fake_device
-        if self._inside:  # while FakeTensorMode decomposes an operation, its parts are not blocks of the real one
+        if self.inside:  # while FakeTensorMode decomposes an operation, its parts are not blocks of the real one
             return super().__torch_dispatch__(func, types, args, kwargs)
         facts = look_up(func)
         return (self._run_apart if facts.apart else self._run)(func, facts, types, args, kwargs or {})
@@ -140,11 +143,11 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
 
     def _fake(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """What FakeTensorMode says."""
-        self._inside = True
+        self.inside = True
         try:
             return super().__torch_dispatch__(func, types, args, kwargs)
         finally:
-            self._inside = False
+            self.inside = False
 
     def _watched(self, func: Any, facts: OpFacts, types: Any, args: Any, kwargs: Any, *, remember: bool) -> Any:
         """Runs an operation on shapes; new storages become blocks, and its work is noted down."""
@@ -168,6 +171,9 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         self.ledger.note_nodes()
         if fresh or written:  # a view costs nothing
             self.ledger.ran(facts.name, work, fresh.values(), written)
+            if self._lands_off_device(args, kwargs):
+                for each in fresh.values():
+                    self.ledger.take_off_device(each)
             if seen.mixes:
                 self.ledger.mixed()
         if seen.spec is not None:
@@ -177,6 +183,23 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         elif fresh or written:
             self._remember(func, facts, args, kwargs, fresh=fresh, written=written)
         return out
+
+    def _lands_off_device(self, args: Any, kwargs: Any) -> bool:
+        """Whether results are in host RAM: where all that they are made from is."""
+        if self._landing is not None:
+            return self._landing
+        if not self.ledger.off_device:
+            return False
+        given = tensors_in(args, kwargs)
+        return bool(given) and all(map(self.ledger.is_off_device, given))
+
+    def landed(self, tensor: torch.Tensor, *, off_device: bool) -> torch.Tensor:
+        """A copy on the other side: in host RAM (``off_device``), or on the GPU."""
+        self._landing = off_device
+        try:
+            return tensor.clone()
+        finally:
+            self._landing = None
 
     def _between_operations(self) -> None:
         if self._interrupt.asked:
@@ -331,11 +354,15 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             except (NotImplementedError, RuntimeError) as error:
                 raise Unanswerable(_unanswerable(name, error)) from error
 
+        off_device = self._lands_off_device(args, kwargs)
+
         def faked(leaf: Any) -> Any:
             if not isinstance(leaf, torch.Tensor):
                 return leaf
             fake = self._fakes.like(leaf)
             self.ledger.track(fake, name)
+            if off_device:
+                self.ledger.take_off_device(fake)
             self._values[storage_key(fake.untyped_storage())] = known(leaf)
             return fake
 
