@@ -111,7 +111,7 @@ def _read(words: Sequence[str]) -> Command:
 
 
 def _of_python(python: str, words: list[str]) -> Command:
-    options = []
+    options: list[str] = []
     while words:
         word = words.pop(0)
         if word == "-m" and words:
@@ -153,8 +153,8 @@ def _launched(words: list[str], flags: set[str], ranks_named: Sequence[str]) -> 
 
 
 def _interpreter(word: str) -> str:
-    """The Python that is meant: a path as it is, a plain ``python`` of the environment that is active, else the one that
-    runs oomproof (whoever calls .venv/bin/oomproof means that environment, whatever ``python`` a shell would find)."""
+    """The Python that is meant: a path as it is; a plain ``python`` of the environment that is active; else the one
+    that runs oomproof (whoever calls .venv/bin/oomproof means that environment, whatever a shell would find)."""
     found = shutil.which(word)
     if "/" in word:
         if found is None:

@@ -32,12 +32,7 @@ class ScriptJob(Job):
     @property
     def settings(self) -> tuple[Setting, ...]:
         return (
-            Setting(
-                "patience",
-                PATIENCE,
-                "seconds that the script may take to its second step",
-                given_as="--patience {value}",
-            ),
+            Setting("patience", PATIENCE, "seconds that the script may take to its second step"),
             Setting("validate", False, "go on to the end of the first validation, and count it"),
             *runtime_settings(self.found),
         )

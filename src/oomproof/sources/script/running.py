@@ -10,7 +10,6 @@ import json
 import os
 import selectors
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -54,8 +53,6 @@ class Run:
     patience: int = 300
     validate: bool = False
     dialect: str = "cuda"
-    real: str = ""
-    """for tests: a file to which a real run on the CPU writes what its allocator held, instead of a trace"""
 
 
 def run_script(run: Run, progress: Progress) -> Timeline:
@@ -90,7 +87,6 @@ def _request(run: Run) -> dict[str, Any]:
         },
         "validate": run.validate,
         "dialect": run.dialect,
-        "real": run.real,
     }
 
 
@@ -186,6 +182,3 @@ def _ended_without(run: Run, heard: Mapping[str, Any]) -> str:
 def _last_words(text: str) -> str:
     lines = [" ".join(line.split()) for line in text.replace("\r", "\n").splitlines() if line.strip()]
     return lines[-1][:_LONGEST] if lines else ""
-
-
-assert sys.version_info >= (3, 11)

@@ -298,11 +298,6 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         storage = tensor.untyped_storage()
         self._values[storage_key(storage)] = Value(storage.nbytes(), tensor.dtype, weight=True)
 
-    @property
-    def inside(self) -> bool:
-        """PyTorch is being asked what an operation makes of shapes."""
-        return self._inside
-
     def _remember(self, func: Any, facts: OpFacts, args: Any, kwargs: Any, *, fresh: Any, written: Any) -> None:
         """Gives every storage the operation made or wrote its Value."""
         if facts.name == "_amp_foreach_non_finite_check_and_unscale_":

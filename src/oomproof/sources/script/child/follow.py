@@ -41,9 +41,9 @@ def follow(folder: Path, descriptor: int) -> None:
     request = json.loads((folder / "request.json").read_text())
     os.set_inheritable(descriptor, False)
     told = Told(descriptor)
-    sandbox = keep_writes(folder / "kept", allowed=(folder,))
+    keep_writes(folder / "kept", allowed=(folder,))
     refuse_network()
-    following = Following(request, folder, told, sandbox.note)
+    following = Following(request, folder, told)
     when_imported("torch", following.begin)
     try:
         with blaming_user_code():
@@ -59,7 +59,7 @@ def follow(folder: Path, descriptor: int) -> None:
 class Following:
     """The session, from the moment when the script has imported PyTorch."""
 
-    def __init__(self, request: dict[str, Any], folder: Path, told: Told, note: Any) -> None:
+    def __init__(self, request: dict[str, Any], folder: Path, told: Told) -> None:
         self.request, self.folder, self.told = request, folder, told
         self.session: Any = None
         self._context: Any = None
@@ -108,7 +108,7 @@ def _run(request: dict[str, Any]) -> None:
     kind, target, arguments = request["kind"], request["target"], request["arguments"]
     sys.argv = [target if kind in ("file", "notebook") else "-m" if kind == "module" else "-c", *arguments]
     if kind == "module":
-        sys.path.insert(0, os.getcwd())
+        sys.path.insert(0, str(Path.cwd()))
         runpy.run_module(target, run_name="__main__", alter_sys=True)
         return
     sys.path.insert(0, "" if kind == "code" else str(Path(target).resolve().parent))
@@ -133,7 +133,6 @@ def _run(request: dict[str, Any]) -> None:
 def _leave_with_error(told: Told, request: dict[str, Any], error: OomproofError) -> None:
     text, cause = str(error), error.__cause__
     if isinstance(cause, SystemExit):  # argparse has printed why
-        os.write(2, b"")
         sys.stderr.flush()
         os._exit(cause.code if isinstance(cause.code, int) else 1)
     if not isinstance(error, InternalError):

@@ -40,9 +40,8 @@ def without_magics(source: str) -> str:
     lines = []
     for line in source.split("\n"):
         text = line.strip()
-        if text.startswith(_MAGIC) or text.endswith("?") or _assigns_magic(text):
-            line = line[: len(line) - len(line.lstrip())] + "pass"
-        lines.append(line)
+        magic = text.startswith(_MAGIC) or text.endswith("?") or _assigns_magic(text)
+        lines.append(line[: len(line) - len(line.lstrip())] + "pass" if magic else line)
     return "\n".join(lines)
 
 

@@ -1,10 +1,12 @@
 """Keeps what a script writes away from the user's files: it goes to a folder that is thrown away, and the script finds
 it there again.
 
-Two layers. Python's own functions for files are led to a copy of the tree that holds only what was written (``Kept``).
-What goes around them, libraries in C and programs that the script starts, is refused by the kernel where it knows how
+Two layers. Python's own functions for files are led to a tree that holds only what was written (``Kept``). What goes
+around them, libraries in C and programs that the script starts, is refused by the kernel where it knows how
 (landlock.py).
 """
+# ruff: noqa: PTH100, PTH118, PTH120
+# (These are the functions that pathlib calls.)
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ import errno
 import io
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,9 @@ from oomproof.sources.script.child.landlock import allow_writes_only_in
 
 _NEVER = ("/dev", "/proc", "/sys")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_MKDIR, _REPLACE, _STAT, _LSTAT, _LISTDIR, _SCANDIR = os.mkdir, os.replace, os.stat, os.lstat, os.listdir, os.scandir
+_OPEN, _OPEN_DESCRIPTOR, _RMTREE, _UNLINK = io.open, os.open, shutil.rmtree, os.unlink
+"""the real ones"""
 
 
 class Kept:
@@ -29,15 +35,12 @@ class Kept:
 
     def __init__(self, folder: Path, allowed: tuple[Path, ...]) -> None:
         self._folder = str(folder)
-        self._allowed = (*_NEVER, *(str(each.resolve()) for each in allowed))
-        self.written: set[str] = set()
-        """what the script wrote, by its own names"""
+        self._allowed = (*_NEVER, *(str(each.resolve()) for each in allowed), *map(str, allowed))
         self._gone: set[str] = set()
-
-    def note(self) -> list[str]:
-        return sorted(self.written)
+        """what the script has removed"""
 
     def is_free(self, path: str) -> bool:
+        """Whether the script may write there for real."""
         return any(path == each or path.startswith(each + os.sep) for each in self._allowed)
 
     def for_reading(self, given: Any) -> Any:
@@ -45,79 +48,120 @@ class Kept:
         path = _absolute(given)
         if path is None or self.is_free(path):
             return given
-        if path in self._gone:
-            return self._folder + "/gone"
-        kept = self._folder + path
-        return kept if os.path.lexists(kept) and not _real_folder(path) else given
+        if any(path == each or path.startswith(each + os.sep) for each in self._gone) and not _is_there(self.of(path)):
+            return self.of("/gone/by/now")
+        return self.of(path) if _is_there(self.of(path)) and not _is_folder(path) else given
 
     def for_writing(self, given: Any, *, content: bool = False) -> Any:
         """A place for the script's version, with the real ``content`` in it if some of that stays."""
         path = _absolute(given)
         if path is None or self.is_free(path):
             return given
-        kept = self._folder + path
-        folder = os.path.dirname(path)
-        if not self.exists(folder):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        _MAKEDIRS(os.path.dirname(kept), exist_ok=True)
-        if content and path not in self._gone and not os.path.lexists(kept) and os.path.isfile(path):
-            shutil.copyfile(path, kept)
+        folder, kept = os.path.dirname(path), self.of(path)
+        if not self.is_there(folder):
+            raise _wrong(errno.ENOENT, path)
+        _make_folders(os.path.dirname(kept))
+        if content and path not in self._gone and not _is_there(kept) and _is_there(path):
+            _copy(path, kept)
         self._gone.discard(path)
-        self.written.add(path)
         return kept
 
-    def exists(self, path: str) -> bool:
-        return path not in self._gone and (os.path.lexists(self._folder + path) or os.path.lexists(path))
+    def of(self, path: str) -> str:
+        return self._folder + path
 
-    def make_folder(self, given: Any, mode: int = 0o777) -> None:
+    def is_there(self, path: str) -> bool:
+        return _is_there(self.of(path)) or (path not in self._gone and _is_there(path))
+
+    def make_folder(self, given: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
         path = _absolute(given)
         if path is None or self.is_free(path):
             return _MKDIR(given, mode)
-        if self.exists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-        kept = self.for_writing(path)
-        return None if os.path.isdir(kept) else _MKDIR(kept)
+        if self.is_there(path):
+            raise _wrong(errno.EEXIST, path)
+        return _MKDIR(self.for_writing(path))
 
     def remove(self, given: Any, take: Callable[..., None]) -> None:
         path = _absolute(given)
         if path is None or self.is_free(path):
             return take(given)
-        if not self.exists(path):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        if os.path.lexists(self._folder + path):
-            take(self._folder + path)
+        if not self.is_there(path):
+            raise _wrong(errno.ENOENT, path)
+        if _is_there(self.of(path)):
+            take(self.of(path))
         self._gone.add(path)
         return None
 
-    def move(self, source: Any, target: Any) -> None:
+    def move(self, source: Any, target: Any, **_: Any) -> None:
         old, new = _absolute(source), _absolute(target)
         if old is None or new is None or (self.is_free(old) and self.is_free(new)):
             return _REPLACE(source, target)
-        now = self.for_reading(source)
-        place = self.for_writing(target)
-        if os.path.isdir(now):
+        now, place = self.for_reading(source), self.for_writing(target)
+        if _is_folder(now):
             shutil.copytree(now, place, dirs_exist_ok=True)
         else:
-            shutil.copyfile(now, place)
-        self.remove(source, lambda path: shutil.rmtree(path) if os.path.isdir(path) else _UNLINK(path))
-        return None
+            _copy(now, place)
+        return self.remove(source, lambda path: _RMTREE(path) if _is_folder(path) else _UNLINK(path))
+
+    def names_in(self, given: Any = ".") -> list[Any]:
+        path = _absolute(given)
+        if path is None or self.is_free(path) or not _is_folder(self.of(path)):
+            return _LISTDIR(self.for_reading(given))
+        names = (
+            {name for name in _LISTDIR(path) if os.path.join(path, name) not in self._gone}
+            if _is_there(path)
+            else set()
+        )
+        return sorted(names | set(_LISTDIR(self.of(path))))
+
+    def entries_in(self, given: Any = ".") -> Any:
+        path = _absolute(given)
+        if path is None or self.is_free(path) or not (_is_folder(self.of(path)) and _is_folder(path)):
+            return _SCANDIR(self.for_reading(given))
+        return _Entries([*_SCANDIR(given), *_SCANDIR(self.of(path))])
+
+    def open_file(self, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if isinstance(mode, str) and set(mode) & set("wax+"):
+            path = _absolute(file)
+            if "x" in mode and path is not None and self.is_there(path):
+                raise _wrong(errno.EEXIST, path)
+            return _OPEN(self.for_writing(file, content="w" not in mode), mode, *args, **kwargs)
+        return _OPEN(self.for_reading(file), mode, *args, **kwargs)
+
+    def open_descriptor(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if dir_fd is not None:
+            return _OPEN_DESCRIPTOR(path, flags, mode, dir_fd=dir_fd)
+        if flags & _WRITES and not flags & getattr(os, "O_DIRECTORY", 0):
+            return _OPEN_DESCRIPTOR(self.for_writing(path, content=not flags & os.O_TRUNC), flags, mode)
+        return _OPEN_DESCRIPTOR(self.for_reading(path), flags, mode)
+
+    def remove_tree(self, path: Any, ignore_errors: bool = False, *args: Any, **kwargs: Any) -> None:
+        try:
+            self.remove(path, lambda each: _RMTREE(each, ignore_errors))
+        except OSError:
+            if not ignore_errors:
+                raise
 
 
-_MKDIR, _MAKEDIRS, _UNLINK, _REPLACE = os.mkdir, os.makedirs, os.unlink, os.replace
+class _Entries:
+    """What os.scandir gives: entries, and an end."""
 
+    def __init__(self, entries: list[os.DirEntry[str]]) -> None:
+        self._entries = iter({entry.name: entry for entry in entries}.values())
 
-def _absolute(given: Any) -> str | None:
-    """None for what is not a path: a descriptor."""
-    if isinstance(given, int):
-        return None
-    try:
-        return os.path.abspath(os.fsdecode(given))
-    except TypeError:
-        return None
+    def __iter__(self) -> Iterator[os.DirEntry[str]]:
+        return self._entries
 
+    def __next__(self) -> os.DirEntry[str]:
+        return next(self._entries)
 
-def _real_folder(path: str) -> bool:
-    return os.path.isdir(path)
+    def __enter__(self) -> _Entries:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
 def keep_writes(folder: Path, allowed: tuple[Path, ...]) -> Kept:
@@ -131,20 +175,6 @@ def keep_writes(folder: Path, allowed: tuple[Path, ...]) -> Kept:
 
 
 def _replacements(kept: Kept) -> Iterator[tuple[Any, str, Any]]:
-    real_open, real_os_open = io.open, os.open
-
-    def open_file(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-        if isinstance(mode, str) and set(mode) & set("wax+"):
-            if "x" in mode and (path := _absolute(file)) is not None and kept.exists(path):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-            return real_open(kept.for_writing(file, content="w" not in mode), mode, *args, **kwargs)
-        return real_open(kept.for_reading(file), mode, *args, **kwargs)
-
-    def open_descriptor(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        if dir_fd is None and flags & _WRITES and not flags & getattr(os, "O_DIRECTORY", 0):
-            return real_os_open(kept.for_writing(path, content=not flags & os.O_TRUNC), flags, mode)
-        return real_os_open(path if dir_fd is not None else kept.for_reading(path), flags, mode, dir_fd=dir_fd)
-
     def removing(take: Callable[..., None]) -> Callable[..., None]:
         def remove(path: Any, *, dir_fd: int | None = None) -> None:
             if dir_fd is None:
@@ -152,35 +182,71 @@ def _replacements(kept: Kept) -> Iterator[tuple[Any, str, Any]]:
 
         return remove
 
-    def rmtree(path: Any, ignore_errors: bool = False, *args: Any, **kwargs: Any) -> None:
-        try:
-            kept.remove(path, lambda each: real_rmtree(each, ignore_errors))
-        except OSError:
-            if not ignore_errors:
-                raise
-
-    real_rmtree = shutil.rmtree
-
     def reading(function: Callable[..., Any]) -> Callable[..., Any]:
-        def read(path: Any = ".", *args: Any, **kwargs: Any) -> Any:
+        def read(path: Any, *args: Any, **kwargs: Any) -> Any:
             return function(kept.for_reading(path) if kwargs.get("dir_fd") is None else path, *args, **kwargs)
 
         return read
 
-    def nothing(path: Any, *args: Any, **kwargs: Any) -> None:
+    def leave_alone(path: Any, *args: Any, **kwargs: Any) -> None:
         """Times, owners and rights of the user's files stay as they are."""
 
-    yield builtins, "open", open_file
-    yield io, "open", open_file
-    yield os, "open", open_descriptor
-    yield os, "mkdir", lambda path, mode=0o777, *, dir_fd=None: kept.make_folder(path, mode)
+    yield builtins, "open", kept.open_file
+    yield io, "open", kept.open_file
+    yield os, "open", kept.open_descriptor
+    yield os, "mkdir", kept.make_folder
+    yield shutil, "rmtree", kept.remove_tree
+    yield os, "listdir", kept.names_in
+    yield os, "scandir", kept.entries_in
     for name in ("unlink", "remove", "rmdir"):
         yield os, name, removing(getattr(os, name))
-    yield shutil, "rmtree", rmtree
     for name in ("rename", "replace"):
-        yield os, name, lambda source, target, **_: kept.move(source, target)
-    for name in ("stat", "lstat", "listdir", "scandir", "access", "readlink"):
+        yield os, name, kept.move
+    for name in ("stat", "lstat", "access", "readlink"):
         yield os, name, reading(getattr(os, name))
     for name in ("chmod", "chown", "utime", "truncate", "symlink", "link", "mkfifo"):
         if hasattr(os, name):
-            yield os, name, nothing
+            yield os, name, leave_alone
+
+
+def _absolute(given: Any) -> str | None:
+    """None for what is not a path: a descriptor."""
+    if isinstance(given, int):
+        return None
+    try:
+        return os.path.abspath(os.fsdecode(given))
+    except TypeError:
+        return None
+
+
+def _is_there(path: str) -> bool:
+    try:
+        _LSTAT(path)
+    except OSError:
+        return False
+    return True
+
+
+def _is_folder(path: str) -> bool:
+    try:
+        return stat.S_ISDIR(_STAT(path).st_mode)
+    except OSError:
+        return False
+
+
+def _make_folders(path: str) -> None:
+    missing = []
+    while not _is_there(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for each in reversed(missing):
+        _MKDIR(each)
+
+
+def _copy(source: str, target: str) -> None:
+    with _OPEN(source, "rb") as old, _OPEN(target, "wb") as new:
+        shutil.copyfileobj(old, new)
+
+
+def _wrong(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)

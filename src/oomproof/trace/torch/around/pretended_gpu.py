@@ -37,7 +37,7 @@ def pretended_gpu() -> Iterator[None]:
     with ExitStack() as stack:
         for name, answer in _answers_of_cuda().items():
             stack.enter_context(patch.object(torch.cuda, name, answer))
-        for name, function in _answers_of_autocast().items():
+        for name, function in answers_of_autocast().items():
             stack.enter_context(patch.object(torch, name, function))
         for name in ("tensor", "as_tensor", "asarray"):
             stack.enter_context(patch.object(torch, name, _without_device(getattr(torch, name))))
@@ -95,7 +95,7 @@ def _answers_of_cuda() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _answers_of_autocast() -> dict[str, Callable[..., Any]]:
+def answers_of_autocast() -> dict[str, Callable[..., Any]]:
     """Autocast for CUDA acts on the CPU's switches while a trace runs."""
     enabled, dtype, gpu_dtype = torch.is_autocast_enabled, torch.get_autocast_dtype, torch.get_autocast_gpu_dtype
 

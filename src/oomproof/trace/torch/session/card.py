@@ -13,7 +13,8 @@ from unittest.mock import patch
 import torch
 
 from oomproof.frameworks.torch import lifted_on_cpu, without_cuda_start
-from oomproof.trace.torch.session.devices import GPU
+from oomproof.trace.torch.around.pretended_gpu import answers_of_autocast
+from oomproof.trace.torch.around.said_device import GPU
 
 CUDA_VERSION, CUDNN_VERSION = "12.8", 91002
 """what a build of PyTorch for the CPU alone is made to name: a usual pair"""
@@ -38,6 +39,8 @@ def card_in_place(card: Card, allocated: Callable[[], int]) -> Iterator[None]:
         stack.enter_context(lifted_on_cpu())
         for name, value in _answers(card, allocated).items():
             stack.enter_context(patch.object(cuda, name, value, create=True))
+        for name, value in answers_of_autocast().items():
+            stack.enter_context(patch.object(torch, name, value))
         for name in _NOTHING:
             stack.enter_context(patch.object(cuda, name, lambda *_, **__: None, create=True))
         for name, value in _accelerator().items():
@@ -69,7 +72,8 @@ def _answers(card: Card, allocated: Callable[[], int]) -> dict[str, Any]:
         return SimpleNamespace(
             name=card.name, total_memory=card.total, major=major, minor=minor, multi_processor_count=28,
             is_integrated=False, is_multi_gpu_board=False, warp_size=32, max_threads_per_multi_processor=1536,
-            regs_per_multiprocessor=65536, shared_memory_per_block=49152, L2_cache_size=4 << 20, uuid="", gcnArchName="",
+            regs_per_multiprocessor=65536, shared_memory_per_block=49152, L2_cache_size=4 << 20, uuid="",
+            gcnArchName="",
         )  # fmt: skip
 
     def random_state(device: Any = None) -> torch.Tensor:
@@ -198,8 +202,8 @@ class _Device:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, *_: Any) -> bool:
-        return False
+    def __exit__(self, *_: Any) -> None:
+        return None
 
 
 def _generator() -> Any:

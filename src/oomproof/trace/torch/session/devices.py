@@ -1,8 +1,8 @@
 """Which operations of a script are the GPU's, and what crosses from the CPU to it and back.
 
-Real tensors are the script's CPU tensors, fake ones those of its GPU. To C++ a fake tensor says that it is on ``cpu:0``:
-its kernels, autograd and autocast are the CPU's, which need no GPU, and yet what C++ makes beside it (zeros for a
-one-hot, a gradient) is told from what the script makes on plain ``cpu``.
+Real tensors are the script's CPU tensors, fake ones those of its GPU. To C++ a fake tensor says that it is on
+``cpu:0``: its kernels, autograd and autocast are the CPU's, which need no GPU, and yet what C++ makes beside it (zeros
+for a one-hot, a gradient) is told from what the script makes on plain ``cpu``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from oomproof.trace.torch.shapes.operations import look_up, written_by
 from oomproof.trace.torch.tracer import LARGEST_VALUE, Tracer
 from oomproof.trace.torch.values import CPU, computing, mapped
 
-GPU = torch.device("cuda", 0)
 GPU_TO_CPP = torch.device("cpu", 0)
 
 META = torch.device("meta")
@@ -100,4 +99,4 @@ class Devices(TorchDispatchMode):  # type: ignore[misc]
 
 
 def is_gpu(device: torch.device) -> bool:
-    return device.type == "cuda" or device == GPU_TO_CPP
+    return bool(device.type == "cuda" or device == GPU_TO_CPP)

@@ -128,7 +128,7 @@ class Steps:
         """Modules on the GPU that are never called while it trains: averages of the weights, teachers."""
         known = {id(module) for model in self.models for module in model.modules()}
         for each in gc.get_objects():
-            if isinstance(each, torch.nn.Module) and id(each) not in known and _on_gpu(each):
+            if issubclass(type(each), torch.nn.Module) and id(each) not in known and _on_gpu(each):
                 self.tracer.ledger.mark_model(each, AVERAGE)
 
     # -- how it is seen ----------------------------------------------------------------------------------------
@@ -167,8 +167,8 @@ class OnCpu(Exception):
 
 
 _ON_CPU = (
-    "the script trains on the CPU: none of the parameters that its optimizer updates is on a GPU. Run it as you would on "
-    "a machine with a GPU (its own option for the device), so that it moves its model there"
+    "the script trains on the CPU: none of the parameters that its optimizer updates is on a GPU. Run it as you would "
+    "on a machine with a GPU (its own option for the device), so that it moves its model there"
 )
 
 

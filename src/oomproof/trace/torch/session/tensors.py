@@ -10,12 +10,14 @@ from unittest.mock import patch
 import torch
 
 from oomproof.frameworks.torch import FakeTensor, moving_by_swap, parse_to
-from oomproof.trace.torch.session.devices import GPU, META, Devices, is_gpu
+from oomproof.trace.torch.around.said_device import said_to_be_on_gpu
+from oomproof.trace.torch.session.devices import Devices, is_gpu
 
 
 @contextmanager
 def seen_on_gpu(devices: Devices) -> Iterator[None]:
     with ExitStack() as stack:
+        stack.enter_context(said_to_be_on_gpu(devices.tracer))
         for name, answer in _answers(devices).items():
             stack.enter_context(patch.object(FakeTensor, name, answer, create=True))
         stack.enter_context(moving_by_swap())
@@ -23,14 +25,6 @@ def seen_on_gpu(devices: Devices) -> Iterator[None]:
 
 
 def _answers(devices: Devices) -> dict[str, Any]:
-    tracer = devices.tracer
-
-    def device(self: Any) -> torch.device:
-        if self.fake_mode.in_kernel_invocation:
-            return META
-        # What FakeTensorMode reads while it works out a result decides that result's dispatch keys.
-        return self.fake_device if tracer.inside else GPU
-
     def to(self: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         copy = kwargs.pop("copy", False)
         device, dtype, _, memory_format = parse_to(*args, **kwargs)
@@ -51,10 +45,6 @@ def _answers(devices: Devices) -> dict[str, Any]:
         return move(self, "cpu")
 
     return {
-        "device": property(device),
-        "is_cuda": property(lambda self: True),
-        "is_cpu": property(lambda self: False),
-        "get_device": lambda self: 0,
         "to": to,
         "cuda": cuda,
         "cpu": cpu,

@@ -44,10 +44,7 @@ def _loading(load: Callable[..., Any]) -> Callable[..., Any]:
             return storage
 
         content = load(f, stay, *args, **kwargs)
-        if map_location is None:
-            to_gpu = "cuda" in places
-        else:
-            to_gpu = "cuda" in str(map_location)
+        to_gpu = "cuda" in (places if map_location is None else str(map_location))
         return mapped(lambda tensor: tensor.to("cuda"), content) if to_gpu else content
 
     return loaded
