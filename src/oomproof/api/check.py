@@ -51,6 +51,7 @@ def check(
     step = opened.trace(TraceRequest(resolved, device, progress=say))
     if save is not None:
         timeline_file.save(step, save)
+    resolved = resolve(opened, settings)  # a script says only while it runs with how many workers it does
     say("replaying the allocator")
     forecast = forecast_step(step, device, resolved)
     hints = () if forecast.on_device_outcome == "fits" else advise(opened, resolved, device, step, forecast)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import atexit
 import gc
+import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -22,6 +24,7 @@ from oomproof.cli.gpus import gpus
 from oomproof.cli.screen import complain
 from oomproof.cli.zoo import zoo
 from oomproof.errors import InternalError, OomproofError, internal_error
+from oomproof.sources.script.command import MARK, is_command
 
 FITS, FAILED, INTERRUPTED = 0, 1, 130
 
@@ -55,6 +58,7 @@ def oomproof(
     \b
     Examples:
       oomproof check torchvision:maskrcnn_resnet50_fpn --batch 2 --on "RTX 3060"
+      oomproof check --on "RTX 3060" -- python train.py --batch-size 16
       oomproof check train_job.py:job --on 8GiB --set precision=fp16
       oomproof fit torchvision:maskrcnn_resnet50_fpn --batch 16 --on "RTX 3060"
       oomproof explain train.log
@@ -76,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is None:
         _leave_garbage()
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = _with_command(list(sys.argv[1:] if arguments is None else arguments))
     try:
         code = app(given, prog_name="oomproof", standalone_mode=False) or FITS
     except (KeyboardInterrupt, typer.Abort):
@@ -92,6 +96,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if code == INTERRUPTED:
         complain("interrupted")
     return int(code)
+
+
+def _with_command(given: list[str]) -> list[str]:
+    """``-- python train.py --lr 0.1``: the words of a command become one text, which is a job."""
+    if "--" not in given or given[0] not in ("check", "fit"):
+        return given
+    at = given.index("--")
+    text = shlex.join(given[at + 1 :])
+    words = given[at + 1 :]
+    if not words or (len(words) == 1 and not is_command(text)) or not (is_command(text) or shutil.which(words[0])):
+        return given
+    return [*given[:at], "--", MARK + text]
 
 
 def _leave_garbage() -> None:

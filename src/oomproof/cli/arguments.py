@@ -100,6 +100,19 @@ Ram = Annotated[
         help="Host RAM that the job may take: 16GiB. Verdict and exit code then count it too.",
     ),
 ]
+Patience = Annotated[
+    str | None,
+    typer.Option(
+        "--patience",
+        metavar="SECONDS",
+        help="Of a training script (-- python train.py): how long it may take to its second step.  [default: 300]",
+        show_default=False,
+    ),
+]
+Validate = Annotated[
+    bool,
+    typer.Option("--validate", help="Of a training script: go on to the end of its first validation, and count it."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, bytes as integers; see docs/json.md.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]

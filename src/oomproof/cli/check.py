@@ -21,9 +21,11 @@ from oomproof.cli.arguments import (
     On,
     Overrides,
     Pairs,
+    Patience,
     Precision,
     Quiet,
     Ram,
+    Validate,
     check_names,
     device_on,
     given_settings,
@@ -59,6 +61,8 @@ def check(
     pairs: Pairs = None,
     base: From = None,
     ram: Ram = None,
+    patience: Patience = None,
+    validate: Validate = False,
     sweep: Annotated[
         str,
         typer.Option(
@@ -91,6 +95,7 @@ def check(
     \b
     Examples:
       oomproof check torchvision:maskrcnn_resnet50_fpn --batch 2 --on "RTX 3060"
+      oomproof check --on "RTX 3060" -- python train.py --batch-size 16
       oomproof check train_job.py:job --on 8GiB --set precision=fp16 --json
       oomproof check torchvision:retinanet_resnet50_fpn --sweep batch=1..16 --on T4
       oomproof check mask_rcnn_R_50_FPN_3x.yaml --on "RTX 3060" SOLVER.IMS_PER_BATCH 8
@@ -99,6 +104,8 @@ def check(
       oomproof check train_job.py:job --on 8GiB --ram 16GiB --set workers=8
     """
     given = given_settings(pairs or (), batch, image_size, base, gpus, precision=precision, backend=backend)
+    given |= {"patience": patience} if patience is not None else {}
+    given |= {"validate": True} if validate else {}
     keys = with_keys(overrides, given)
     swept = sweep_values(sweep) if sweep else None
     if save is not None:

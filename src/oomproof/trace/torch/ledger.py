@@ -16,6 +16,7 @@ import torch
 
 from oomproof.changes.torch.trees import tensors_of
 from oomproof.frameworks.torch import (
+    FakeTensor,
     NormBase,
     current_backward,
     current_node,
@@ -57,14 +58,18 @@ class Ledger:
         self._fixed: set[int] = set()
         self._statistics: set[int] = set()
         """running statistics of normalisation: recomputing knows how to leave them alone"""
+        self.validating = False
+        """a model is run to be measured, not trained"""
+        self.backwards = 0
+        """backward passes that were seen in steps"""
         self._in_step = self._in_optimizer = self._after_backward = False
         self._activity = Activity()
 
     # -- where we are ------------------------------------------------------------------------------------------
 
-    def name_modules(self, model: torch.nn.Module, whole: str | None = None) -> None:
+    def name_modules(self, model: torch.nn.Module, whole: str | None = None, *, prefix: str = "") -> None:
         for path, module in model.named_modules():
-            self._names[module] = whole or path or type(module).__name__
+            self._names[module] = whole or f"{prefix}{path}".rstrip(".") or type(module).__name__
 
     def module_name(self, module: torch.nn.Module) -> str:
         """A module's path; one that is made on the way is named by its class under the module that runs it."""
@@ -109,9 +114,13 @@ class Ledger:
         if not self._in_step:
             return True
         grad = torch.is_grad_enabled()
+        if self.validating:
+            self._enter("validation", False)
+            return True
         if self._in_optimizer:
             self._enter("optimizer", False)
         elif current_backward() != -1:
+            self.backwards += not self._after_backward
             self._after_backward = True
             # Backward records nothing by itself: gradients on mean that a checkpointed part is computed again.
             self._enter("backward", grad)
@@ -158,16 +167,16 @@ class Ledger:
         if owner is not None:
             self.builder.set_owner(block, owner)
 
-    def mark_model(self, model: torch.nn.Module, owner: str | None = None) -> None:
+    def mark_model(self, model: torch.nn.Module, owner: str | None = None, *, prefix: str = "") -> None:
         """Parameters and buffers, each under its module's path (or all under ``owner``)."""
         whole = owner
         for path, module in model.named_modules():
-            owner = whole or path or type(module).__name__
+            owner = whole or f"{prefix}{path}".rstrip(".") or type(module).__name__
             for parameter in own_parameters(module).values():
-                if parameter is not None:
+                if isinstance(parameter, FakeTensor):
                     self.mark(parameter, "parameter", owner)
             for buffer in own_buffers(module).values():
-                if buffer is not None:
+                if isinstance(buffer, FakeTensor):
                     self.mark(buffer, "buffer", owner)
                     if isinstance(module, NormBase):
                         self._statistics.add(self.track(buffer, "buffer"))
@@ -181,7 +190,12 @@ class Ledger:
     def mark_state(self, optimizer: torch.optim.Optimizer, owners: Mapping[int, str]) -> None:
         for parameter, state in optimizer.state.items():
             for tensor in tensors_of(state):
-                self.mark(tensor, "optimizer", owners.get(id(parameter), OUTSIDE))
+                if isinstance(tensor, FakeTensor):  # counts of steps may be on the CPU
+                    self.mark(tensor, "optimizer", owners.get(id(parameter), OUTSIDE))
+
+    def live(self) -> int:
+        """Bytes of all blocks that are alive now."""
+        return sum(map(self.builder.size, self._live.values()))
 
     def erase(self, blocks: Iterable[int]) -> None:
         """Blocks that a real run would not have had."""

@@ -264,8 +264,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         """What costly operations make of these is a network output; whatever filled them is forgotten."""
         self._building = False
         for parameter in model.parameters():
-            storage = parameter.untyped_storage()
-            self._values[storage_key(storage)] = Value(storage.nbytes(), parameter.dtype, weight=True)
+            self.call_weight(parameter)
 
     def _forget(self, written: list[torch.Tensor]) -> None:
         """Contents that are no longer what they were; an updated weight stays a weight."""
@@ -284,6 +283,21 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         fake = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype)
         self._values[storage_key(fake.untyped_storage())] = known(real)
         return fake.requires_grad_(real.requires_grad)
+
+    def lay_out(self, real: torch.Tensor, op: str, *, weight: bool = False) -> torch.Tensor:
+        """A fake tensor that lies in memory as a real one does, with its content; a ``weight``'s content is let go."""
+        fake: torch.Tensor = self._fakes.like(real)
+        self.ledger.track(fake, op)
+        storage = fake.untyped_storage()
+        large = storage.nbytes() > LARGEST_VALUE
+        unknown = Value(storage.nbytes(), fake.dtype, weight=weight, from_network=not weight)
+        self._values[storage_key(storage)] = unknown if weight or large else known(real)
+        return fake
+
+    def call_weight(self, tensor: torch.Tensor) -> None:
+        """What costly operations make of it is a network output; whatever filled it is forgotten."""
+        storage = tensor.untyped_storage()
+        self._values[storage_key(storage)] = Value(storage.nbytes(), tensor.dtype, weight=True)
 
     def _remember(self, func: Any, facts: OpFacts, args: Any, kwargs: Any, *, fresh: Any, written: Any) -> None:
         """Gives every storage the operation made or wrote its Value."""

@@ -41,7 +41,7 @@ def pretended_gpu(asked: Asked) -> Iterator[None]:
         for name, answer in _answers_of_accelerator().items() if accelerator else ():
             stack.enter_context(patch.object(accelerator, name, answer))
         stack.enter_context(patch.object(torch.Tensor, "pin_memory", lambda self, *_: self))  # data loaders ask for it
-        for name, function in _answers_of_autocast().items():
+        for name, function in answers_of_autocast().items():
             stack.enter_context(patch.object(torch, name, function))
         for name in ("tensor", "as_tensor", "asarray"):
             stack.enter_context(patch.object(torch, name, _without_device(getattr(torch, name))))
@@ -116,7 +116,7 @@ def _answers_of_accelerator() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _answers_of_autocast() -> dict[str, Callable[..., Any]]:
+def answers_of_autocast() -> dict[str, Callable[..., Any]]:
     """Autocast for CUDA acts on the CPU's switches while a trace runs."""
     enabled, dtype, gpu_dtype = torch.is_autocast_enabled, torch.get_autocast_dtype, torch.get_autocast_gpu_dtype
 
