@@ -13,9 +13,12 @@ from oomproof.cli.arguments import (
     Backend,
     Batch,
     ConfigFile,
+    Data,
     Debug,
     From,
     Gpus,
+    Grouping,
+    ImageFolder,
     ImageSize,
     JobText,
     On,
@@ -24,7 +27,9 @@ from oomproof.cli.arguments import (
     Precision,
     Quiet,
     Ram,
+    Split,
     check_names,
+    dataset_at,
     device_on,
     given_settings,
     granted,
@@ -41,7 +46,7 @@ if TYPE_CHECKING:
     from oomproof.sources.job import Job
 
 FITS, DOES_NOT_FIT = 0, 2
-TAKEN = {"job", "on", "name", "values", "ram", "save", "progress"}
+TAKEN = {"job", "on", "name", "values", "data", "grouping", "ram", "save", "progress"}
 """arguments of oomproof.check and sweep, which no setting can be named after"""
 
 
@@ -58,6 +63,10 @@ def check(
     backend: Backend = None,
     pairs: Pairs = None,
     base: From = None,
+    data: Data = "",
+    images: ImageFolder = "",
+    split: Split = "",
+    grouping: Grouping = None,
     ram: Ram = None,
     sweep: Annotated[
         str,
@@ -97,6 +106,7 @@ def check(
       oomproof check torchvision:fcos_resnet50_fpn --on T4 --save step.timeline
       oomproof check step.timeline --on "RTX 4090"
       oomproof check train_job.py:job --on 8GiB --ram 16GiB --set workers=8
+      oomproof check torchvision:maskrcnn_resnet50_fpn --batch 4 --data annotations.json --on "RTX 4070"
     """
     given = given_settings(pairs or (), batch, image_size, base, gpus, precision=precision, backend=backend)
     keys = with_keys(overrides, given)
@@ -105,6 +115,8 @@ def check(
         if swept is not None:
             raise InputError("--save keeps one step, but --sweep makes many: leave one of them out")
         writable(save, "--save")
+    if swept is not None and data:
+        raise InputError("--data looks at many batches, and --sweep at many values: leave one of them out")
     if list_settings:
         _print_settings(job, keys, given, config_file, as_json=as_json)
         return
@@ -114,6 +126,7 @@ def check(
         import oomproof
         from oomproof import sources
 
+        dataset = dataset_at(data, images, split, grouping, lambda doing, _: say(doing))
         say(f"opening {job}")
         opened = sources.open_job(job, keys, given, config_file)
         answer: Forecast | Sweep
@@ -121,7 +134,9 @@ def check(
             name, values = swept
             answer = oomproof.sweep(opened, device, name, values, ram=host, progress=say, **given)
         else:
-            answer = oomproof.check(opened, device, ram=host, save=save, progress=say, **given)
+            answer = oomproof.check(
+                opened, device, data=dataset, grouping=grouping, ram=host, save=save, progress=say, **given
+            )
     fits = _print(answer, opened, as_json)
     raise typer.Exit(FITS if fits else DOES_NOT_FIT)
 
