@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from oomproof.data.annotations.read import read_dataset
     from oomproof.diagnosis.diagnosis import Diagnosis
     from oomproof.errors import DamagedFile, InputError, JobError, OomproofError, Unanswerable
+    from oomproof.memory.batch_rule import BatchRule
+    from oomproof.memory.batch_spec import ImageSpec
     from oomproof.memory.forecast import Forecast
     from oomproof.memory.settings import Settings
     from oomproof.memory.timeline import Timeline
@@ -40,10 +42,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BatchRule",
     "DamagedFile",
     "Dataset",
     "Diagnosis",
     "Forecast",
+    "ImageSpec",
     "InputError",
     "Job",
     "JobError",
@@ -72,10 +76,12 @@ __all__ = [
 ]
 
 _HOME = {
+    "BatchRule": "oomproof.memory.batch_rule",
     "DamagedFile": "oomproof.errors",
     "Dataset": "oomproof.data.annotations.dataset",
     "Diagnosis": "oomproof.diagnosis.diagnosis",
     "Forecast": "oomproof.memory.forecast",
+    "ImageSpec": "oomproof.memory.batch_spec",
     "InputError": "oomproof.errors",
     "Job": "oomproof.sources.job",
     "JobError": "oomproof.errors",

@@ -12,10 +12,12 @@ import oomproof
 
 def test_public_names() -> None:
     assert oomproof.__all__ == [
+        "BatchRule",
         "DamagedFile",
         "Dataset",
         "Diagnosis",
         "Forecast",
+        "ImageSpec",
         "InputError",
         "Job",
         "JobError",

@@ -31,6 +31,7 @@ FORECAST = {
     "not_counted": list,
     "notes": list,
     "step_seconds": type(None),
+    "data": type(None),
 }
 
 

@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from oomproof.data.annotations.dataset import Dataset
+from oomproof.data.annotations.read import read_dataset
+from oomproof.epoch.worst_batch import find_worst_batch
 from oomproof.memory import make_forecast
 from oomproof.memory.cards.devices import Device, find
 from oomproof.memory.files import timeline_file
@@ -37,25 +40,38 @@ def check(
     job: Any,
     on: str | Device,
     *,
+    data: str | os.PathLike[str] | Dataset | None = None,
+    grouping: bool | None = None,
     ram: str | int | None = None,
     save: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **settings: Any,
 ) -> Forecast:
     """Forecasts the memory of one training step of ``job`` on a device: a GPU's name, a size, ``this``. With ``ram``
-    (``16GiB``), the outcome is also that of the host RAM. ``save`` keeps the traced step in a file."""
+    (``16GiB``), the outcome is also that of the host RAM. With ``data``, a dataset or its annotations, the step is that
+    of the worst batch an epoch can make (``forecast.epoch`` names it); ``grouping`` says whether the data loader puts
+    images of like aspect ratio together, where not as the job has it. ``save`` keeps the traced step in a file."""
     granted = None if ram is None else ram_of(ram)
     device = find(on) if isinstance(on, str) else on
     opened = as_job(job, settings=settings)
     resolved, say = resolve(opened, settings), progress or be_silent
-    step = opened.trace(TraceRequest(resolved, device, progress=say))
+    request = TraceRequest(resolved, device, progress=say)
+    if data is None:
+        step = opened.trace(request)
+        say("replaying the allocator")
+        resolved = resolve(opened, settings)  # a script says only while it runs with how many workers it does
+        forecast = forecast_step(step, device, resolved)
+    else:
+        found = find_worst_batch(opened, open_dataset(data), request, grouping)
+        step, forecast = found.step, found.forecast
     if save is not None:
         timeline_file.save(step, save)
-    resolved = resolve(opened, settings)  # a script says only while it runs with how many workers it does
-    say("replaying the allocator")
-    forecast = forecast_step(step, device, resolved)
     hints = () if forecast.on_device_outcome == "fits" else advise(opened, resolved, device, step, forecast)
     return replace(forecast, ram=granted, hints=hints, step_seconds=_step_time(step, device, resolved))
+
+
+def open_dataset(data: str | os.PathLike[str] | Dataset) -> Dataset:
+    return data if isinstance(data, Dataset) else read_dataset(data)
 
 
 def advise(job: Job, settings: Settings, device: Device, step: Timeline, forecast: Forecast) -> tuple[Hint, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +16,7 @@ from oomproof.files.replacing import find_place
 from oomproof.sources import described_forms
 
 if TYPE_CHECKING:
+    from oomproof.data.annotations.dataset import Dataset
     from oomproof.memory.cards.devices import Device
 
 MOST_VALUES = 64
@@ -113,6 +114,43 @@ Validate = Annotated[
     bool,
     typer.Option("--validate", help="Of a training script: go on to the end of its first validation, and count it."),
 ]
+Data = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        metavar="PATH",
+        help="The dataset's annotations, as `oomproof data` reads them. The forecast is then that of the worst batch "
+        "that an epoch can make, and names its images.",
+        show_default=False,
+    ),
+]
+ImageFolder = Annotated[
+    str,
+    typer.Option(
+        "--images",
+        metavar="DIR",
+        help="Of --data: the folder of the images, whose headers say how large they really are.",
+        show_default=False,
+    ),
+]
+Split = Annotated[
+    str,
+    typer.Option(
+        "--split",
+        metavar="NAME",
+        help="Of --data: one part of a dataset that has several.  [default: YOLO train, else all]",
+        show_default=False,
+    ),
+]
+Grouping = Annotated[
+    bool | None,
+    typer.Option(
+        "--grouping/--no-grouping",
+        help="Of --data: whether the data loader puts images of like aspect ratio together.  [default: as the job has "
+        "it: Detectron2 does]",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, bytes as integers; see docs/json.md.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -135,6 +173,20 @@ def granted(ram: str | None) -> int | None:
     from oomproof.memory.host_memory import ram_of
 
     return None if ram is None else ram_of(ram)
+
+
+def dataset_at(
+    data: str, images: str, split: str, grouping: bool | None, say: Callable[[str, float], None]
+) -> Dataset | None:
+    """What ``--data`` and the options beside it name."""
+    if not data:
+        beside = {"--images": images, "--split": split, "--grouping": grouping is not None}
+        if idle := [option for option, given in beside.items() if given]:
+            raise InputError(f"{idle[0]} says more about --data PATH, which was not given")
+        return None
+    from oomproof.data.annotations.read import read_dataset
+
+    return read_dataset(data, images or None, split=split, progress=say)
 
 
 def pair(text: str, option: str, example: str) -> tuple[str, str]:

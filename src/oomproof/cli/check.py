@@ -13,9 +13,12 @@ from oomproof.cli.arguments import (
     Backend,
     Batch,
     ConfigFile,
+    Data,
     Debug,
     From,
     Gpus,
+    Grouping,
+    ImageFolder,
     ImageSize,
     JobText,
     On,
@@ -25,8 +28,10 @@ from oomproof.cli.arguments import (
     Precision,
     Quiet,
     Ram,
+    Split,
     Validate,
     check_names,
+    dataset_at,
     device_on,
     given_settings,
     granted,
@@ -43,7 +48,7 @@ if TYPE_CHECKING:
     from oomproof.sources.job import Job
 
 FITS, DOES_NOT_FIT = 0, 2
-TAKEN = {"job", "on", "name", "values", "ram", "save", "progress"}
+TAKEN = {"job", "on", "name", "values", "data", "grouping", "ram", "save", "progress"}
 """arguments of oomproof.check and sweep, which no setting can be named after"""
 
 
@@ -60,6 +65,10 @@ def check(
     backend: Backend = None,
     pairs: Pairs = None,
     base: From = None,
+    data: Data = "",
+    images: ImageFolder = "",
+    split: Split = "",
+    grouping: Grouping = None,
     ram: Ram = None,
     patience: Patience = None,
     validate: Validate = False,
@@ -102,6 +111,7 @@ def check(
       oomproof check torchvision:fcos_resnet50_fpn --on T4 --save step.timeline
       oomproof check step.timeline --on "RTX 4090"
       oomproof check train_job.py:job --on 8GiB --ram 16GiB --set workers=8
+      oomproof check torchvision:maskrcnn_resnet50_fpn --batch 4 --data annotations.json --on "RTX 4070"
     """
     given = given_settings(pairs or (), batch, image_size, base, gpus, precision=precision, backend=backend)
     given |= {"patience": patience} if patience is not None else {}
@@ -112,6 +122,8 @@ def check(
         if swept is not None:
             raise InputError("--save keeps one step, but --sweep makes many: leave one of them out")
         writable(save, "--save")
+    if swept is not None and data:
+        raise InputError("--data looks at many batches, and --sweep at many values: leave one of them out")
     if list_settings:
         _print_settings(job, keys, given, config_file, as_json=as_json)
         return
@@ -121,6 +133,7 @@ def check(
         import oomproof
         from oomproof import sources
 
+        dataset = dataset_at(data, images, split, grouping, lambda doing, _: say(doing))
         say(f"opening {job}")
         opened = sources.open_job(job, keys, given, config_file)
         answer: Forecast | Sweep
@@ -128,7 +141,9 @@ def check(
             name, values = swept
             answer = oomproof.sweep(opened, device, name, values, ram=host, progress=say, **given)
         else:
-            answer = oomproof.check(opened, device, ram=host, save=save, progress=say, **given)
+            answer = oomproof.check(
+                opened, device, data=dataset, grouping=grouping, ram=host, save=save, progress=say, **given
+            )
     fits = _print(answer, opened, as_json)
     raise typer.Exit(FITS if fits else DOES_NOT_FIT)
 

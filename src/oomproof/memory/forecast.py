@@ -11,6 +11,7 @@ from typing import Any
 
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.curve import Curve
+from oomproof.memory.epoch import Epoch
 from oomproof.memory.settings import Settings
 
 OUTCOMES = ("fits", "at risk", "does not fit")
@@ -107,6 +108,8 @@ class Forecast:
 
     step_seconds: Seconds | None = None
     """how long a step should take; None where the card's speed or the step's work is not known"""
+    epoch: Epoch | None = None
+    """where a dataset was given: its batches, of which this is the worst"""
     hints: tuple[Hint, ...] = ()
     """where the device is too small: what would help, the surest first"""
 

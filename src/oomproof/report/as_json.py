@@ -9,6 +9,7 @@ from typing import Any
 from oomproof.memory.cards.devices import Device, estimated
 from oomproof.memory.forecast import Forecast, Range, Seconds
 from oomproof.memory.sweep import Sweep
+from oomproof.report.epoch import epoch_document as epoch
 from oomproof.report.verdict import verdict
 from oomproof.sources.job import Setting
 
@@ -32,6 +33,7 @@ def forecast(of: Forecast) -> dict[str, Any]:
         "not_counted": list(of.not_counted),
         "notes": list(of.notes),
         "step_seconds": _seconds(of.step_seconds),
+        "data": None if of.epoch is None else epoch(of.epoch),
     }
 
 

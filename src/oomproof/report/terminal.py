@@ -12,6 +12,7 @@ from rich.text import Text
 from oomproof.memory.forecast import Forecast, Range, Seconds
 from oomproof.report.advice import next_steps
 from oomproof.report.bars import Chart
+from oomproof.report.epoch import batches
 from oomproof.report.sizes import gib, named, number
 from oomproof.report.verdict import PLURALS, moment, verdict, why
 from oomproof.sources.job import Role, Setting, Settings
@@ -25,6 +26,7 @@ def report(forecast: Forecast, settings: Sequence[Setting]) -> RenderableType:
     """``settings`` are the ones the job has: the advice speaks only of those."""
     return Group(
         _opening(forecast, settings),
+        *(() if forecast.epoch is None else section("Batches of the data", batches(forecast.epoch))),
         *section("Memory, GiB", levels(forecast)),
         *section("On the device at the peak, GiB", Chart(_kinds(forecast), forecast.on_device.expected)),
         *section("Modules that hold the most at the peak, GiB", Chart(_owners(forecast), forecast.allocated.expected)),

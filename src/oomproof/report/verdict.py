@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oomproof.memory.epoch import Epoch
 from oomproof.memory.forecast import Forecast
 from oomproof.report.sizes import gib, number
 
@@ -36,6 +37,22 @@ def on_host(forecast: Forecast) -> str:
 
 
 def on_device(forecast: Forecast) -> str:
+    if forecast.epoch is None:
+        return _of_step(forecast)
+    return f"the worst batch {_of_step(forecast)}{_typical(forecast)}"
+
+
+def _typical(forecast: Forecast) -> str:
+    """Beside a worst batch that does not fit: what most of an epoch does."""
+    epoch = forecast.epoch
+    if epoch is None or forecast.on_device_outcome == "fits":
+        return ""
+    typical = epoch.typical
+    outcome = {"fits": "fits", "at risk": "is at risk too", "does not fit": "does not fit either"}[typical.outcome]
+    return f"; the typical one {outcome}: {gib(typical.on_device.expected)} (at worst {number(typical.on_device.high)})"
+
+
+def _of_step(forecast: Forecast) -> str:
     name, used, budget = forecast.device.name, forecast.on_device, gib(forecast.budget)
     worst = f"(at worst {number(used.high)}{', with cached blocks given back' if empties_cache(forecast) else ''})"
     if forecast.on_device_outcome == "fits":
@@ -58,6 +75,8 @@ def _limited(forecast: Forecast, room: int) -> str:
 def why(forecast: Forecast) -> str:
     """The decisive numbers in a sentence or two."""
     sentences = [] if forecast.host_outcome == "fits" else [_short_of_ram(forecast)]
+    if forecast.epoch is not None:
+        sentences.append(describe_worst(forecast.epoch))
     shortage = forecast.shortage or forecast.shortage_at_worst
     if shortage is not None:
         when = "memory runs out" if forecast.shortage else "at the upper figures memory runs out"
@@ -72,6 +91,18 @@ def why(forecast: Forecast) -> str:
         peak = "there too"
     sentences.append(f"the peak is {peak}{_most(forecast)}")
     return "; ".join(sentences)
+
+
+def describe_worst(epoch: Epoch) -> str:
+    """``the worst batch is 4 images padded to 800x1344 with 310 objects, the most crowded 342.jpg with 93``"""
+    images = epoch.worst.spec.images
+    crowded = max(images, key=lambda image: image.objects)
+    size = "x".join(map(str, epoch.worst.padded))
+    count = f"{len(images)} image{'s' * (len(images) > 1)}"
+    return (
+        f"the worst batch is {count} padded to {size} with {epoch.worst.spec.objects} objects, "
+        f"of which {crowded.name} has {crowded.objects}"
+    )
 
 
 def tight(forecast: Forecast) -> bool:

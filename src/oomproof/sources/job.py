@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from oomproof.errors import InputError
 from oomproof.memory.about import About
+from oomproof.memory.batch_rule import BatchRule
 from oomproof.memory.settings import Role, Settings
 from oomproof.memory.timeline import Timeline
 from oomproof.trace.request import Progress, TraceRequest
@@ -121,6 +122,10 @@ class Job:
     def trace(self, request: TraceRequest) -> Timeline:
         """One steady training step as a Timeline. Every source's job has its own."""
         raise NotImplementedError(f"{type(self).__name__} must define trace(request), which returns a Timeline")
+
+    def batch_rule(self, settings: Settings) -> BatchRule:
+        """How the training makes batches of a dataset's images; InputError where it does not depend on them."""
+        raise InputError(f"{self.name} makes its batches itself: it cannot be held against --data")
 
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         """What may change to save memory, from ``settings`` on. ``about`` is what a trace of the job found: whether

@@ -10,6 +10,7 @@ from typing import Any
 
 from oomproof.errors import InputError
 from oomproof.memory.about import About
+from oomproof.memory.batch_rule import BatchRule
 from oomproof.memory.batch_spec import MOST_OBJECTS, OBJECTS_HELP
 from oomproof.memory.runtime import HELP as RUN_HELP
 from oomproof.memory.timeline import Timeline
@@ -68,6 +69,11 @@ class Detectron2Job(Job):
         step = job.trace(replace(request, batch=None))
         told = (*notes(self.config, self.values(settings), settings), *step.about.notes)
         return replace(step, about=replace(step.about, notes=told, settings=settings))
+
+    def batch_rule(self, settings: Settings) -> BatchRule:
+        from oomproof.sources.detectron2.batches import batch_rule
+
+        return batch_rule(self.values(settings), settings)
 
     def values(self, settings: Settings) -> dict[str, Any]:
         """Every key of Detectron2, as ``settings`` have it."""

@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from oomproof.errors import InputError, JobError, near
 from oomproof.frameworks.side_by_side import before_torch
 from oomproof.memory.about import About
+from oomproof.memory.batch_rule import BatchRule
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.job import SUFFIX, Job, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.keras.installed import backend_now, is_model
@@ -57,6 +58,9 @@ class PythonJob(Job):
         settings = request.settings
         step = self._job(settings).trace(request.changed(settings.without(*self._own)))
         return replace(step, about=replace(step.about, settings=settings))
+
+    def batch_rule(self, settings: Settings) -> BatchRule:
+        return self._job(settings).batch_rule(settings)
 
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         """The job's own knobs win over those that its parameters suggest, and these over the ones of every job."""

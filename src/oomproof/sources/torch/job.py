@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oomproof.errors import InputError
 from oomproof.memory.about import About
+from oomproof.memory.batch_rule import BatchRule
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.job import Job, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.torch.training_code import write_training_code
@@ -33,7 +35,8 @@ class TorchJob(Job):
     """
 
     model: Callable[[], torch.nn.Module]
-    batch: Callable[[], Any]
+    batch: Callable[..., Any]
+    """called without arguments; one with a parameter ``images`` also makes a batch of a dataset's images"""
     loss: Callable[[torch.nn.Module, Any], Any] | None = None
     optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
     step: Callable[[torch.nn.Module, Any, torch.optim.Optimizer], Any] | None = None
@@ -44,6 +47,8 @@ class TorchJob(Job):
     """the loss is a plain mean over the images of a batch: micro-batches then give the same gradients"""
     extra_knobs: tuple[Knob, ...] = ()
     """more that may change to save memory; they win over what oomproof finds under the same name"""
+    batches: BatchRule | None = None
+    """how the training resizes, pads and groups a dataset's images, where ``batch`` takes them; None: as stored"""
 
     def __post_init__(self) -> None:
         for piece in ("model", "batch", "loss", "optimizer", "step"):
@@ -65,8 +70,7 @@ class TorchJob(Job):
         from oomproof.trace.torch.loop import Pieces
         from oomproof.trace.torch.trace_step import trace_step
 
-        request.refuse_batch(self.name)
-        pieces = Pieces(self.model, self.batch, self.loss, self.optimizer or OPTIMIZERS["sgd"], self.step)
+        pieces = Pieces(self.model, self._batch_of(request), self.loss, self.optimizer or OPTIMIZERS["sgd"], self.step)
         return trace_step(
             pieces,
             training_from(request.settings),
@@ -74,6 +78,34 @@ class TorchJob(Job):
             patience=request.patience,
             progress=request.progress,
         )
+
+    def batch_rule(self, settings: Settings) -> BatchRule:
+        if not self._takes_images:
+            raise InputError(
+                f"{self.name} makes its batches itself: --data wants a batch(images) that makes one of images with "
+                "height, width and objects (docs/jobs.md)"
+            )
+        if not settings.name_of("batch") and self.batches is None:
+            raise InputError(
+                f"{self.name} does not say how many images a batch has: give its function a parameter batch, or the "
+                "job batches=oomproof.BatchRule(images=...)"
+            )
+        rule = self.batches or BatchRule(1, "the job gets images as they are stored", by_network=True, exact=False)
+        return replace(rule, images=int(settings.of("batch", rule.images)))
+
+    @property
+    def _takes_images(self) -> bool:
+        return "images" in inspect.signature(self.batch).parameters
+
+    def _batch_of(self, request: TraceRequest) -> Callable[[], Any]:
+        """What makes the batch of a request; a factory that takes images need not have a default for them."""
+        if not self._takes_images:
+            request.refuse_batch(self.name)
+            return self.batch
+        if request.batch is None:
+            return self.batch
+        images = request.batch.images
+        return lambda: self.batch(images=images)
 
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         if self.step is not None:  # whoever steps by themselves also decides about precision, batches and memory

@@ -9,6 +9,7 @@ from types import ModuleType
 
 from oomproof.errors import InputError, did_you_mean
 from oomproof.memory.about import About
+from oomproof.memory.batch_rule import BatchRule
 from oomproof.memory.batch_spec import MOST_OBJECTS, OBJECTS_HELP, BatchSpec
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.job import SUFFIX, Job, Knob, Setting, Settings, TraceRequest
@@ -93,6 +94,16 @@ class TorchvisionJob(Job):
             raise InputError(f"{self.name} takes batches of equal images: say their number and size instead")
         make = data.segmentation if self.task == "segmentation" else data.classification
         return replace(make(model, settings), name=self.name)
+
+    def batch_rule(self, settings: Settings) -> BatchRule:
+        if self.task != "detection":
+            raise InputError(
+                f"{self.name} takes batches of equal images, whatever is in them: --data says nothing of its memory; "
+                "give --batch and --image-size"
+            )
+        from oomproof.sources.torchvision.batches import batch_rule
+
+        return batch_rule(self._chosen(settings), settings)
 
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         from oomproof.sources.torch.knobs import training_knobs

@@ -10,14 +10,14 @@ from unittest.mock import patch
 import torch
 
 from oomproof.frameworks.torch import FakeTensor, moving_by_swap, parse_to
-from oomproof.trace.torch.around.said_device import said_to_be_on_gpu
+from oomproof.trace.torch.around.said_device import Asked, said_to_be_on_gpu
 from oomproof.trace.torch.session.devices import Devices, is_gpu
 
 
 @contextmanager
 def seen_on_gpu(devices: Devices) -> Iterator[None]:
     with ExitStack() as stack:
-        stack.enter_context(said_to_be_on_gpu(devices.tracer))
+        stack.enter_context(said_to_be_on_gpu(devices.tracer, Asked()))
         for name, answer in _answers(devices).items():
             stack.enter_context(patch.object(FakeTensor, name, answer, create=True))
         stack.enter_context(moving_by_swap())

@@ -1,0 +1,84 @@
+"""From a job, a dataset and a device to the Forecast of the worst batch that an epoch can make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from oomproof.data.annotations.dataset import Dataset
+from oomproof.epoch.drawing import Drawn, draw_epochs
+from oomproof.epoch.exploring import Exploring, TracedBatch
+from oomproof.epoch.features import padded_size
+from oomproof.epoch.images import Images, see_images
+from oomproof.epoch.limits import find_limit
+from oomproof.epoch.memory_model import MemoryModel
+from oomproof.epoch.remedies import find_remedies
+from oomproof.memory.batch_rule import describe_rule, regroup
+from oomproof.memory.epoch import Batch, Epoch, Remedy
+from oomproof.memory.forecast import OUTCOMES, Forecast
+from oomproof.memory.timeline import Timeline
+from oomproof.sources.job import Job
+from oomproof.trace.request import TraceRequest
+
+
+@dataclass(frozen=True, eq=False)
+class WorstBatch:
+    step: Timeline
+    forecast: Forecast
+    """with what the epoch brings beside it"""
+
+
+def find_worst_batch(job: Job, dataset: Dataset, request: TraceRequest, grouped: bool | None = None) -> WorstBatch:
+    """``grouped``: whether the data loader keeps upright and lying images apart; None: as the job has it."""
+    rule = regroup(job.batch_rule(request.settings), grouped)
+    exploring = Exploring(job, see_images(dataset, rule), request)
+    worst, model = exploring.explore()
+    request.progress("drawing epochs")
+    images = exploring.images
+    drawn = draw_epochs(images, model, exploring.count)
+    typical = _trace_typical(exploring, drawn)
+    forecasts = [each.forecast for each in (*exploring.traced.values(), typical)]
+    chance, is_bound = _chance(worst.forecast, forecasts, drawn)
+    epoch = Epoch(
+        data=dataset.path,
+        images=len(images),
+        batches=drawn.batches,
+        rule=describe_rule(rule),
+        exact=rule.exact,
+        worst=_batch(images, worst, None),
+        typical=_batch(images, typical, drawn),
+        chance=chance,
+        chance_is_bound=is_bound,
+        remedies=_remedies(exploring, model, worst.forecast, forecasts),
+        traces=len(exploring.traced) + 1,
+        left_out=images.left_out,
+    )
+    return WorstBatch(worst.step, replace(worst.forecast, epoch=epoch))
+
+
+def _trace_typical(exploring: Exploring, drawn: Drawn) -> TracedBatch:
+    if drawn.sides is None:
+        return exploring.trace(drawn.typical, "tracing the typical batch")
+    spec = exploring.images.spec(drawn.typical, drawn.sides)
+    return exploring.trace_spec(drawn.typical, spec, "tracing the typical batch")
+
+
+def _batch(images: Images, of: TracedBatch, drawn: Drawn | None) -> Batch:
+    padded = padded_size(images, of.places, None if drawn is None else drawn.sides)
+    answer = of.forecast
+    return Batch(of.spec, padded, answer.allocated, answer.on_device, answer.on_device_outcome)
+
+
+def _chance(worst: Forecast, traced: Sequence[Forecast], drawn: Drawn) -> tuple[float, bool]:
+    if worst.on_device_outcome == OUTCOMES[0]:
+        return 0.0, False
+    return drawn.chance_above(find_limit(traced, worst.on_device_outcome))
+
+
+def _remedies(
+    exploring: Exploring, model: MemoryModel, worst: Forecast, traced: Sequence[Forecast]
+) -> tuple[Remedy, ...]:
+    if worst.on_device_outcome == OUTCOMES[0]:
+        return ()
+    exploring.request.progress("looking for what to change about the data")
+    return find_remedies(exploring.images, model, exploring.count, find_limit(traced, OUTCOMES[1]))
