@@ -102,5 +102,5 @@ $(VENV)/.torch: constraints.txt pyproject.toml | $(BIN)/python
 
 $(VENV)/.all: $(VENV)/.torch
 	@echo "==> installing what tests and benchmarks need, TensorFlow, Keras and XLA among it (some minutes)"
-	@set -o pipefail; $(INSTALL) -e '.[torch,kerashub,xla,bench,dev]' | $(BRIEFLY)
+	@set -o pipefail; $(INSTALL) -e '.[torch,kerashub,xla,bench,page,dev]' | $(BRIEFLY)
 	@touch $@

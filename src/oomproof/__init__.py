@@ -73,6 +73,7 @@ __all__ = [
     "read_settings",
     "slim",
     "sweep",
+    "what_if",
 ]
 
 _HOME = {
@@ -106,6 +107,7 @@ _HOME = {
     "read_settings": "oomproof.changes.settings_file",
     "slim": "oomproof.api.slim",
     "sweep": "oomproof.api.check",
+    "what_if": "oomproof.api.what_if",
 }
 
 

@@ -18,6 +18,7 @@ from oomproof.cli.arguments import (
     From,
     Gpus,
     Grouping,
+    Html,
     ImageFolder,
     ImageSize,
     JobText,
@@ -39,11 +40,13 @@ from oomproof.cli.arguments import (
     with_keys,
     writable,
 )
+from oomproof.cli.pages import write_html
 from oomproof.cli.screen import at_work, show, write
 from oomproof.errors import InputError
 
 if TYPE_CHECKING:
     from oomproof.memory.forecast import Forecast
+    from oomproof.memory.grid import Grid
     from oomproof.memory.sweep import Sweep
     from oomproof.sources.job import Job
 
@@ -82,6 +85,17 @@ def check(
             show_default=False,
         ),
     ] = "",
+    html: Html = None,
+    what_ifs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what-if",
+            metavar="NAME=VALUES",
+            help="Of --html: a slider of the page, batch=1,2,4,8. It has batch, image size and precision by default; "
+            "`none` leaves all away. May be repeated; every combination is traced, so it takes its time.",
+            show_default=False,
+        ),
+    ] = None,
     list_settings: Annotated[
         bool, typer.Option("--settings", help="List the settings the job has, with defaults, and exit.")
     ] = False,
@@ -112,6 +126,7 @@ def check(
       oomproof check step.timeline --on "RTX 4090"
       oomproof check train_job.py:job --on 8GiB --ram 16GiB --set workers=8
       oomproof check torchvision:maskrcnn_resnet50_fpn --batch 4 --data annotations.json --on "RTX 4070"
+      oomproof check torchvision:ssd300_vgg16 --on T4 --html report.html --what-if batch=4,8,16
     """
     given = given_settings(pairs or (), batch, image_size, base, gpus, precision=precision, backend=backend)
     given |= {"patience": patience} if patience is not None else {}
@@ -124,6 +139,13 @@ def check(
         writable(save, "--save")
     if swept is not None and data:
         raise InputError("--data looks at many batches, and --sweep at many values: leave one of them out")
+    if html is not None:
+        if swept is not None:
+            raise InputError("--html shows one answer, but --sweep makes many: leave one of them out, or use --what-if")
+        writable(html, "--html")
+    elif what_ifs:
+        raise InputError("--what-if makes sliders of a page: say where to write it, --html report.html")
+    axes = None if what_ifs == ["none"] or data else dict(sweep_values(each, "--what-if") for each in what_ifs or ())
     if list_settings:
         _print_settings(job, keys, given, config_file, as_json=as_json)
         return
@@ -144,8 +166,18 @@ def check(
             answer = oomproof.check(
                 opened, device, data=dataset, grouping=grouping, ram=host, save=save, progress=say, **given
             )
+            if html is not None:
+                grid = None if axes is None else oomproof.what_if(opened, device, axes, progress=say, **given)
+                _write_page(html, answer, opened, grid)
     fits = _print(answer, opened, as_json)
     raise typer.Exit(FITS if fits else DOES_NOT_FIT)
+
+
+def _write_page(path: Path, answer: Forecast, job: Job, grid: Grid | None) -> None:
+    from oomproof.page.documents import check_document
+    from oomproof.sources.settings import settings_of
+
+    write_html(path, check_document(answer, settings_of(job), grid))
 
 
 def _print(answer: Forecast | Sweep, job: Job, as_json: bool) -> bool:

@@ -175,6 +175,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         notes=(*timeline.about.notes, *held.notes, *recurrent.notes(timeline)),
         read_by=held.read_by,
         curve=draw_curve(whole),
+        modules=whole.by_owner(peak.tick),
         wanted=wanted,
         room=held.room if held.room < device.budget - around.expected else None,
     )
