@@ -163,11 +163,41 @@ def _use_tensorflow_1(tf: Any) -> None:
         _add_module(f"tensorflow.contrib{name}")
     ops = _add_module("tensorflow.contrib.image.python.ops.image_ops", bipartite_match=refuse)
     vars(sys.modules["tensorflow.contrib.image.python.ops"])["image_ops"] = ops
+    vars(sys.modules["tensorflow.contrib"])["opt"] = _add_module(
+        "tensorflow.contrib.opt", MovingAverageOptimizer=_moving_average_optimizer(tf)
+    )
+    # tf_slim 1.1 looks for it where TensorFlow had it before 2.5.
+    vars(importlib.import_module("tensorflow.python.framework.ops"))["IndexedSlices"] = tf.IndexedSlices
     # TensorFlow's own layers, which tf_slim uses, look for these at their old place (TensorFlow 2.21).
     for part in _LAYERS:
         sys.modules[f"tf_keras.legacy_tf_layers{part}"] = importlib.import_module(
             f"tf_keras.src.legacy_tf_layers{part}"
         )
+
+
+def _moving_average_optimizer(tf: Any) -> Any:
+    """In place of the one in tf.contrib: after the update of an optimizer, the averages of what it updated."""
+    v1 = tf.compat.v1
+
+    def begin(self: Any, opt: Any, average_decay: float = 0.9999, **_: Any) -> None:
+        v1.train.Optimizer.__init__(self, False, "MovingAverage")
+        self.inner, self.average = opt, v1.train.ExponentialMovingAverage(average_decay)
+
+    def compute_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.inner.compute_gradients(*args, **kwargs)
+
+    def apply_gradients(self: Any, grads_and_vars: Any, global_step: Any = None, name: Any = None) -> Any:
+        pairs = list(grads_and_vars)
+        update = self.inner.apply_gradients(pairs, global_step, name)
+        with tf.control_dependencies([update]):
+            return tf.group(update, self.average.apply([variable for _, variable in pairs]))
+
+    methods: dict[str, Any] = {
+        "__init__": begin,
+        "compute_gradients": compute_gradients,
+        "apply_gradients": apply_gradients,
+    }
+    return type("MovingAverageOptimizer", (v1.train.Optimizer,), methods)
 
 
 def _find_slim_nets() -> None:

@@ -17,10 +17,12 @@ from oomproof.sources.tf_object_detection.config.config import Config
 from oomproof.sources.tf_object_detection.config.dead_fields import tensorflow_of
 from oomproof.sources.tf_object_detection.fields import BATCH, OPTIMIZERS, memory_fields, optimizer_of, require_model
 from oomproof.sources.tf_object_detection.planned import planned_values
-from oomproof.sources.tf_object_detection.sizes import Size, size_of
+from oomproof.sources.tf_object_detection.sizes import Size, has_size, size_of
 from oomproof.trace.tf_object_detection.request import StepRequest
 
 _UNKNOWN_CARD = "8.0"
+NO_SIZE = (0, 0)
+"""where the resizer leaves images as they are, and the user must say how large they get"""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class ObjectDetectionJob(Job):
         return (
             *own,
             Setting(
-                "image_size", _size_or_none(config), "height x width of the images that the model gets, in pixels",
+                "image_size", size_of(config) if has_size(config) else NO_SIZE,
+                "height x width of the images that the model gets, in pixels",
                 given_as="--image-size {value}",
             ),
             Setting("optimizer", optimizer_of(config), "train_config.optimizer, with the present schedule", OPTIMIZERS),
@@ -83,6 +86,8 @@ class ObjectDetectionJob(Job):
                 "API drops the rest; raise it too"
             )
         size: Size = settings["image_size"]
+        if size == NO_SIZE:
+            size = size_of(self.config)  # refuses, with the reason
         version = tensorflow_of(self.config) or 2
         capability = device.capability if device is not None else (0, 0)
         return StepRequest(
@@ -114,7 +119,3 @@ class ObjectDetectionJob(Job):
 def open_config(config: Config, name: str) -> ObjectDetectionJob:
     require_model(config)
     return ObjectDetectionJob(name, config)
-
-
-def _size_or_none(config: Config) -> Size:
-    return size_of(config)

@@ -10,7 +10,7 @@ from oomproof.sources.tf_object_detection.config.config import Config
 from oomproof.sources.tf_object_detection.config.dead_fields import tensorflow_of
 from oomproof.sources.tf_object_detection.fields import BATCH, has_mask_head
 from oomproof.sources.tf_object_detection.planned import planned_values
-from oomproof.sources.tf_object_detection.sizes import size_of
+from oomproof.sources.tf_object_detection.sizes import has_size, size_of
 
 
 def notes_of(config: Config, settings: Mapping[str, Any]) -> list[str]:
@@ -27,7 +27,7 @@ def notes_of(config: Config, settings: Mapping[str, Any]) -> list[str]:
         found.append(f"{told}{size / 2**20:,.0f} MiB on the device" + _unused(config))
     if settings["use_moving_average"] and not config.is_set("train_config.optimizer.use_moving_average"):
         found.append("use_moving_average is not in the file and true by default: one more copy of every weight")
-    before = size_of(config)
+    before = size_of(config) if has_size(config) else settings["image_size"]
     if anchor := smallest_anchor(config, before):
         grown = min(settings["image_size"]) > min(before)
         if grown:
