@@ -15,8 +15,10 @@ from oomproof.memory.about import About
 from oomproof.memory.settings import Settings
 from oomproof.memory.timeline import Builder
 from oomproof.sources import open_job
+from oomproof.sources.job import ReadsData
 from oomproof.sources.settings import resolve
 from oomproof.sources.tf_object_detection.config.config import config_of_text
+from oomproof.sources.tf_object_detection.host import bytes_of_image, describe_host, price
 from oomproof.sources.tf_object_detection.job import ObjectDetectionJob, open_config
 from oomproof.sources.tf_object_detection.knobs import knobs_of
 from oomproof.sources.tf_object_detection.notes import notes_of
@@ -156,8 +158,40 @@ def test_a_resizer_without_a_size_asks_for_one() -> None:
 def test_without_the_api_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_detection, "missing_packages", lambda: ("tf-slim",))
     job = job_of()
-    with pytest.raises(InputError, match=r"tf-slim is not installed here: make tf-object-detection"):
+    with pytest.raises(InputError, match=r"tf-slim is not installed here\): pip install --no-deps tf-keras=="):
         job.trace(TraceRequest(resolve(job, {})))
+
+
+def test_dead_fields_are_told_by_their_reason() -> None:
+    job = job_of(MASK_RCNN)
+    told = [note for note in notes_of(job.config, resolve(job, {})) if note.startswith("does nothing")]
+    assert any("batch_queue_capacity (line" in note for note in told)
+
+
+# -- host RAM
+
+
+def test_the_input_pipeline_is_priced_field_by_field() -> None:
+    job = job_of(MASK_RCNN)
+    settings = resolve(job, {"image_size": "1024x1024", "batch": 1})
+    parts = price(job.config, settings)
+    assert parts["num_readers"] == 64 * 8_000_000
+    assert bytes_of_image(job.config, settings) == pytest.approx(412 << 20, rel=0.001)  # masks of 100 padded objects
+    assert parts["num_parallel_batches"] == 8 * bytes_of_image(job.config, settings)
+    half = price(job.config, resolve(job, {"image_size": "1024x1024", "batch": 1, "num_parallel_batches": 4}))
+    assert half["num_parallel_batches"] == parts["num_parallel_batches"] // 2
+    read = job.price_data(settings)
+    assert read(settings)["pipeline"] == sum(parts.values())
+    assert isinstance(job, ReadsData)
+
+
+def test_readers_are_no_more_than_files(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"train-0000{number}-of-00003.record").touch()
+    text = SSD.replace("train-?????-of-00100.record", f"{tmp_path.as_posix()}/train-?????-of-00003.record")
+    job = job_of(text)
+    assert price(job.config, resolve(job, {}))["num_readers"] == 3 * 8_000_000
+    assert "160 kB as in COCO were assumed" in describe_host(job.config, resolve(job, {}))["notes"][0]
 
 
 # -- knobs

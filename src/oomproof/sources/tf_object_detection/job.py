@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,7 @@ class ObjectDetectionJob(Job):
         )  # fmt: skip
 
     def trace(self, request: TraceRequest) -> Timeline:
+        from oomproof.sources.tf_object_detection.host import describe_host
         from oomproof.sources.tf_object_detection.notes import notes_of
         from oomproof.sources.tf_object_detection.replicas import with_exchange
         from oomproof.trace.tf_object_detection.process import trace_api_step
@@ -68,9 +69,15 @@ class ObjectDetectionJob(Job):
         timeline = trace_api_step(self.step_request(settings, request.device), self.name, request.progress)
         if settings["gpus"] > 1:
             timeline = with_exchange(timeline)
-        told = (*notes_of(self.config, settings), *timeline.about.notes)
-        about = replace(timeline.about, job=self.name, settings=settings, notes=told, model=self.config.which("model"))
-        return replace(timeline, about=about)
+        data = describe_host(self.config, settings)
+        told = (*notes_of(self.config, settings), *timeline.about.notes, *data["notes"])
+        known = {**data, "job": self.name, "settings": settings, "notes": told, "model": self.config.which("model")}
+        return replace(timeline, about=replace(timeline.about, **known))
+
+    def price_data(self, settings: Settings) -> Callable[[Settings], Mapping[str, Any]]:
+        from oomproof.sources.tf_object_detection.host import describe_host
+
+        return lambda other: {**describe_host(self.config, other), "notes": ()}
 
     def step_request(self, settings: Mapping[str, Any], device: Device | None = None) -> StepRequest:
         """What the child is asked for."""

@@ -37,14 +37,22 @@ def notes_of(config: Config, settings: Mapping[str, Any]) -> list[str]:
                 f"for the larger input, anchors are rescaled: the smallest keeps its {anchor:.0f} pixels ({now:.0f}), "
                 "the largest still covers the image; the network must be trained with them"
             )
-    dead = config.dead_fields()
-    found += [str(each) for each in dead]
+    found += _dead(config)
     version = tensorflow_of(config)
     found.append(
         f"the API's own model, targets, losses and optimizer were traced (TensorFlow {version or 2}); images that it "
         "writes to TensorBoard are not counted"
     )
     return found
+
+
+def _dead(config: Config) -> list[str]:
+    """Fields that do nothing, one line for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for each in config.dead_fields():
+        line = each.place.rpartition(":")[0].rpartition(":")[2]
+        reasons.setdefault(each.reason, []).append(f"{each.path.rpartition('.')[2]} (line {line})")
+    return [f"does nothing, since {reason}: {', '.join(fields)}" for reason, fields in reasons.items()]
 
 
 def _assumed(settings: Mapping[str, Any], size: str) -> str:
