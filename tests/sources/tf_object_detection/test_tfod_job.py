@@ -205,12 +205,14 @@ def knobs(text: str = SSD, **given: Any) -> dict[str, Any]:
 def test_what_makes_another_training_says_so() -> None:
     found = knobs(MASK_RCNN)
     different = {name for name, knob in found.items() if knob.promise == "different"}
-    assert {"batch_size", "image_size", "first_stage_max_proposals", "second_stage_batch_size"} <= different
+    assert {"image_size", "first_stage_max_proposals", "second_stage_batch_size"} <= different
     assert {"max_number_of_boxes", "mask_height"} <= different
     assert all(option.harm > 0 for name in different for option in found[name].options[1:])
-    assert found["batch_size"].role is None, "the API cannot accumulate: no micro-batches"
-    assert [option.value for option in found["batch_size"].options] == [2, 1]
-    assert "BatchNorm" in found["batch_size"].options[1].note
+    whole, one = found["batch_size"].options
+    assert (whole.value, one.value, one.promise) == (2, 1, "different")
+    assert one.settings["accumulate"] == 1, "the API cannot accumulate: no micro-batches"
+    assert "BatchNorm" in one.note
+    assert "num_steps 400000" in one.note
 
 
 def test_masks_that_nothing_reads_are_free_to_go() -> None:
