@@ -12,6 +12,7 @@ import pytest
 
 import oomproof
 from oomproof.sources import OURS, known_sources, open_job
+from oomproof.sources.settings import resolve
 
 MODULE = """
 import oomproof

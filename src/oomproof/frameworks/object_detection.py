@@ -23,11 +23,11 @@ from oomproof.errors import InputError
 
 PACKAGES = (
     "tf-keras==2.21.0", "tf-models-research-object-detection==2.8.0.post1", "tf-models-official==2.20.0",
-    "tf-slim==1.1.0", "tensorflow-hub==0.16.1", "tensorflow-model-optimization==0.8.1", "lvis==0.5.3",
+    "tf-slim==1.1.0", "gin-config==0.5.0",
 )  # fmt: skip
-"""installed without what they depend on, which would bring another TensorFlow"""
-_OTHERS = ("contextlib2", "lxml", "gin-config", "dm-tree")
-INSTALL = "make tf-object-detection, or the two pip lines in docs/tf_object_detection.md"
+"""installed without what they depend on, which would bring another TensorFlow. What they import beyond these is for
+evaluation and is left out (``_leave_out_evaluation``)"""
+INSTALL = f"pip install --no-deps {' '.join(PACKAGES)}"
 _PROTOS = "object_detection.protos."
 _UNUSED = ("jax", "pandas")
 """what TensorFlow and Keras 2 import where it is there, and can do without: seconds, and nothing a step needs"""
@@ -36,18 +36,21 @@ _LAYERS = ("", ".base", ".convolutional", ".core", ".normalization", ".pooling")
 
 def missing_packages() -> tuple[str, ...]:
     """Packages without which the API cannot be imported; nothing is imported to find out."""
-    found = [each for each in (*PACKAGES, *_OTHERS) if not _is_installed(each)]
+    names = [each.partition("==")[0] for each in PACKAGES]
+    found = [name for name in names if not _is_installed(name)]
     if not (_is_installed("tensorflow") or _is_installed("tensorflow-cpu")):
         found.insert(0, "tensorflow")
-    return tuple(each.partition("==")[0] for each in found)
+    return tuple(found)
 
 
 def require_api(what: str) -> None:
+    """InputError where something is missing, with what installs it."""
     lacking = missing_packages()
     if lacking:
+        first = "pip install 'oomproof[tensorflow]', then " if "tensorflow" in lacking else ""
         raise InputError(
-            f"{what} needs the TensorFlow Object Detection API, of which {', '.join(lacking)} "
-            f"{'is' if len(lacking) == 1 else 'are'} not installed here: {INSTALL}"
+            f"{what} needs the TensorFlow Object Detection API ({', '.join(lacking)} "
+            f"{'is' if len(lacking) == 1 else 'are'} not installed here): {first}{INSTALL}"
         )
 
 
@@ -163,11 +166,41 @@ def _use_tensorflow_1(tf: Any) -> None:
         _add_module(f"tensorflow.contrib{name}")
     ops = _add_module("tensorflow.contrib.image.python.ops.image_ops", bipartite_match=refuse)
     vars(sys.modules["tensorflow.contrib.image.python.ops"])["image_ops"] = ops
+    vars(sys.modules["tensorflow.contrib"])["opt"] = _add_module(
+        "tensorflow.contrib.opt", MovingAverageOptimizer=_moving_average_optimizer(tf)
+    )
+    # tf_slim 1.1 looks for it where TensorFlow had it before 2.5.
+    vars(importlib.import_module("tensorflow.python.framework.ops"))["IndexedSlices"] = tf.IndexedSlices
     # TensorFlow's own layers, which tf_slim uses, look for these at their old place (TensorFlow 2.21).
     for part in _LAYERS:
         sys.modules[f"tf_keras.legacy_tf_layers{part}"] = importlib.import_module(
             f"tf_keras.src.legacy_tf_layers{part}"
         )
+
+
+def _moving_average_optimizer(tf: Any) -> Any:
+    """In place of the one in tf.contrib: after the update of an optimizer, the averages of what it updated."""
+    v1 = tf.compat.v1
+
+    def begin(self: Any, opt: Any, average_decay: float = 0.9999, **_: Any) -> None:
+        v1.train.Optimizer.__init__(self, False, "MovingAverage")
+        self.inner, self.average = opt, v1.train.ExponentialMovingAverage(average_decay)
+
+    def compute_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.inner.compute_gradients(*args, **kwargs)
+
+    def apply_gradients(self: Any, grads_and_vars: Any, global_step: Any = None, name: Any = None) -> Any:
+        pairs = list(grads_and_vars)
+        update = self.inner.apply_gradients(pairs, global_step, name)
+        with tf.control_dependencies([update]):
+            return tf.group(update, self.average.apply([variable for _, variable in pairs]))
+
+    methods: dict[str, Any] = {
+        "__init__": begin,
+        "compute_gradients": compute_gradients,
+        "apply_gradients": apply_gradients,
+    }
+    return type("MovingAverageOptimizer", (v1.train.Optimizer,), methods)
 
 
 def _find_slim_nets() -> None:
@@ -193,8 +226,7 @@ def _add_module(name: str, **content: Any) -> Any:
     return made
 
 
-def _is_installed(requirement: str) -> bool:
-    name = requirement.partition("==")[0]
+def _is_installed(name: str) -> bool:
     try:
         version(name)
     except PackageNotFoundError:

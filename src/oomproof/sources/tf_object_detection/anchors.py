@@ -12,14 +12,14 @@ import math
 from typing import Any
 
 from oomproof.sources.tf_object_detection.config.config import Config
-from oomproof.sources.tf_object_detection.sizes import Size, size_of
+from oomproof.sources.tf_object_detection.sizes import Size, has_size, size_of
 
 _PATH = "model.ssd.anchor_generator.ssd_anchor_generator"
 
 
 def anchors_for_size(config: Config, size: Size) -> dict[str, Any]:
     """Values by path; none where the input does not grow, or anchors are in pixels."""
-    if config.which("model") != "ssd" or not config.is_set(_PATH):
+    if config.which("model") != "ssd" or not config.is_set(_PATH) or not has_size(config):
         return {}
     factor = min(size_of(config)) / min(size)
     if factor >= 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,12 @@ from oomproof.sources.tf_object_detection.config.config import Config
 from oomproof.sources.tf_object_detection.config.dead_fields import tensorflow_of
 from oomproof.sources.tf_object_detection.fields import BATCH, OPTIMIZERS, memory_fields, optimizer_of, require_model
 from oomproof.sources.tf_object_detection.planned import planned_values
-from oomproof.sources.tf_object_detection.sizes import Size, size_of
+from oomproof.sources.tf_object_detection.sizes import Size, has_size, size_of
 from oomproof.trace.tf_object_detection.request import StepRequest
 
 _UNKNOWN_CARD = "8.0"
+NO_SIZE = (0, 0)
+"""where the resizer leaves images as they are, and the user must say how large they get"""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class ObjectDetectionJob(Job):
         return (
             *own,
             Setting(
-                "image_size", _size_or_none(config), "height x width of the images that the model gets, in pixels",
+                "image_size", size_of(config) if has_size(config) else NO_SIZE,
+                "height x width of the images that the model gets, in pixels",
                 given_as="--image-size {value}",
             ),
             Setting("optimizer", optimizer_of(config), "train_config.optimizer, with the present schedule", OPTIMIZERS),
@@ -56,6 +59,7 @@ class ObjectDetectionJob(Job):
         )  # fmt: skip
 
     def trace(self, request: TraceRequest) -> Timeline:
+        from oomproof.sources.tf_object_detection.host import describe_host
         from oomproof.sources.tf_object_detection.notes import notes_of
         from oomproof.sources.tf_object_detection.replicas import with_exchange
         from oomproof.trace.tf_object_detection.process import trace_api_step
@@ -65,9 +69,15 @@ class ObjectDetectionJob(Job):
         timeline = trace_api_step(self.step_request(settings, request.device), self.name, request.progress)
         if settings["gpus"] > 1:
             timeline = with_exchange(timeline)
-        told = (*notes_of(self.config, settings), *timeline.about.notes)
-        about = replace(timeline.about, job=self.name, settings=settings, notes=told, model=self.config.which("model"))
-        return replace(timeline, about=about)
+        data = describe_host(self.config, settings)
+        told = (*notes_of(self.config, settings), *timeline.about.notes, *data["notes"])
+        known = {**data, "job": self.name, "settings": settings, "notes": told, "model": self.config.which("model")}
+        return replace(timeline, about=replace(timeline.about, **known))
+
+    def price_data(self, settings: Settings) -> Callable[[Settings], Mapping[str, Any]]:
+        from oomproof.sources.tf_object_detection.host import describe_host
+
+        return lambda other: {**describe_host(self.config, other), "notes": ()}
 
     def step_request(self, settings: Mapping[str, Any], device: Device | None = None) -> StepRequest:
         """What the child is asked for."""
@@ -83,6 +93,8 @@ class ObjectDetectionJob(Job):
                 "API drops the rest; raise it too"
             )
         size: Size = settings["image_size"]
+        if size == NO_SIZE:
+            size = size_of(self.config)  # refuses, with the reason
         version = tensorflow_of(self.config) or 2
         capability = device.capability if device is not None else (0, 0)
         return StepRequest(
@@ -114,7 +126,3 @@ class ObjectDetectionJob(Job):
 def open_config(config: Config, name: str) -> ObjectDetectionJob:
     require_model(config)
     return ObjectDetectionJob(name, config)
-
-
-def _size_or_none(config: Config) -> Size:
-    return size_of(config)

@@ -59,24 +59,30 @@ def _unpad(settings: Settings) -> Knob | None:
 
 def _batch(config: Config, settings: Settings, about: About) -> Knob | None:
     """The API has no accumulation: a smaller batch is another training, with the schedule that the linear rule gives.
-    It plays no role for plans, which would cut it into micro-batches."""
+    Every option is one whole step, never one of several micro-batches."""
     whole, gpus = settings[BATCH], settings["gpus"]
-    sizes = []
-    size = whole
-    while size % 2 == 0 and size // 2 >= gpus and (size // 2) % gpus == 0:
+    sizes, size = list[int](), whole
+    while size % 2 == 0 and (size // 2) % gpus == 0:
         size //= 2
         sizes.append(size)
-    if size > gpus and gpus not in sizes:
+    if size > gpus:
         sizes.append(gpus)
+    if not sizes:
+        return None
     before = config.value("train_config.batch_size")
-    options = [Option(whole, {BATCH: whole})]
+    options = [Option(whole, _one_step(whole))]
+    norms = "; BatchNorm takes its statistics from fewer images" if about.batchnorms else ""
     for place, size in enumerate(sizes, 1):
-        words = ", ".join(
-            f"{path.rpartition('.')[2]} {value}" for path, value in rescaled(config, size / before).items()
-        )
-        norms = "; BatchNorm takes its statistics from fewer images" if about.batchnorms else ""
-        options.append(Option(size, {BATCH: size}, place * _SMALLER_BATCH, f"by the linear rule {words}{norms}"))
-    return _different(BATCH, options, "fewer images a step; the API has no gradient accumulation")
+        changed = rescaled(config, size / before)
+        words = ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in changed.items())
+        note = f"by the linear rule {words}{norms}"
+        options.append(Option(size, _one_step(size), place * _SMALLER_BATCH, note, "different"))
+    why = "fewer images a step; the API has no gradient accumulation"
+    return Knob(BATCH, tuple(options), "equivalent", why, role="batch")
+
+
+def _one_step(images: int) -> dict[str, int]:
+    return {BATCH: images, "accumulate": 1}
 
 
 def _averages(settings: Settings) -> Knob | None:
@@ -89,9 +95,9 @@ def _averages(settings: Settings) -> Knob | None:
 
 def _image_size(settings: Settings) -> Knob | None:
     size = settings["image_size"]
-    options = [Option(_sides(size), {"image_size": size})]
+    options = [Option(size, {"image_size": size})]
     for sides, factor in smaller_sizes(size, _STRIDE):
-        options.append(Option(_sides(sides), {"image_size": tuple(sides)}, harm_of_size(factor)))
+        options.append(Option(tuple(sides), {"image_size": tuple(sides)}, harm_of_size(factor)))
     return _different("image_size", options, "fine detail and small objects are lost first", role="image size")
 
 

@@ -10,7 +10,7 @@ from oomproof.sources.tf_object_detection.config.config import Config
 from oomproof.sources.tf_object_detection.config.dead_fields import tensorflow_of
 from oomproof.sources.tf_object_detection.fields import BATCH, has_mask_head
 from oomproof.sources.tf_object_detection.planned import planned_values
-from oomproof.sources.tf_object_detection.sizes import size_of
+from oomproof.sources.tf_object_detection.sizes import has_size, size_of
 
 
 def notes_of(config: Config, settings: Mapping[str, Any]) -> list[str]:
@@ -27,7 +27,7 @@ def notes_of(config: Config, settings: Mapping[str, Any]) -> list[str]:
         found.append(f"{told}{size / 2**20:,.0f} MiB on the device" + _unused(config))
     if settings["use_moving_average"] and not config.is_set("train_config.optimizer.use_moving_average"):
         found.append("use_moving_average is not in the file and true by default: one more copy of every weight")
-    before = size_of(config)
+    before = size_of(config) if has_size(config) else settings["image_size"]
     if anchor := smallest_anchor(config, before):
         grown = min(settings["image_size"]) > min(before)
         if grown:
@@ -37,14 +37,22 @@ def notes_of(config: Config, settings: Mapping[str, Any]) -> list[str]:
                 f"for the larger input, anchors are rescaled: the smallest keeps its {anchor:.0f} pixels ({now:.0f}), "
                 "the largest still covers the image; the network must be trained with them"
             )
-    dead = config.dead_fields()
-    found += [str(each) for each in dead]
+    found += _dead(config)
     version = tensorflow_of(config)
     found.append(
         f"the API's own model, targets, losses and optimizer were traced (TensorFlow {version or 2}); images that it "
         "writes to TensorBoard are not counted"
     )
     return found
+
+
+def _dead(config: Config) -> list[str]:
+    """Fields that do nothing, one line for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for each in config.dead_fields():
+        line = each.place.rpartition(":")[0].rpartition(":")[2]
+        reasons.setdefault(each.reason, []).append(f"{each.path.rpartition('.')[2]} (line {line})")
+    return [f"does nothing, since {reason}: {', '.join(fields)}" for reason, fields in reasons.items()]
 
 
 def _assumed(settings: Mapping[str, Any], size: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -33,5 +34,5 @@ def with_exchange(timeline: Timeline) -> Timeline:
     }
     joined = {name: np.concatenate([getattr(timeline, name), each]) for name, each in one.items()}
     order = np.argsort(joined["born"], kind="stable")
-    columns = {name: column[order] for name, column in joined.items()}
+    columns: dict[str, Any] = {name: column[order] for name, column in joined.items()}
     return replace(timeline, owners=owners, ops=ops, **columns)

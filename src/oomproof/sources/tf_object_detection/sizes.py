@@ -24,6 +24,11 @@ def resizer_path(config: Config) -> str:
     return f"{start}.{kind}"
 
 
+def has_size(config: Config) -> bool:
+    """Whether the resizer says how large images get."""
+    return config.which(f"model.{config.which('model')}.image_resizer") in _KINDS
+
+
 def size_of(config: Config) -> Size:
     """Height and width of the largest images that the model gets."""
     path = resizer_path(config)
@@ -35,7 +40,7 @@ def size_of(config: Config) -> Size:
 
 def fields_for_size(config: Config, size: Size) -> dict[str, Any]:
     """Values by path that make images of this size; none where they are so already."""
-    if size == size_of(config):
+    if not has_size(config) or size == size_of(config):
         return {}
     path = resizer_path(config)
     if path.endswith("fixed_shape_resizer"):

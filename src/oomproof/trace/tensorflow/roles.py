@@ -62,11 +62,11 @@ def variable_roles(
             updated_with.update(dict.fromkeys(names[1:], names[0]))
     found: dict[str, tuple[str, str]] = {}
     for variable in variables:
-        node, is_weight = variable.node, variable.trainable
+        handle, is_weight = variable.node, variable.trainable
         if is_weight is None:
-            is_weight = node in updated_with.values()
-        kind = "parameter" if is_weight else "optimizer" if node in written else "buffer"
-        found[node] = known.get(variable.identity, (kind, dotted(variable.name.split(":")[0], keep=-1)))
+            is_weight = handle in updated_with.values()
+        kind = "parameter" if is_weight else "optimizer" if handle in written else "buffer"
+        found[handle] = known.get(variable.identity, (kind, dotted(variable.name.split(":")[0], keep=-1)))
     for variable in variables:
         weight = updated_with.get(variable.node)
         if weight in found and variable.identity not in known:

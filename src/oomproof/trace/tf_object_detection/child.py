@@ -7,6 +7,7 @@ there, or ``error.json``. What it is at goes to ``progress.txt``, a line each.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -26,6 +27,7 @@ from oomproof.trace.xla.parent import end_with_parent
 
 
 def main(folder: Path) -> int:
+    gc.disable()  # a graph is a million objects that stay; looking through them again and again takes seconds
     warnings.simplefilter("ignore")  # of code from 2022, about which a user can do nothing here
     try:
         timeline = trace(StepRequest(**json.loads((folder / REQUEST).read_text())), folder)
