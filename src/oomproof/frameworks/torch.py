@@ -56,6 +56,8 @@ with TORCH.needed():
     # -- operators -----------------------------------------------------------------------------------------------------
     multiply_lists = torch._foreach_mul_  # all tensors of a list at once, in place
     add_lists = torch._foreach_add_
+    is_dense = torch.ops.aten.is_non_overlapping_and_dense.default  # no gaps between a tensor's numbers
+    copy_lists = torch._foreach_copy_  # copy_lists(to, from)
     unsafe_view = torch.ops.aten._unsafe_view.default
     softmaxes = (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default)
     softmax_backwards = (
@@ -257,6 +259,8 @@ __all__ = [
     "applying_to_fakes",
     "ask_meta_kernels",
     "autocast_keys",
+    "copy_lists",
+    "is_dense",
     "cudnn_rnn",
     "cudnn_rnn_backward",
     "current_backward",
