@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from oomproof.frameworks.torch import copy_lists, own_buffers, version_of
+from oomproof.frameworks.torch import NormBase, copy_lists, own_buffers, version_of
 
 
 @dataclass
@@ -20,21 +20,29 @@ class _Buffer:
     tensor: torch.Tensor
     copy: torch.Tensor
     version: int
+    unnoticed: bool
+    """normalisation writes running statistics without counting it (aten::native_batch_norm, PyTorch 2.4 to 2.14)"""
+
+    @property
+    def written(self) -> bool:
+        return self.unnoticed or version_of(self.tensor) != self.version
 
 
 class BeforeStep:
     """``note()`` before a step, ``restore()`` to begin it again.
 
-    Buffers are copied when they were written to since the last time, which PyTorch counts: constant tables are copied
-    once, running statistics in every step.
+    Running statistics are copied in every step; other buffers when they were written to since the last time, which
+    PyTorch counts, so that constant tables are copied once.
     """
 
     def __init__(self, model: torch.nn.Module, device: torch.device) -> None:
         self.device = device
         self._buffers = [
-            _Buffer(owner, name, buffer, buffer.detach().clone(), version_of(buffer))
-            for owner in (own_buffers(module) for module in model.modules())
-            for name, buffer in owner.items()
+            _Buffer(
+                own_buffers(module), name, buffer, buffer.detach().clone(), version_of(buffer), isinstance(module, NormBase)
+            )
+            for module in model.modules()
+            for name, buffer in own_buffers(module).items()
             if buffer is not None and not buffer.is_inference()
         ]
         self._random = random_numbers(device)
@@ -47,7 +55,7 @@ class BeforeStep:
             if now is not buffer.tensor and now is not None:  # the module has put another tensor in its place
                 buffer.tensor, buffer.copy = now, now.detach().clone()
                 buffer.version = version_of(now)
-            elif version_of(buffer.tensor) != buffer.version:
+            elif buffer.written:
                 changed.append(buffer)
         self._copy(changed, back=False)
 
@@ -57,7 +65,7 @@ class BeforeStep:
         for buffer in self._buffers:
             if buffer.owner.get(buffer.name) is not buffer.tensor:
                 buffer.owner[buffer.name] = buffer.tensor
-            if version_of(buffer.tensor) != buffer.version:
+            if buffer.written:
                 changed.append(buffer)
         self._copy(changed, back=True)
 
