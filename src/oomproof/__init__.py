@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from oomproof.data.annotations.dataset import Dataset
     from oomproof.data.annotations.read import read_dataset
     from oomproof.diagnosis.diagnosis import Diagnosis
-    from oomproof.errors import DamagedFile, InputError, JobError, OomproofError, Unanswerable
+    from oomproof.errors import DamagedFile, InputError, JobError, OomproofError, OutOfMemory, Unanswerable
     from oomproof.memory.batch_rule import BatchRule
     from oomproof.memory.batch_spec import ImageSpec
     from oomproof.memory.forecast import Forecast
     from oomproof.memory.settings import Settings
     from oomproof.memory.timeline import Timeline
     from oomproof.plan.plan import Plan
+    from oomproof.run.guard.guard import Guard
     from oomproof.sources.job import Job, Knob, Option, Setting
     from oomproof.sources.keras.job import KerasJob
     from oomproof.sources.source import Opening, Source
@@ -47,6 +48,7 @@ __all__ = [
     "Dataset",
     "Diagnosis",
     "Forecast",
+    "Guard",
     "ImageSpec",
     "InputError",
     "Job",
@@ -56,6 +58,7 @@ __all__ = [
     "OomproofError",
     "Opening",
     "Option",
+    "OutOfMemory",
     "Plan",
     "Setting",
     "Settings",
@@ -82,6 +85,7 @@ _HOME = {
     "Dataset": "oomproof.data.annotations.dataset",
     "Diagnosis": "oomproof.diagnosis.diagnosis",
     "Forecast": "oomproof.memory.forecast",
+    "Guard": "oomproof.run.guard.guard",
     "ImageSpec": "oomproof.memory.batch_spec",
     "InputError": "oomproof.errors",
     "Job": "oomproof.sources.job",
@@ -91,6 +95,7 @@ _HOME = {
     "OomproofError": "oomproof.errors",
     "Opening": "oomproof.sources.source",
     "Option": "oomproof.sources.job",
+    "OutOfMemory": "oomproof.errors",
     "Plan": "oomproof.plan.plan",
     "Setting": "oomproof.sources.job",
     "Settings": "oomproof.memory.settings",

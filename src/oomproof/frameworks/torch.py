@@ -60,6 +60,8 @@ with TORCH.needed():
     # -- operators -----------------------------------------------------------------------------------------------------
     multiply_lists = torch._foreach_mul_  # all tensors of a list at once, in place
     add_lists = torch._foreach_add_
+    is_dense = torch.ops.aten.is_non_overlapping_and_dense.default  # no gaps between a tensor's numbers
+    copy_lists = torch._foreach_copy_  # copy_lists(to, from)
     unsafe_view = torch.ops.aten._unsafe_view.default
     copy_to = torch.ops.aten._to_copy.default  # what ``tensor.to`` comes down to
     softmaxes = (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default)
@@ -324,6 +326,7 @@ __all__ = [
     "applying_to_fakes",
     "ask_meta_kernels",
     "autocast_keys",
+    "copy_lists",
     "copy_to",
     "cudnn_rnn",
     "cudnn_rnn_backward",
@@ -334,6 +337,7 @@ __all__ = [
     "forget_dynamo",
     "hooks_after_gradient",
     "hooks_before_step",
+    "is_dense",
     "keeps_result",
     "kernels_of_key",
     "lifted_on_cpu",
