@@ -36,6 +36,7 @@ from oomproof.cli.arguments import (
 )
 from oomproof.cli.screen import at_work, show, write
 from oomproof.errors import InputError
+from oomproof.sources.script.command import MARK
 
 if TYPE_CHECKING:
     from oomproof.memory.forecast import Forecast
@@ -121,7 +122,7 @@ def check(
         import oomproof
         from oomproof import sources
 
-        say(f"opening {job}")
+        say(f"opening {job.removeprefix(MARK)}")
         opened = sources.open_job(job, keys, given, config_file)
         answer: Forecast | Sweep
         if swept:

@@ -1,7 +1,7 @@
 """The GPU that there may not be: what a step asks of ``torch.cuda``, of autocast and of generators.
 
-Code that is told that its tensors are on a GPU (said_device.py) goes on to ask about that GPU. How much memory it has is
-not answered: the same trace is held against every card.
+Code that is told that its tensors are on a GPU (said_device.py) goes on to ask about that GPU. How much memory it has
+is not answered: the same trace is held against every card.
 """
 
 from __future__ import annotations
