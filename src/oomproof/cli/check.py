@@ -43,6 +43,7 @@ from oomproof.cli.arguments import (
 from oomproof.cli.pages import write_html
 from oomproof.cli.screen import at_work, show, write
 from oomproof.errors import InputError
+from oomproof.sources.script.command import MARK
 
 if TYPE_CHECKING:
     from oomproof.memory.forecast import Forecast
@@ -156,7 +157,7 @@ def check(
         from oomproof import sources
 
         dataset = dataset_at(data, images, split, grouping, lambda doing, _: say(doing))
-        say(f"opening {job}")
+        say(f"opening {job.removeprefix(MARK)}")
         opened = sources.open_job(job, keys, given, config_file)
         answer: Forecast | Sweep
         if swept:

@@ -75,6 +75,7 @@ def run_script(run: Run, progress: Progress) -> Timeline:
 def _request(run: Run) -> dict[str, Any]:
     command, device = run.command, run.device
     return {
+        "parent": os.getpid(),
         "kind": command.kind,
         "target": command.target,
         "arguments": command.arguments,

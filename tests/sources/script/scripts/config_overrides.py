@@ -1,5 +1,6 @@
 # ruff: noqa
 """Everything from a config with overrides on the command line: model.depth=4 train.batch=8"""
+
 import importlib
 import json
 import os

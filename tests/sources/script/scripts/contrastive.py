@@ -1,5 +1,6 @@
 # ruff: noqa
 """SimCLR: two views, a loss over all pairs of the batch, an optimizer of its own."""
+
 import numpy as np
 import torch
 import torch.nn as nn

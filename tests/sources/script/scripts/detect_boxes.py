@@ -1,5 +1,6 @@
 # ruff: noqa
 """torchvision's detector with a loop in the style of its reference scripts."""
+
 import math
 import sys
 
@@ -54,7 +55,11 @@ def evaluate(model, loader, device):
 def main():
     device = torch.device("cuda")
     model = torchvision.models.detection.retinanet_resnet50_fpn(
-        weights=None, weights_backbone=torchvision.models.ResNet50_Weights.DEFAULT, num_classes=5, min_size=160, max_size=192
+        weights=None,
+        weights_backbone=torchvision.models.ResNet50_Weights.DEFAULT,
+        num_classes=5,
+        min_size=160,
+        max_size=192,
     )
     model.to(device)
     params = [p for p in model.parameters() if p.requires_grad]

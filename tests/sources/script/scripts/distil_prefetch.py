@@ -1,5 +1,6 @@
 # ruff: noqa
 """A student taught by a frozen teacher, with a prefetcher on a stream of its own."""
+
 import time
 
 import numpy as np
@@ -65,7 +66,9 @@ def main():
             with torch.no_grad():
                 soft = F.softmax(teacher(images) / 4.0, dim=1)
             out = student(images)
-            loss = F.kl_div(F.log_softmax(out / 4.0, dim=1), soft, reduction="batchmean") * 16 + F.cross_entropy(out, target)
+            loss = F.kl_div(F.log_softmax(out / 4.0, dim=1), soft, reduction="batchmean") * 16 + F.cross_entropy(
+                out, target
+            )
             for param in student.parameters():
                 param.grad = None
             loss.backward()

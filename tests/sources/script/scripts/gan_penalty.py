@@ -1,5 +1,6 @@
 # ruff: noqa
 """WGAN-GP: two networks, two optimizers, a gradient penalty."""
+
 import argparse
 
 import numpy as np
@@ -22,10 +23,17 @@ class Generator(nn.Module):
     def __init__(self, nz, nf=64):
         super().__init__()
         self.main = nn.Sequential(
-            nn.ConvTranspose2d(nz, nf * 4, 4, 1, 0), nn.BatchNorm2d(nf * 4), nn.ReLU(True),
-            nn.ConvTranspose2d(nf * 4, nf * 2, 4, 2, 1), nn.BatchNorm2d(nf * 2), nn.ReLU(True),
-            nn.ConvTranspose2d(nf * 2, nf, 4, 2, 1), nn.BatchNorm2d(nf), nn.ReLU(True),
-            nn.ConvTranspose2d(nf, 3, 4, 2, 1), nn.Tanh(),
+            nn.ConvTranspose2d(nz, nf * 4, 4, 1, 0),
+            nn.BatchNorm2d(nf * 4),
+            nn.ReLU(True),
+            nn.ConvTranspose2d(nf * 4, nf * 2, 4, 2, 1),
+            nn.BatchNorm2d(nf * 2),
+            nn.ReLU(True),
+            nn.ConvTranspose2d(nf * 2, nf, 4, 2, 1),
+            nn.BatchNorm2d(nf),
+            nn.ReLU(True),
+            nn.ConvTranspose2d(nf, 3, 4, 2, 1),
+            nn.Tanh(),
         )
 
     def forward(self, z):
@@ -36,9 +44,14 @@ class Critic(nn.Module):
     def __init__(self, nf=64):
         super().__init__()
         self.main = nn.Sequential(
-            nn.Conv2d(3, nf, 4, 2, 1), nn.LeakyReLU(0.2),
-            nn.Conv2d(nf, nf * 2, 4, 2, 1), nn.InstanceNorm2d(nf * 2, affine=True), nn.LeakyReLU(0.2),
-            nn.Conv2d(nf * 2, nf * 4, 4, 2, 1), nn.InstanceNorm2d(nf * 4, affine=True), nn.LeakyReLU(0.2),
+            nn.Conv2d(3, nf, 4, 2, 1),
+            nn.LeakyReLU(0.2),
+            nn.Conv2d(nf, nf * 2, 4, 2, 1),
+            nn.InstanceNorm2d(nf * 2, affine=True),
+            nn.LeakyReLU(0.2),
+            nn.Conv2d(nf * 2, nf * 4, 4, 2, 1),
+            nn.InstanceNorm2d(nf * 4, affine=True),
+            nn.LeakyReLU(0.2),
             nn.Conv2d(nf * 4, 1, 4, 1, 0),
         )
 

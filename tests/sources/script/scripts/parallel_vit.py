@@ -1,5 +1,6 @@
 # ruff: noqa
 """A small vision transformer in nn.DataParallel, gradients accumulated over micro-batches."""
+
 import argparse
 
 import numpy as np

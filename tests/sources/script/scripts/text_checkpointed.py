@@ -1,5 +1,6 @@
 # ruff: noqa
 """A text classifier on padded batches, its layers checkpointed."""
+
 import argparse
 import random
 
@@ -16,7 +17,10 @@ class Encoder(nn.Module):
         self.embed = nn.Embedding(vocab, dim, padding_idx=0)
         self.pos = nn.Embedding(512, dim)
         self.layers = nn.ModuleList(
-            [nn.TransformerEncoderLayer(dim, 4, dim * 4, dropout=0.1, batch_first=True, norm_first=True) for _ in range(layers)]
+            [
+                nn.TransformerEncoderLayer(dim, 4, dim * 4, dropout=0.1, batch_first=True, norm_first=True)
+                for _ in range(layers)
+            ]
         )
         self.out = nn.Linear(dim, classes)
 

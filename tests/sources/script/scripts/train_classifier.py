@@ -1,5 +1,6 @@
 # ruff: noqa
 """ResNet on random images, mixed precision."""
+
 import argparse
 import time
 
@@ -58,8 +59,12 @@ def main():
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, args.lr, total_steps=10000)
     scaler = torch.cuda.amp.GradScaler(enabled=args.amp)
     loader = DataLoader(
-        RandomImages(256, args.image_size, 10), batch_size=args.batch_size, shuffle=True,
-        num_workers=args.workers, pin_memory=True, drop_last=True,
+        RandomImages(256, args.image_size, 10),
+        batch_size=args.batch_size,
+        shuffle=True,
+        num_workers=args.workers,
+        pin_memory=True,
+        drop_last=True,
     )
 
     for epoch in range(args.epochs):
@@ -82,7 +87,9 @@ def main():
             losses.update(loss.item(), images.size(0))
             top1.update((output.argmax(1) == target).float().mean().item(), images.size(0))
             if i % 10 == 0:
-                print(f"epoch {epoch} [{i}/{len(loader)}] loss {losses.avg:.3f} acc {top1.avg:.3f} {time.time() - start:.1f}s")
+                print(
+                    f"epoch {epoch} [{i}/{len(loader)}] loss {losses.avg:.3f} acc {top1.avg:.3f} {time.time() - start:.1f}s"
+                )
         torch.save({"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, args.out)
 
 

@@ -1,5 +1,6 @@
 # ruff: noqa
 """A Trainer of one's own: YAML config, EMA, validation every few steps, best checkpoint."""
+
 import copy
 import logging
 import math
@@ -65,8 +66,13 @@ class Trainer:
         self.device = torch.device(cfg["device"])
         width = cfg["model"]["width"]
         self.model = nn.Sequential(
-            conv(3, width, 2), Block(width), conv(width, width * 2, 2), *[Block(width * 2) for _ in range(cfg["model"]["depth"])],
-            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width * 2, 5),
+            conv(3, width, 2),
+            Block(width),
+            conv(width, width * 2, 2),
+            *[Block(width * 2) for _ in range(cfg["model"]["depth"])],
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(width * 2, 5),
         ).to(self.device)
         self.ema = ModelEMA(self.model)
         decay, no_decay = [], []

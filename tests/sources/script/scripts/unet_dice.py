@@ -1,5 +1,6 @@
 # ruff: noqa
 """U-Net for segmentation: bf16 autocast, channels_last, dice loss over one-hot masks."""
+
 import numpy as np
 import torch
 import torch.nn as nn
@@ -9,8 +10,12 @@ from torch.utils.data import DataLoader, TensorDataset
 
 def double_conv(cin, cout):
     return nn.Sequential(
-        nn.Conv2d(cin, cout, 3, padding=1), nn.BatchNorm2d(cout), nn.ReLU(inplace=True),
-        nn.Conv2d(cout, cout, 3, padding=1), nn.BatchNorm2d(cout), nn.ReLU(inplace=True),
+        nn.Conv2d(cin, cout, 3, padding=1),
+        nn.BatchNorm2d(cout),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(cout, cout, 3, padding=1),
+        nn.BatchNorm2d(cout),
+        nn.ReLU(inplace=True),
     )
 
 

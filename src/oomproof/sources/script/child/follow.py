@@ -37,8 +37,8 @@ class Told:
 
 
 def follow(folder: Path, descriptor: int) -> None:
-    _end_with_parent()
     request = json.loads((folder / "request.json").read_text())
+    _end_with_parent(request["parent"])
     os.set_inheritable(descriptor, False)
     told = Told(descriptor)
     keep_writes(folder / "kept", allowed=(folder,))
@@ -147,7 +147,9 @@ def _leave_with_error(told: Told, request: dict[str, Any], error: OomproofError)
     os._exit(1)
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(parent: int) -> None:
     """Killed when the parent dies, however it dies."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it has died before
+        os._exit(1)

@@ -179,6 +179,8 @@ def _replacements(kept: Kept) -> Iterator[tuple[Any, str, Any]]:
         def remove(path: Any, *, dir_fd: int | None = None) -> None:
             if dir_fd is None:
                 kept.remove(path, take)
+            elif kept.is_free(os.path.realpath(f"/proc/self/fd/{dir_fd}")):  # rmtree goes by descriptors
+                take(path, dir_fd=dir_fd)
 
         return remove
 

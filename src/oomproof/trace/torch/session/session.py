@@ -97,7 +97,7 @@ def following(
         stack.enter_context(session.steps.watched())  # before the ledger's own hooks: models are named when they run
         stack.enter_context(stand_ins(session.tracer))
         stack.enter_context(card_in_place(card, session.tracer.ledger.live))
-        stack.enter_context(seen_on_gpu(session.devices))
+        stack.enter_context(seen_on_gpu(session.devices, dialect))
         stack.enter_context(weights_followed(session.note))
         stack.enter_context(session.loaders.watched(session.steps.batch_asked))
         stack.enter_context(patch.object(torch.Tensor, "pin_memory", lambda self, *_, **__: self))

@@ -19,8 +19,10 @@ import torch
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
+from oomproof.errors import JobError
 from oomproof.frameworks.torch import FakeTensor, own_parameters
 from oomproof.trace.torch.tracer import Tracer
+from oomproof.trace.user_code import user_line_now
 
 ENOUGH = 2
 """steps of every optimizer"""
@@ -73,7 +75,7 @@ class Steps:
 
     def before_update(self, optimizer: torch.optim.Optimizer) -> None:
         if not any(isinstance(each, FakeTensor) for each in _parameters(optimizer)):
-            raise OnCpu(_ON_CPU)
+            raise JobError(f"{_ON_CPU} (at {user_line_now()})")
         if self.is_enough() and self.taken[id(optimizer)] >= ENOUGH:
             self._finish()
         self.mark_gradients()
@@ -160,10 +162,6 @@ class Steps:
             self.optimizers.add(optimizer)
 
         return init
-
-
-class OnCpu(Exception):
-    """The script trains what is not on the GPU."""
 
 
 _ON_CPU = (

@@ -11,13 +11,21 @@ import torch
 
 from oomproof.frameworks.torch import FakeTensor, moving_by_swap, parse_to
 from oomproof.trace.torch.around.said_device import Asked, said_to_be_on_gpu
-from oomproof.trace.torch.session.devices import Devices, is_gpu
+from oomproof.trace.torch.gpu.dialect import Dialect
+from oomproof.trace.torch.session.devices import GPU_TO_CPP, Devices, is_gpu
+from oomproof.trace.torch.tracer import Tracer
+from oomproof.trace.torch.values import CPU
 
 
 @contextmanager
-def seen_on_gpu(devices: Devices) -> Iterator[None]:
+def seen_on_gpu(devices: Devices, dialect: Dialect) -> Iterator[None]:
+    """In the ``cpu`` dialect, which is held against real runs on the CPU, Python code is told of a CPU: it has loops
+    over single tensors where it would take whole lists on a GPU."""
     with ExitStack() as stack:
-        stack.enter_context(said_to_be_on_gpu(devices.tracer, Asked()))
+        if dialect == "cuda":
+            stack.enter_context(said_to_be_on_gpu(devices.tracer, Asked()))
+        else:
+            stack.enter_context(patch.object(FakeTensor, "device", _said_on_cpu(devices.tracer)))
         for name, answer in _answers(devices).items():
             stack.enter_context(patch.object(FakeTensor, name, answer, create=True))
         stack.enter_context(moving_by_swap())
@@ -51,6 +59,16 @@ def _answers(devices: Devices) -> dict[str, Any]:
         "is_pinned": lambda self, *_: False,
         "__reduce_ex__": _reduce(devices),
     }  # fmt: skip
+
+
+def _said_on_cpu(tracer: Tracer) -> property:
+    said = FakeTensor.device.fget
+
+    def device(self: Any) -> torch.device:
+        found: torch.device = said(self)
+        return GPU_TO_CPP if found == CPU and not tracer.inside else found
+
+    return property(device)
 
 
 def _reduce(devices: Devices) -> Callable[..., Any]:

@@ -1,5 +1,6 @@
 # ruff: noqa
 """python -m nightly.train_signals: a package, with relative imports and no DataLoader."""
+
 import logging
 import os
 import shutil
