@@ -7,11 +7,16 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from oomproof.api.check import open_dataset
+from oomproof.data.annotations.dataset import Dataset
+from oomproof.epoch.job_with_data import JobWithData
+from oomproof.epoch.worst_batch import find_worst_batch
 from oomproof.errors import InputError
 from oomproof.memory.cards.devices import Device, find
 from oomproof.memory.forecast import Forecast
@@ -31,6 +36,7 @@ from oomproof.sources import as_job
 from oomproof.sources.job import Knob, Settings
 from oomproof.sources.run_knobs import all_knobs
 from oomproof.sources.settings import resolve
+from oomproof.trace.request import TraceRequest
 
 __all__ = ["Say", "fit", "list_knobs"]
 
@@ -42,6 +48,8 @@ def fit(
     keep: str = "equivalent",
     allow: Sequence[str] = (),
     leave: Sequence[str] = (),
+    data: str | os.PathLike[str] | Dataset | None = None,
+    grouping: bool | None = None,
     ram: str | int | None = None,
     progress: Say | None = None,
     **settings: Any,
@@ -50,13 +58,16 @@ def fit(
 
     ``keep`` is the weakest promise that a change may have: ``identical`` or ``equivalent``. ``allow`` names knobs that
     make another training and may be turned all the same, where nothing else fits; ``leave`` names knobs that stay as
-    they are. ``ram`` (``16GiB``) is what the job may take of the host's: where its data take more, their buffers and
-    workers become fewer. Ctrl-C gives the best so far.
+    they are. With ``data`` the worst batch that an epoch can make has to fit, as in ``oomproof.check``. ``ram``
+    (``16GiB``) is what the job may take of the host's: where its data take more, their buffers and workers become
+    fewer. Ctrl-C gives the best so far.
     """
     began = time.monotonic()
     selection.check_words(keep, allow, leave)
     granted = None if ram is None else ram_of(ram)
     tracing, start = _open(job, on, settings, progress)
+    if data is not None:
+        tracing.job = JobWithData(tracing.job, open_dataset(data), grouping)
     every = _find_knobs(tracing, start)
     selection.known(tracing.job.name, every, (*allow, *leave))
     _check_host_knobs(every, allow, granted)
@@ -75,10 +86,21 @@ def fit(
         ),
         tracing,
     )
+    if isinstance(tracing.job, JobWithData):
+        plan = _with_worst_batch(plan, tracing, tracing.job)
     if granted is not None:
         plan = host_ram.within(plan, granted, tracing, of_host, tuple(knob for knob in others if knob.host))
     own = tuple(setting.name for setting in tracing.job.settings if setting.own)
     return replace(plan, own=own, seconds=time.monotonic() - began, traces=tracing.count)
+
+
+def _with_worst_batch(plan: Plan, tracing: Tracing, job: JobWithData) -> Plan:
+    """The plan held against the worst batch under its own settings, looked for anew."""
+    if plan.interrupted:
+        return plan
+    request = TraceRequest(plan.settings, tracing.device, progress=lambda text: tracing.say(text, 0.95))
+    found = find_worst_batch(job.job, job.dataset, request, job.grouped)
+    return replace(plan, after=found.forecast, before=plan.before if plan.changes else found.forecast)
 
 
 def list_knobs(job: Any, on: str | Device, **settings: Any) -> tuple[Knob, ...]:

@@ -15,9 +15,12 @@ from oomproof.cli.arguments import (
     Backend,
     Batch,
     ConfigFile,
+    Data,
     From,
     Gpus,
+    Grouping,
     Html,
+    ImageFolder,
     ImageSize,
     JobText,
     On,
@@ -26,7 +29,9 @@ from oomproof.cli.arguments import (
     Precision,
     Quiet,
     Ram,
+    Split,
     check_names,
+    dataset_at,
     device_on,
     given_settings,
     granted,
@@ -44,7 +49,7 @@ if TYPE_CHECKING:
     from oomproof.sources.job import Job
 
 FITS, NOTHING_FITS, INTERRUPTED = 0, 2, 130
-TAKEN = {"job", "on", "keep", "allow", "leave", "ram", "progress"}
+TAKEN = {"job", "on", "keep", "allow", "leave", "data", "grouping", "ram", "progress"}
 """arguments of oomproof.fit, which no setting can be named after"""
 
 
@@ -61,6 +66,10 @@ def fit(
     backend: Backend = None,
     pairs: Pairs = None,
     base: From = None,
+    data: Data = "",
+    images: ImageFolder = "",
+    split: Split = "",
+    grouping: Grouping = None,
     ram: Ram = None,
     keep: Annotated[
         str,
@@ -123,6 +132,7 @@ def fit(
       oomproof fit train_job.py:job --on 8GiB --write
       oomproof check train_job.py:job --on 8GiB --from train_job.oomproof.json
       oomproof fit mask_rcnn_R_50_FPN_3x.yaml --on 8GiB --gpus 1 --write fitted.yaml
+      oomproof fit mask_rcnn_R_50_FPN_3x.yaml --on 8GiB --gpus 1 --data annotations.json
     """
     given = given_settings(pairs or (), batch, image_size, base, gpus, precision=precision, backend=backend)
     keys = with_keys(overrides, given)
@@ -142,13 +152,25 @@ def fit(
         import oomproof
         from oomproof import sources
 
+        dataset = dataset_at(data, images, split, grouping, lambda doing, _: say(doing, 0.0))
         say(f"opening {job}", 0.0)
         opened = sources.open_job(job, keys, given, config_file)
         if target is not None:
             own = opened.place  # asked even with a FILE: some jobs cannot be written anywhere
             file = file or own
             writable(file, "--write")
-        plan = oomproof.fit(opened, device, keep=kept, allow=allowed, leave=left, ram=host, progress=say, **given)
+        plan = oomproof.fit(
+            opened,
+            device,
+            keep=kept,
+            allow=allowed,
+            leave=left,
+            data=dataset,
+            grouping=grouping,
+            ram=host,
+            progress=say,
+            **given,
+        )
     if html is not None:
         from oomproof.page.documents import check_document
         from oomproof.sources.settings import settings_of

@@ -24,6 +24,10 @@ ROUNDS = 6
 """batches that are traced because the model takes them for the worst, at the most"""
 CLOSE = 0.0002
 """a batch that the model takes for worse than the traced ones by less than this part is not traced"""
+ALIKE = 0.003
+"""where traces are quick, batches that come as near as this to the worst are traced as well"""
+QUICK_ROUNDS, QUICK = 12, 1000
+"""that many of them, for steps of no more blocks than this"""
 
 Places = tuple[int, ...]
 
@@ -77,23 +81,29 @@ class Exploring:
         rows = [batch_features(self.images, heights, widths, np.array([places])) for places in self.traced]
         return fit_model(np.concatenate(rows), [each.moments for each in self.traced.values()])
 
-    def explore(self) -> tuple[TracedBatch, MemoryModel]:
-        """The worst batch, traced, and the model that found it."""
+    def learn(self) -> MemoryModel:
+        """From small batches."""
         for places in choose_probes(self.images, self.count):
             self.trace(places, "tracing small batches")
-        for _ in range(ROUNDS):
+        return self.fit()
+
+    def explore(self) -> tuple[TracedBatch, MemoryModel]:
+        """The worst batch, traced, and the model that found it."""
+        self.learn()
+        quick = max(len(each.step) for each in self.traced.values()) <= QUICK
+        for _ in range(QUICK_ROUNDS if quick else ROUNDS):
             model = self.fit()
-            worst = self._untraced_worst(model)
+            worst = self._untraced_worst(model, -ALIKE if quick else CLOSE)
             if worst is None:
                 break
             self.trace(worst, "tracing the worst batch")
         return self.worst_traced(), self.fit()
 
-    def _untraced_worst(self, model: MemoryModel) -> Places | None:
-        """What the model takes for worse than all that was traced."""
+    def _untraced_worst(self, model: MemoryModel, close: float) -> Places | None:
+        """What the model takes for worse than all that was traced, by more than ``close``."""
         untraced = [each for each in find_worst(self.images, model, self.count) if each not in self.traced]
         whole = [places for places in self.traced if len(places) == self.count and self._is_possible(places)]
-        if not untraced or (whole and self.rate(model, untraced[:1])[0] <= self.rate(model, whole).max() * (1 + CLOSE)):
+        if not untraced or (whole and self.rate(model, untraced[:1])[0] <= self.rate(model, whole).max() * (1 + close)):
             return None
         return untraced[0]
 

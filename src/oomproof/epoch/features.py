@@ -16,7 +16,8 @@ from oomproof.memory.batch_rule import Integers, pad
 Floats = NDArray[np.float64]
 
 NAMES = (
-    "one", "padded pixels", "padded pixels of one image", "stored pixels", "objects", "most objects x padded pixels",
+    "one", "padded pixels", "padded pixels of one image", "own pixels", "stored pixels", "objects",
+    "most objects x padded pixels",
     "objects x padded pixels", "objects x own pixels", "objects x stored pixels", "most objects x own pixels",
     "images x most objects",
 )  # fmt: skip
@@ -44,6 +45,7 @@ def batch_features(images: Images, heights: Integers, widths: Integers, batches:
             np.ones(len(batches)),
             count * padded,
             padded,
+            own.sum(axis=1),
             stored.sum(axis=1),
             objects.sum(axis=1),
             objects.max(axis=1) * padded,

@@ -51,11 +51,16 @@ class Images:
         )
 
     def spec(self, places: Sequence[int], sides: Integers | None = None) -> BatchSpec:
-        """These images as a job takes them; ``sides``: what each image's shorter side was drawn to be."""
+        """These images as a job takes them; ``sides``: what each image's shorter side was drawn to be. What is done
+        image by image needs the most where the most crowded come last, on top of what the others have left."""
         resized = self.sizes if sides is None else self.sizes_at(sides)
+        areas = resized[0] * resized[1]
         heights, widths = (self.stored_heights, self.stored_widths) if self.rule.by_network else resized
         return BatchSpec(
-            tuple(ImageSpec(int(heights[at]), int(widths[at]), int(self.objects[at]), self.names[at]) for at in places),
+            tuple(
+                ImageSpec(int(heights[at]), int(widths[at]), int(self.objects[at]), self.names[at])
+                for at in sorted(places, key=lambda place: (self.objects[place], areas[place], place))
+            ),
             "the data",
         )
 

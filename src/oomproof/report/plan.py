@@ -11,6 +11,7 @@ from rich.text import Text
 from oomproof.memory.forecast import Forecast, Range
 from oomproof.plan.plan import Plan
 from oomproof.report import changes
+from oomproof.report.epoch import batches
 from oomproof.report.frontier import Frontier
 from oomproof.report.plan_verdict import next_step, verdict, why
 from oomproof.report.sizes import named, number
@@ -28,6 +29,7 @@ def report(plan: Plan, settings: Sequence[Setting], writing: bool = False) -> Re
         *section(f"Changes{miss}, least harmful first", changes.changes(plan)),
         *section(f"Settings{miss}, in full", _settings(plan)),
         *(_before_and_after(plan) if plan.changes else section("Memory, GiB", levels(plan.after))),
+        *(() if plan.after.epoch is None else section("Batches of the data", batches(plan.after.epoch))),
         *section("Turned down", changes.alternatives(plan.alternatives)),
         *section("Memory against time per image", frontier),
         *section("Notes", bullets([*_notes(plan), *plan.after.notes])),
