@@ -17,8 +17,8 @@ def test_public_names() -> None:
         "Dataset",
         "Diagnosis",
         "Forecast",
-        "ImageSpec",
         "Guard",
+        "ImageSpec",
         "InputError",
         "Job",
         "JobError",
@@ -45,6 +45,7 @@ def test_public_names() -> None:
         "read_settings",
         "slim",
         "sweep",
+        "what_if",
     ]
     for name in oomproof.__all__:
         assert getattr(oomproof, name) is not None
