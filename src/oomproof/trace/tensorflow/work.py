@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, PLAIN, Work
+from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, HALF_CONVOLUTION, HALF_DEPTHWISE, PLAIN, Work
 from oomproof.memory.timeline import PHASES, Timeline
 from oomproof.trace.tensorflow.buffers import kernels
 from oomproof.trace.tensorflow.graph.graph import Graph, Node
@@ -76,10 +76,16 @@ def work_of(graph: Graph, node: Node) -> tuple[int, int, int] | None:
     flops = _flops(graph, node)
     if not flops:
         return 0, read + written, PLAIN
+    return flops, read + written, _form(node)
+
+
+def _form(node: Node) -> int:
+    half = node.outputs[0].dtype in _HALF
     if node.op.startswith(("Depthwise", "_FusedDepthwise")):
-        return flops, read + written, DEPTHWISE
-    # TensorFlow lets matrix products use TF32 as well as convolutions, unless it is told otherwise.
-    return flops, read + written, HALF if node.outputs[0].dtype in _HALF else CONVOLUTION
+        return HALF_DEPTHWISE if half else DEPTHWISE
+    if half:
+        return HALF_CONVOLUTION if "Conv" in node.op else HALF
+    return CONVOLUTION  # TensorFlow lets matrix products use TF32 as well as convolutions, unless it is told otherwise
 
 
 def _launches(graph: Graph, node: Node) -> bool:
