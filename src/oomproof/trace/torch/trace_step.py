@@ -31,6 +31,8 @@ from oomproof.memory.timeline import Timeline
 from oomproof.trace.request import Progress, TooManyValues, be_silent
 from oomproof.trace.torch.around.left_behind import find_leftovers, given_back, let_go
 from oomproof.trace.torch.around.said_device import Asked, describe_other_way
+from oomproof.trace.torch.around.threads import tracing_threads
+from oomproof.trace.torch.around.uncompiled import uncompiled_by, without_compiling
 from oomproof.trace.torch.around.without_dynamo import without_dynamo
 from oomproof.trace.torch.gpu.dialect import Dialect, speaking
 from oomproof.trace.torch.gpu.samplers import filled_samplers
@@ -54,10 +56,12 @@ def trace_step(
     known, asked = about or About(), Asked()
 
     def traced(told: Asked | None, known: About) -> Timeline:
-        with without_dynamo(), _steady_lifetimes(), _same_chance(), speaking(dialect):
-            return _trace(
-                pieces, training, told=told, dialect=dialect, about=known, patience=patience, progress=progress
+        with without_compiling() as compiled, without_dynamo(), _steady_lifetimes(), _same_chance(), speaking(dialect):
+            plain = replace(pieces, model=uncompiled_by(pieces.model, compiled))
+            step = _trace(
+                plain, training, told=told, dialect=dialect, about=known, patience=patience, progress=progress
             )
+            return replace(step, about=replace(step.about, notes=(*step.about.notes, *compiled)))
 
     try:
         return traced(asked if dialect == "cuda" else None, known)
@@ -82,7 +86,7 @@ def _trace(
     progress: Progress,
 ) -> Timeline:
     """``told``: Python code hears of a GPU, and the first line that asks is noted there."""
-    with Tracer(patience, told=told) as tracer, blaming_user_code(), ExitStack() as tracing:
+    with Tracer(patience, told=told) as tracer, blaming_user_code(), ExitStack() as tracing, tracing_threads(tracer):
         ledger = tracer.ledger
         progress("building the model")
         loop = Loop(_lent(pieces, tracing), training)
