@@ -122,6 +122,11 @@ def order_spread(timeline: Timeline) -> float:
     return max(1.0, max(timeline.about.orders.values(), default=0) / max(1, timeline.peak().bytes))
 
 
+def lowest_order(timeline: Timeline) -> float:
+    """How much lower it is in the best of them, as a part."""
+    return min(1.0, min(timeline.about.orders.values(), default=1 << 62) / max(1, timeline.peak().bytes))
+
+
 def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, settings: Settings) -> Forecast:
     held = terms(timeline, device, runtime)
     margin, granule, around = held.margin, held.granule, held.around
@@ -135,7 +140,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
 
     allocated = Range(
         peak.bytes,
-        int(low.rounded(granule).peak().bytes * (1 - SLACK)),
+        int(low.rounded(granule).peak().bytes * (1 - SLACK) * lowest_order(timeline)),
         int(max(peak.bytes, worst.timeline.rounded(granule).peak().bytes) * margin),
     )
     reserved = Range(

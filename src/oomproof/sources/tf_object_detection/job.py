@@ -21,6 +21,8 @@ from oomproof.sources.tf_object_detection.sizes import Size, has_size, size_of
 from oomproof.trace.tf_object_detection.request import StepRequest
 
 _UNKNOWN_CARD = "8.0"
+_PER_REGION = ("box head", "mask head")
+"""stages of Faster and Mask R-CNN whose memory goes with regions, not with pixels"""
 NO_SIZE = (0, 0)
 """where the resizer leaves images as they are, and the user must say how large they get"""
 
@@ -71,8 +73,10 @@ class ObjectDetectionJob(Job):
             timeline = with_exchange(timeline)
         data = describe_host(self.config, settings)
         told = (*notes_of(self.config, settings), *timeline.about.notes, *data["notes"])
-        known = {**data, "job": self.name, "settings": settings, "notes": told, "model": self.config.which("model")}
-        return replace(timeline, about=replace(timeline.about, **known))
+        model = self.config.which("model")
+        heads = [owner for owner in timeline.owners if model == "faster_rcnn" and owner.startswith(_PER_REGION)]
+        known = {"job": self.name, "settings": settings, "model": model, "per_box": frozenset(heads)}
+        return replace(timeline, about=replace(timeline.about, **{**data, **known, "notes": told}))
 
     def price_data(self, settings: Settings) -> Callable[[Settings], Mapping[str, Any]]:
         from oomproof.sources.tf_object_detection.host import describe_host

@@ -33,6 +33,8 @@ WEIGHS = 1 << 20
 LARGEST = "unknown sides at their longest"
 SHARE = 0.5
 """how much of what the data decides on is expected to be there (what a mask leaves over): nothing is known of it"""
+SHORTEST, FEWEST = "unknown sides at their shortest", 0.02
+"""what the lower figure counts of it: an image may have one object of a hundred that there is room for"""
 STEPS = 2
 """steps in a Timeline: what the first leaves behind decides where the allocator puts the second"""
 
@@ -69,6 +71,8 @@ class PreparedStep:
     """what such a side counts as, where the caller has said it"""
     largest: PreparedStep | None = None
     """the same with every such side as long as it can get"""
+    smallest: PreparedStep | None = None
+    """and with next to nothing of it"""
 
 
 def trace_step(
@@ -116,6 +120,9 @@ def timeline_of(
         graph = step.largest.graph
         largest = likely_orders(graph, on_gpu=on_gpu) | other_orders(graph, on_gpu=on_gpu)
         peaks |= {f"{name}, {LARGEST}": peak for name, peak in _peaks(step.largest, largest, dialect).items()}
+    if step.smallest is not None:
+        shortest = likely_orders(step.smallest.graph, on_gpu=on_gpu)
+        peaks |= {f"{name}, {SHORTEST}": peak for name, peak in _peaks(step.smallest, shortest, dialect).items()}
     expected = laid_out(step, orders[in_the_middle({name: peaks[name] for name in likely})], dialect)
     return replace(expected, about=replace(describe(step, dialect, about or About()), orders=peaks))
 
@@ -162,7 +169,9 @@ def prepared(
         )  # fmt: skip
 
     ready = as_step(SHARE)
-    return replace(ready, largest=as_step(1.0)) if ready.guessed and unknown is None else ready
+    if not ready.guessed or unknown is not None:
+        return ready
+    return replace(ready, largest=as_step(1.0), smallest=as_step(FEWEST))
 
 
 def laid_out(step: PreparedStep, order: Order, dialect: Dialect, steps: int = STEPS) -> Timeline:

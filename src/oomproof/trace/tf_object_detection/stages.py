@@ -114,6 +114,8 @@ class Stages:
         scopes = [each for each in scopes if not _IDLE.match(each)]
         told = next((place for place, each in enumerate(scopes) if stage_of_name(each)), -1)
         stage = stage or (stage_of_name(scopes[told]) if told >= 0 else "model")
+        if stage == "box head" and any("mask" in each.lower() and "rcnn" not in each.lower() for each in scopes):
+            stage = "mask head"
         return ".".join([stage, *(each.replace(".", "_") for each in scopes[told + 1 :][:_DEEPER])])
 
 
