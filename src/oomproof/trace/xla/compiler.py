@@ -121,7 +121,7 @@ def _answer(folder: Path) -> tuple[Mapping[str, Any], bytes]:
         raise JobError(
             f"XLA's compiler ended without an answer{said and ': ' + said}; --set jit_compile=false does without it"
         )
-    facts = {name: answer[name] for name in ("sizes", "version", "roles") if name in answer}
+    facts: dict[str, Any] = {name: answer[name] for name in ("sizes", "version", "roles") if name in answer}
     return facts, Path(answer["hlo"]).read_bytes()
 
 
