@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import shlex
 import shutil
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -26,7 +28,7 @@ from oomproof.cli.zoo import zoo
 from oomproof.errors import InternalError, OomproofError, internal_error
 from oomproof.sources.script.command import MARK, is_command
 
-FITS, FAILED, INTERRUPTED = 0, 1, 130
+FITS, FAILED, INTERRUPTED, TERMINATED = 0, 1, 130, 143
 
 # typer carries its own copy of click since 0.2x and uses the installed one before; both name this class's parent.
 UsageError: Any = typer.BadParameter.__bases__[0]
@@ -76,10 +78,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code; a failure is one line on stderr (a fault of
     oomproof: a line and a report to copy).
 
-    0: fits, or done. 2: does not fit, or at risk. 1: bad input or a failure. 130: interrupted.
+    0: fits, or done. 2: does not fit, or at risk. 1: bad input or a failure. 130: interrupted. 143: terminated.
     """
     if arguments is None:
         _leave_garbage()
+        signal.signal(signal.SIGTERM, _terminate)
     given = _with_command(list(sys.argv[1:] if arguments is None else arguments))
     try:
         code = app(given, prog_name="oomproof", standalone_mode=False) or FITS
@@ -93,8 +96,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _tell(error)
         return FAILED
-    if code == INTERRUPTED:
-        complain("interrupted")
+    if code == INTERRUPTED and signal.getsignal(signal.SIGTERM) is _ended:
+        code = TERMINATED
+    if code in (INTERRUPTED, TERMINATED):
+        complain("interrupted" if code == INTERRUPTED else "terminated")
     return int(code)
 
 
@@ -108,6 +113,17 @@ def _with_command(given: list[str]) -> list[str]:
     if not words or (len(words) == 1 and not is_command(text)) or not (is_command(text) or shutil.which(words[0])):
         return given
     return [*given[:at], "--", MARK + text]
+
+
+def _terminate(number: int, frame: object) -> None:
+    """``kill``, ``timeout`` and batch systems end a process by SIGTERM, which by itself would leave half-written files,
+    temporary folders and children behind. From here it goes as with Ctrl-C; a second one ends it at once."""
+    signal.signal(signal.SIGTERM, _ended)
+    raise KeyboardInterrupt
+
+
+def _ended(number: int, frame: object) -> None:
+    os._exit(TERMINATED)
 
 
 def _leave_garbage() -> None:

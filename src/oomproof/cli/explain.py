@@ -105,7 +105,7 @@ def _read(log: str, forecast: Forecast | None) -> Diagnosis:
         return diagnosed(Path(log), forecast=forecast)
     if sys.stdin is None:
         raise InputError("there is nothing on stdin; pipe a log in: python train.py 2>&1 | oomproof explain -")
-    return explain_stream(sys.stdin.buffer, forecast)
+    return explain_stream(sys.stdin.buffer, forecast, name="what is piped in")
 
 
 def _forecast(job: str, on: str, pairs: list[str], quiet: bool, log: str) -> Forecast:

@@ -105,7 +105,8 @@ def _loading(path: Path, custom: str) -> list[str]:
 
 def open_saved_model(path: Path) -> SavedModel:
     if not path.is_file():
-        raise InputError(f"there is no file {path}: expected a model saved with model.save('{path.stem}.keras')")
+        problem = f"{path} is not a file" if path.exists() else f"there is no file {path}"
+        raise InputError(f"{problem}: expected a model saved with model.save('{path.stem}.keras')")
     _config(path)
     return SavedModel(path)
 

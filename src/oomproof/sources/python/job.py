@@ -138,9 +138,8 @@ def with_one_batch(settings: tuple[Setting, ...]) -> tuple[Setting, ...]:
 
 def open_python(path: Path, function: str) -> PythonJob:
     if not path.is_file():
-        raise InputError(
-            f"there is no file {path}: expected a Python file with a function that returns a TorchJob or a KerasJob"
-        )
+        problem = f"{path} is not a file" if path.exists() else f"there is no file {path}"
+        raise InputError(f"{problem}: expected a Python file with a function that returns a TorchJob or a KerasJob")
     module = _import(path)
     make = getattr(module, function, None)
     if not callable(make):
