@@ -183,9 +183,7 @@ def test_random_numbers_and_statistics_are_those_of_an_undisturbed_training() ->
 
 @pytest.mark.usefixtures("double_precision")
 @pytest.mark.parametrize("images", [2, 3, 7, 16])
-def test_a_batch_that_never_fits_is_split_once_and_stays_split(
-    images: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_batch_that_never_fits_is_split_once_and_stays_split(images: int, caplog: pytest.LogCaptureFixture) -> None:
     reference = fresh()
     losses = train_plainly(reference, OPTIMIZERS["sgd"], images=images)
     model = fresh()
@@ -287,7 +285,10 @@ def test_other_errors_are_not_caught() -> None:
     [
         (MemoryError(), True),
         (torch.cuda.OutOfMemoryError("CUDA out of memory."), True),
-        (RuntimeError("[enforce fail at alloc_cpu.cpp:73] . DefaultCPUAllocator: can't allocate memory: you tried"), True),
+        (
+            RuntimeError("[enforce fail at alloc_cpu.cpp:73] . DefaultCPUAllocator: can't allocate memory: you tried"),
+            True,
+        ),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
         (RuntimeError("MPS backend out of memory (MPS allocated: 4 GiB)"), True),
         (RuntimeError("CUDA error: device-side assert triggered"), False),

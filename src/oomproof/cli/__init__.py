@@ -20,6 +20,7 @@ from oomproof.cli.explain import explain
 from oomproof.cli.fit import FitCommand, fit
 from oomproof.cli.gpus import gpus
 from oomproof.cli.screen import complain
+from oomproof.cli.watch import watch
 from oomproof.cli.zoo import zoo
 from oomproof.errors import InternalError, OomproofError, internal_error
 
@@ -42,6 +43,7 @@ app.command()(explain)
 app.command()(data)
 app.command()(zoo)
 app.command()(gpus)
+app.command()(watch)
 
 
 @app.callback(invoke_without_command=True)

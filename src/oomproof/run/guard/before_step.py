@@ -39,7 +39,12 @@ class BeforeStep:
         self.device = device
         self._buffers = [
             _Buffer(
-                own_buffers(module), name, buffer, buffer.detach().clone(), version_of(buffer), isinstance(module, NormBase)
+                own_buffers(module),
+                name,
+                buffer,
+                buffer.detach().clone(),
+                version_of(buffer),
+                isinstance(module, NormBase),
             )
             for module in model.modules()
             for name, buffer in own_buffers(module).items()

@@ -39,8 +39,7 @@ class Failure:
 
 def is_out_of_memory(error: BaseException) -> bool:
     return any(
-        isinstance(each, _TYPES)
-        or (isinstance(each, (RuntimeError, OSError)) and _WORDS.search(str(each)) is not None)
+        isinstance(each, _TYPES) or (isinstance(each, (RuntimeError, OSError)) and _WORDS.search(str(each)) is not None)
         for each in _chain(error)
     )
 

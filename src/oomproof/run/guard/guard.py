@@ -172,9 +172,7 @@ class Guard:
     def _shares(self, parts: list[Any]) -> tuple[list[Share], AbstractContextManager[None]]:
         if len(parts) > 1 and self._detector is not None:
             passes = self._passes
-            whole = look_at(
-                self._detector, lambda part: passes.losses(self._on_device(part)), parts, passes.device
-            )
+            whole = look_at(self._detector, lambda part: passes.losses(self._on_device(part)), parts, passes.device)
             if whole is not None:
                 return list(whole.weights), whole.drawing()
             self._say_once(
@@ -254,4 +252,3 @@ class Guard:
 
 def _images(count: int) -> str:
     return f"{count} image{'s' * (count != 1)}"
-
