@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import CellType, FunctionType
+from types import CellType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -67,8 +67,8 @@ def _holder(tensors: list[torch.Tensor]) -> str:
     """The container that most of them are in, by the name it goes by."""
     containers: Counter[int] = Counter()
     by_id: dict[int, Any] = {}
-    for tensor in tensors[-50:]:
-        for holder in gc.get_referrers(tensor):
+    for place in range(min(50, len(tensors))):  # no slice: that list would hold them too
+        for holder in gc.get_referrers(tensors[place]):
             if holder is tensors or not isinstance(holder, (list, dict, tuple, set)):
                 continue
             containers[id(holder)] += 1
@@ -91,14 +91,20 @@ def _name(thing: Any) -> str:
                 return f"the {type(thing).__name__} {module.__name__}.{name}"
     holders = gc.get_referrers(thing)
     for holder in holders:
-        if isinstance(holder, dict):
-            owner = next((each for each in gc.get_referrers(holder) if getattr(each, "__dict__", None) is holder), None)
-            if owner is not None:
-                key = [key for key, value in holder.items() if value is thing][0]
-                return f"the {type(thing).__name__} {type(owner).__name__}.{key}"
-        elif isinstance(holder, CellType) and (function := _closure(holder)):
+        owners = gc.get_referrers(holder) if isinstance(holder, dict) else [holder]
+        owner = next((each for each in owners if _attribute(each, thing)), None)  # Python 3.11 has no dict for most
+        if owner is not None:
+            return f"the {type(thing).__name__} {type(owner).__name__}.{_attribute(owner, thing)}"
+        if isinstance(holder, CellType) and (function := _closure(holder)):
             return f"a {type(thing).__name__} in the closure of {function}"
     return f"a {type(thing).__name__} of {len(thing)} entries"
+
+
+def _attribute(owner: Any, thing: Any) -> str:
+    """The name by which an object holds a thing."""
+    if isinstance(owner, (dict, list, tuple, set, ModuleType, FrameType)):
+        return ""
+    return next((str(name) for name, value in getattr(owner, "__dict__", {}).items() if value is thing), "")
 
 
 def _closure(cell: CellType) -> str:

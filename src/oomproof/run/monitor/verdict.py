@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 
 from oomproof.diagnosis.growth import judge_growth, measure_scatter
@@ -100,12 +101,9 @@ def _in_bins(history: Sequence[Reading]) -> list[tuple[float, int]]:
     if len(history) <= MOST_BINS:
         return [(each.step, each.floor) for each in history]
     edges = [len(history) * part // MOST_BINS for part in range(MOST_BINS + 1)]
-    return [
-        (least.step, least.floor)
-        for least in (
-            min(history[low:high], key=lambda each: each.floor) for low, high in zip(edges, edges[1:], strict=False)
-        )
-    ]
+    stretches = (history[low:high] for low, high in pairwise(edges))
+    lowest = (min(stretch, key=lambda each: each.floor) for stretch in stretches)
+    return [(each.step, each.floor) for each in lowest]
 
 
 def _size(nbytes: float) -> str:
