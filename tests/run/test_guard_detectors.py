@@ -127,7 +127,7 @@ def train_limited(room: int, steps: int, images: int) -> tuple[dict[str, Any], s
 @pytest.mark.thorough
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_DATA is Linux's")
 def test_mask_rcnn_under_half_of_what_its_batch_needs() -> None:
-    """Really limited by the kernel: the batch of 8 does not fit, the training ends with the losses it would have had."""
+    """The kernel sets the limit: the batch of 8 does not fit, and the losses are those it would have had."""
     free, _ = train_limited(0, 20, 8)
     needed = free["needed"]
     tight, log = train_limited(needed // 2, 20, 8)

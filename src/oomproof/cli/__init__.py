@@ -23,7 +23,9 @@ from oomproof.cli.data import data
 from oomproof.cli.explain import explain
 from oomproof.cli.fit import FitCommand, fit
 from oomproof.cli.gpus import gpus
+from oomproof.cli.run import run
 from oomproof.cli.screen import complain
+from oomproof.cli.watch import watch
 from oomproof.cli.zoo import zoo
 from oomproof.errors import InternalError, OomproofError, internal_error
 from oomproof.sources.script.command import MARK, is_command
@@ -47,6 +49,8 @@ app.command()(explain)
 app.command()(data)
 app.command()(zoo)
 app.command()(gpus)
+app.command()(run)
+app.command()(watch)
 
 
 @app.callback(invoke_without_command=True)
@@ -64,6 +68,8 @@ def oomproof(
       oomproof check train_job.py:job --on 8GiB --set precision=fp16
       oomproof fit torchvision:maskrcnn_resnet50_fpn --batch 16 --on "RTX 3060"
       oomproof explain train.log
+      oomproof run -- python train.py --batch-size 16
+      oomproof watch 12345
       oomproof data annotations.json
       oomproof zoo --on "RTX 3060"
       oomproof gpus

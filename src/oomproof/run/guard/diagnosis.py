@@ -14,8 +14,8 @@ def describe_end(step: int, failure: Failure | None, state: str) -> str:
     if failure is None:
         return f"step {step}: another process ran out of memory and has nothing left to try; {state}"
     found = diagnose(gather(read(io.BytesIO(failure.text.encode("utf-8", "replace")))))
-    first = " ".join(failure.text.split())[:300]
+    error = " ".join(failure.text.split())[:300]
     return (
-        f"step {step}: out of memory in {failure.doing}, and there is nothing left to try; {state}. The error: {first}. "
+        f"step {step}: out of memory in {failure.doing}, and there is nothing left to try; {state}. It said: {error}. "
         f"Next: oomproof fit JOB, which plans for a budget ({found.verdict})"
     )

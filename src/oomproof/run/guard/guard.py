@@ -76,6 +76,7 @@ class Guard:
         self._protected = protect_update(optimizer, passes.device, training.optimizer_state)
         self._before = BeforeStep(passes.model, passes.device)
         self._detector = None if weight else find_detector(passes.model)
+        self._largest_part = 0
         self._said: set[str] = set()
 
     @property
@@ -123,13 +124,12 @@ class Guard:
     def _own_gradients(self, batch: Any) -> tuple[Any, int, Failure | None]:
         """The loss, how it went, and what went wrong: tried until it works or there is nothing left to try."""
         while True:
-            size = [0]
-            found, failure = attempt("forward or backward", lambda: self._pass(batch, size))
+            found, failure = attempt("forward or backward", lambda: self._pass(batch))
             if failure is None:
                 return found, meeting.GOOD, None
             self._begin_again()
             self.recoveries += 1
-            if not self._make_smaller(failure, size[0]):
+            if not self._make_smaller(failure, self._largest_part):
                 return None, meeting.CLIMB if self._rungs else meeting.STOP, failure
 
     def _make_smaller(self, failure: Failure, images: int) -> bool:
@@ -154,13 +154,12 @@ class Guard:
             self._tell(failure, f"from now on {rung.says}")
         return rung is not None
 
-    def _pass(self, batch: Any, size: list[int]) -> torch.Tensor:
-        """All micro-batches of the batch; ``size`` tells how many images the one has that fails."""
+    def _pass(self, batch: Any) -> torch.Tensor:
+        """All micro-batches of the batch."""
         passes = self._passes
         images = self._images(batch)
-        size[0] = images
         parts = split(batch, self.sizes.count(images)) if images else [batch]
-        size[0] = self._images(parts[0])
+        self._largest_part = self._images(parts[0])
         shares, drawing = self._shares(parts)
         result = torch.zeros((), device=passes.device)
         passes.begin()
