@@ -24,7 +24,7 @@ from thorough import THOROUGH
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
 LOGS = sorted(path.name for path in (ROOT / "examples").glob("*.log"))
 
