@@ -14,6 +14,7 @@ Every public name is here and is imported when it is first used, so that ``impor
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -122,6 +123,8 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     found = globals()[name] = getattr(import_module(_HOME[name]), name)
+    if "IPython" in sys.modules:
+        import_module("oomproof.page.notebook").show_in_notebooks()
     return found
 
 
