@@ -122,6 +122,7 @@ def _build_graph(tf: Any, config: Any, request: StepRequest) -> BuiltStep:
             return stages.watch(made)
 
         configs = part("utils.config_util").create_configs_from_pipeline_proto(config)
+        configs.setdefault("eval_input_config", None)  # asked for, and read in evaluation alone
         build = lib.create_model_fn(make_model, configs)
         made = build(features, count_boxes(tf, labels, request), "train", None)
     inputs = [*features.values(), *labels.values()]
