@@ -13,6 +13,9 @@ from oomproof.trace.tf_object_detection.batch import GROUND_TRUTH, IMAGES, Shape
 from oomproof.trace.tf_object_detection.request import StepRequest
 from oomproof.trace.tf_object_detection.stages import Stages, parts_of
 
+AVERAGES, _AVERAGE = "moving averages", "ExponentialMovingAverage"
+"""their owner, and how their names end in TensorFlow 1"""
+
 
 @dataclass(frozen=True)
 class BuiltStep:
@@ -66,7 +69,7 @@ def _build_function(tf: Any, config: Any, request: StepRequest) -> BuiltStep:
     with tf.device("/CPU:0"):
         captured = capture(trace_once(tf.autograph.experimental.do_not_convert(step), (features, labels)), ())
     graph = captured.function.graph
-    norms = sum("FusedBatchNormV3" in each.type for each in graph.get_operations())
+    norms = _count_norms(graph)
     names = Names(
         stages.owners(node.name for node in graph.get_operations()),
         _variables(model, optimizer, stages),
@@ -96,7 +99,7 @@ def _variables(model: Any, optimizer: Any, stages: Stages) -> dict[int, tuple[st
     for each in optimizer.variables() if callable(optimizer.variables) else optimizer.variables:
         is_average = "average" in each.name.lower()
         owner = next((found for name, found in owners.items() if name in each.name), "model")
-        known.setdefault(id(each.handle), ("optimizer", "moving averages" if is_average else owner))
+        known.setdefault(id(each.handle), ("optimizer", AVERAGES if is_average else owner))
     return known
 
 
@@ -122,16 +125,20 @@ def _build_graph(tf: Any, config: Any, request: StepRequest) -> BuiltStep:
             return stages.watch(made)
 
         configs = part("utils.config_util").create_configs_from_pipeline_proto(config)
+        configs.setdefault("eval_input_config", None)  # asked for, and read in evaluation alone
         build = lib.create_model_fn(make_model, configs)
         made = build(features, count_boxes(tf, labels, request), "train", None)
     inputs = [*features.values(), *labels.values()]
     captured = capture_session(graph, [made.train_op.op], [made.train_op], inputs)
     operations = graph.get_operations()
-    norms = sum(each.type == "FusedBatchNormV3" and each.get_attr("is_training") for each in operations)
+    norms = _count_norms(graph)
     names = Names(
         stages.owners(node.name for node in operations),
         {
-            each.identity: (_kind_of(each.name, each.trainable), stages.variable_owner(each.name))
+            each.identity: (
+                _kind_of(each.name, each.trainable),
+                AVERAGES if each.name.endswith(_AVERAGE) else stages.variable_owner(each.name),
+            )
             for each in captured.variables
         },
         dict.fromkeys((each.op.name for each in features.values()), IMAGES)
@@ -143,9 +150,15 @@ def _build_graph(tf: Any, config: Any, request: StepRequest) -> BuiltStep:
     )
 
 
+def _count_norms(graph: Any) -> int:
+    """Normalisations that take their statistics from the batch."""
+    found = (each for each in graph.get_operations() if each.type == "FusedBatchNormV3")
+    return sum(bool(each.get_attr("is_training")) for each in found)
+
+
 def _kind_of(name: str, trained: bool | None) -> str:
     if trained:
         return "parameter"
     *_, last = name.split("/")
-    slots = ("Momentum", "RMSProp", "Adam", "ExponentialMovingAverage")
+    slots = ("Momentum", "RMSProp", "Adam", _AVERAGE)
     return "optimizer" if last.startswith(slots) else "buffer"
