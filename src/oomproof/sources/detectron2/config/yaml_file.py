@@ -93,9 +93,7 @@ def parse(text: str, name: str) -> YamlFile:
         loader = _Reader(text)
     except yaml.reader.ReaderError as error:
         place = f"{name}:{text.count(chr(10), 0, error.position) + 1}"
-        raise InputError(
-            f"{place}: this is no YAML that Detectron2 reads: it has a control character; remove it"
-        ) from None
+        raise InputError(f"{place}: this is no YAML that Detectron2 reads: remove the control character") from None
     try:
         root = loader.get_single_node()
         if not isinstance(root, yaml.MappingNode):
