@@ -207,7 +207,8 @@ def _owners(model: torch.nn.Module) -> dict[torch.nn.Parameter, str]:
 def _watching(parameters: Iterable[torch.Tensor]) -> Iterator[set[torch.Tensor]]:
     """The parameters that backward brings a gradient to."""
     used: set[torch.Tensor] = set()
-    hooks = [parameter.register_post_accumulate_grad_hook(used.add) for parameter in parameters]
+    trained = (parameter for parameter in parameters if parameter.requires_grad)  # optimizers may hold frozen ones
+    hooks = [parameter.register_post_accumulate_grad_hook(used.add) for parameter in trained]
     try:
         yield used
     finally:
