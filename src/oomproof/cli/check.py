@@ -27,12 +27,14 @@ from oomproof.cli.arguments import (
     Precision,
     Quiet,
     Ram,
+    Shm,
     Split,
     check_names,
     dataset_at,
     device_on,
     given_settings,
     granted,
+    shared,
     sweep_values,
     with_keys,
     writable,
@@ -43,10 +45,11 @@ from oomproof.errors import InputError
 if TYPE_CHECKING:
     from oomproof.memory.forecast import Forecast
     from oomproof.memory.sweep import Sweep
+    from oomproof.memory.validation import Validation
     from oomproof.sources.job import Job
 
 FITS, DOES_NOT_FIT = 0, 2
-TAKEN = {"job", "on", "name", "values", "data", "grouping", "ram", "save", "progress"}
+TAKEN = {"job", "on", "name", "values", "data", "grouping", "validate", "ram", "shm", "save", "progress"}
 """arguments of oomproof.check and sweep, which no setting can be named after"""
 
 
@@ -67,7 +70,29 @@ def check(
     images: ImageFolder = "",
     split: Split = "",
     grouping: Grouping = None,
+    validate: Annotated[
+        bool | None,
+        typer.Option(
+            "--validate/--no-validate",
+            help="Look at what comes between epochs too: the model in eval mode beside the optimizer's state, masks "
+            "drawn at full size.  [default: where TorchJob(validate=...) says how]",
+            show_default=False,
+        ),
+    ] = None,
+    validation_batch: Annotated[
+        int, typer.Option("--validation-batch", metavar="N", help="Images of a validation batch; 0: as the job has it.")
+    ] = 0,
+    validation_keeps: Annotated[
+        int,
+        typer.Option(
+            "--validation-keeps", metavar="N", help="Batches whose predictions stay on the device until the end."
+        ),
+    ] = 0,
+    validation_grad: Annotated[
+        bool, typer.Option("--validation-grad", help="The validation runs without torch.no_grad().")
+    ] = False,
     ram: Ram = None,
+    shm: Shm = None,
     sweep: Annotated[
         str,
         typer.Option(
@@ -121,7 +146,10 @@ def check(
         _print_settings(job, keys, given, config_file, as_json=as_json)
         return
     check_names(given, TAKEN, "oomproof.check")
-    device, host = device_on(on), granted(ram)
+    device, host, shm_size = device_on(on), granted(ram), shared(shm)
+    how = _validation(validate, validation_batch, validation_keeps, validation_grad)
+    if swept is not None and (how or shm is not None):
+        raise InputError("--sweep looks at training steps alone: leave out --validate and --shm")
     with at_work(quiet or as_json) as say:
         import oomproof
         from oomproof import sources
@@ -135,10 +163,30 @@ def check(
             answer = oomproof.sweep(opened, device, name, values, ram=host, progress=say, **given)
         else:
             answer = oomproof.check(
-                opened, device, data=dataset, grouping=grouping, ram=host, save=save, progress=say, **given
+                opened,
+                device,
+                data=dataset,
+                grouping=grouping,
+                validate=how,
+                ram=host,
+                shm=shm_size,
+                save=save,
+                progress=say,
+                **given,
             )
     fits = _print(answer, opened, as_json)
     raise typer.Exit(FITS if fits else DOES_NOT_FIT)
+
+
+def _validation(validate: bool | None, batch: int, keeps: int, grad: bool) -> Validation | bool | None:
+    """What ``--validate`` and the options beside it ask for."""
+    from oomproof.memory.validation import Validation
+
+    if not (batch or keeps or grad):
+        return validate
+    if validate is False:
+        raise InputError("--no-validate leaves nothing for --validation-batch, -keeps and -grad to say")
+    return Validation(batch, keeps, grad)
 
 
 def _print(answer: Forecast | Sweep, job: Job, as_json: bool) -> bool:

@@ -55,7 +55,7 @@ class Ledger:
         self._fixed: set[int] = set()
         self._statistics: set[int] = set()
         """running statistics of normalisation: recomputing knows how to leave them alone"""
-        self._in_step = self._in_optimizer = self._after_backward = False
+        self._in_step = self._in_optimizer = self._after_backward = self._validating = False
         self._activity = Activity()
 
     # -- where we are ------------------------------------------------------------------------------------------
@@ -93,6 +93,12 @@ class Ledger:
         self._last_node = next_node_number()
         self.builder.enter("forward")
 
+    def start_validation(self) -> None:
+        self._in_step = self._validating = True
+        self._activity = Activity()
+        self._last_node = next_node_number()
+        self._enter("validation", torch.is_grad_enabled())
+
     def optimizer_runs(self, running: bool) -> None:
         self._in_optimizer = running
 
@@ -107,7 +113,9 @@ class Ledger:
         if not self._in_step:
             return True
         grad = torch.is_grad_enabled()
-        if self._in_optimizer:
+        if self._validating:
+            self._enter("validation", grad)
+        elif self._in_optimizer:
             self._enter("optimizer", False)
         elif current_backward() != -1:
             self._after_backward = True
