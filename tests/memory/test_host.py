@@ -87,7 +87,7 @@ def test_ram_is_read_with_its_unit(text: str | int, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["16", "", "lots", "nanGiB", "16 parsecs", "infGiB"])
 def test_unreadable_ram_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="ram must be a size with its unit, such as 16GiB or 32GB; got"):
+    with pytest.raises(InputError, match="ram must be a size with its unit, such as 16GiB or 32GB, or `this`; got"):
         ram_of(text)
 
 

@@ -31,6 +31,9 @@ FORECAST = {
     "not_counted": list,
     "notes": list,
     "step_seconds": type(None),
+    "shm_limit": type(None),
+    "validation": type(None),
+    "decides": str,
     "data": type(None),
 }
 

@@ -8,10 +8,12 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from oomproof.changes.torch.training import Training
+from oomproof.memory.validation import Validation
+from oomproof.trace.torch.gpu.detections import filled_detections
 from oomproof.trace.torch.gpu.samplers import filled_samplers
 from oomproof.trace.torch.loop import Loop, Pieces
 
-_SECOND = "oomproof second step"
+_SECOND, _VALIDATION = "oomproof second step", "oomproof validation"
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,33 @@ def second_step(pieces: Pieces, training: Training) -> Measured:
             loop.step()
             with record_function(_SECOND):
                 loop.step()
+    return _within(profiler, _SECOND)
+
+
+def validation(pieces: Pieces, training: Training, how: Validation) -> Measured:
+    """The peak during a validation that comes after a step."""
+    torch.manual_seed(0)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        loop = Loop(pieces, training)
+        loop.load()
+        with filled_samplers(loop.model), filled_detections(loop.model):
+            _optimizer_has_state(loop)
+            with record_function(_VALIDATION):
+                loop.validate(how)
+    return _within(profiler, _VALIDATION)
+
+
+def _optimizer_has_state(loop: Loop) -> None:
+    """Gradients and state as a step leaves them, without a step."""
+    for group in loop.optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.zeros_like(parameter)
+    loop.optimizer.step()
+
+
+def _within(profiler: profile, name: str) -> Measured:
     events = profiler.profiler.kineto_results.events()
-    step = next(event for event in events if event.name() == _SECOND)
+    step = next(event for event in events if event.name() == name)
     start, end = step.start_ns(), step.start_ns() + step.duration_ns()  # PyTorch 2.4 has no end_ns()
     live, seen = 0, []
     for when, nbytes in sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]"):

@@ -14,16 +14,19 @@ from typing import Any
 
 from oomproof.data.annotations.dataset import Dataset
 from oomproof.data.annotations.read import read_dataset
+from oomproof.epoch.largest_images import find_largest
 from oomproof.epoch.worst_batch import find_worst_batch
 from oomproof.memory import make_forecast
 from oomproof.memory.cards.devices import Device, find
 from oomproof.memory.files import timeline_file
 from oomproof.memory.forecast import Forecast, Hint, Seconds
-from oomproof.memory.host_memory import ram_of
+from oomproof.memory.host_memory import ram_of, shm_of
+from oomproof.memory.make_forecast import with_validation
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.settings import Role
 from oomproof.memory.sweep import Sweep, hold_to_smaller
 from oomproof.memory.timeline import Timeline
+from oomproof.memory.validation import Validation
 from oomproof.sources import as_job
 from oomproof.sources.job import Job, Progress, Settings, TraceRequest
 from oomproof.sources.run_knobs import all_knobs
@@ -42,7 +45,9 @@ def check(
     *,
     data: str | os.PathLike[str] | Dataset | None = None,
     grouping: bool | None = None,
+    validate: bool | Validation | None = None,
     ram: str | int | None = None,
+    shm: str | int | None = None,
     save: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **settings: Any,
@@ -50,24 +55,46 @@ def check(
     """Forecasts the memory of one training step of ``job`` on a device: a GPU's name, a size, ``this``. With ``ram``
     (``16GiB``), the outcome is also that of the host RAM. With ``data``, a dataset or its annotations, the step is that
     of the worst batch an epoch can make (``forecast.epoch`` names it); ``grouping`` says whether the data loader puts
-    images of like aspect ratio together, where not as the job has it. ``save`` keeps the traced step in a file."""
-    granted = None if ram is None else ram_of(ram)
+    images of like aspect ratio together, where not as the job has it. ``validate``: what comes between epochs is looked
+    at too; None: where the job itself says how. ``shm``: what /dev/shm can hold (``64MiB``). ``save`` keeps the traced
+    step in a file."""
+    granted, shared = None if ram is None else ram_of(ram), None if shm is None else shm_of(shm)
     device = find(on) if isinstance(on, str) else on
     opened = as_job(job, settings=settings)
+    if any(setting.name == "validate" for setting in opened.settings):  # a script validates itself, while it is traced
+        settings, validate = {**settings, "validate": bool(validate)}, False
     resolved, say = resolve(opened, settings), progress or be_silent
     request = TraceRequest(resolved, device, progress=say)
-    if data is None:
+    dataset = None if data is None else open_dataset(data)
+    if dataset is None:
         step = opened.trace(request)
         say("replaying the allocator")
         resolved = resolve(opened, settings)  # a script says only while it runs with how many workers it does
         forecast = forecast_step(step, device, resolved)
     else:
-        found = find_worst_batch(opened, open_dataset(data), request, grouping)
+        found = find_worst_batch(opened, dataset, request, grouping)
         step, forecast = found.step, found.forecast
     if save is not None:
         timeline_file.save(step, save)
+    how = Validation() if validate or (validate is None and opened.validates(resolved)) else None
+    how = validate if isinstance(validate, Validation) else how
+    if how is not None:
+        forecast = with_validation(forecast, forecast_validation(opened, request, how, dataset))
     hints = () if forecast.on_device_outcome == "fits" else advise(opened, resolved, device, step, forecast)
-    return replace(forecast, ram=granted, hints=hints, step_seconds=_step_time(step, device, resolved))
+    seconds = _step_time(step, device, resolved)
+    return replace(forecast, ram=granted, shm_limit=shared, hints=hints, step_seconds=seconds)
+
+
+def forecast_validation(job: Job, request: TraceRequest, how: Validation, dataset: Dataset | None) -> Forecast:
+    """Of what comes between epochs; with a dataset, of its largest images."""
+    assert request.device is not None
+    batch = None if dataset is None else find_largest(job, dataset, request.settings, how)
+    step = job.trace(replace(request, validation=how, batch=batch))
+    answer = forecast_step(step, request.device, request.settings)
+    if batch is None:
+        return answer
+    names = ", ".join(f"{image.name} ({image.height}x{image.width})" for image in batch.images)
+    return replace(answer, notes=(*answer.notes, f"validation is that of the largest images: {names}"))
 
 
 def open_dataset(data: str | os.PathLike[str] | Dataset) -> Dataset:

@@ -98,7 +98,8 @@ Ram = Annotated[
     typer.Option(
         "--ram",
         metavar="SIZE",
-        help="Host RAM that the job may take: 16GiB. Verdict and exit code then count it too.",
+        help="Host RAM that the job may take: 16GiB, or `this` machine's or container's. Verdict and exit code then "
+        "count it too.",
     ),
 ]
 Patience = Annotated[
@@ -109,10 +110,6 @@ Patience = Annotated[
         help="Of a training script (-- python train.py): how long it may take to its second step.  [default: 300]",
         show_default=False,
     ),
-]
-Validate = Annotated[
-    bool,
-    typer.Option("--validate", help="Of a training script: go on to the end of its first validation, and count it."),
 ]
 Data = Annotated[
     str,
@@ -160,6 +157,15 @@ Html = Annotated[
         show_default=False,
     ),
 ]
+Shm = Annotated[
+    str | None,
+    typer.Option(
+        "--shm",
+        metavar="SIZE",
+        help="What /dev/shm can hold: 64MiB, as Docker has it by itself, or `this` machine's. Verdict and exit code "
+        "then count the batches that data workers pass through it.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, bytes as integers; see docs/json.md.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -196,6 +202,13 @@ def dataset_at(
     from oomproof.data.annotations.read import read_dataset
 
     return read_dataset(data, images or None, split=split, progress=say)
+
+
+def shared(shm: str | None) -> int | None:
+    """The bytes that ``--shm`` says."""
+    from oomproof.memory.host_memory import shm_of
+
+    return None if shm is None else shm_of(shm)
 
 
 def pair(text: str, option: str, example: str) -> tuple[str, str]:

@@ -29,13 +29,14 @@ from oomproof.cli.arguments import (
     Precision,
     Quiet,
     Ram,
+    Shm,
     Split,
-    Validate,
     check_names,
     dataset_at,
     device_on,
     given_settings,
     granted,
+    shared,
     sweep_values,
     with_keys,
     writable,
@@ -49,10 +50,11 @@ if TYPE_CHECKING:
     from oomproof.memory.forecast import Forecast
     from oomproof.memory.grid import Grid
     from oomproof.memory.sweep import Sweep
+    from oomproof.memory.validation import Validation
     from oomproof.sources.job import Job
 
 FITS, DOES_NOT_FIT = 0, 2
-TAKEN = {"job", "on", "name", "values", "data", "grouping", "ram", "save", "progress"}
+TAKEN = {"job", "on", "name", "values", "data", "grouping", "validate", "ram", "shm", "save", "progress"}
 """arguments of oomproof.check and sweep, which no setting can be named after"""
 
 
@@ -73,9 +75,31 @@ def check(
     images: ImageFolder = "",
     split: Split = "",
     grouping: Grouping = None,
+    validate: Annotated[
+        bool | None,
+        typer.Option(
+            "--validate/--no-validate",
+            help="Look at what comes between epochs too: the model in eval mode beside the optimizer's state, masks "
+            "drawn at full size; of a script, its own first validation.  [default: where TorchJob(validate=...) says "
+            "how]",
+            show_default=False,
+        ),
+    ] = None,
+    validation_batch: Annotated[
+        int, typer.Option("--validation-batch", metavar="N", help="Images of a validation batch; 0: as the job has it.")
+    ] = 0,
+    validation_keeps: Annotated[
+        int,
+        typer.Option(
+            "--validation-keeps", metavar="N", help="Batches whose predictions stay on the device until the end."
+        ),
+    ] = 0,
+    validation_grad: Annotated[
+        bool, typer.Option("--validation-grad", help="The validation runs without torch.no_grad().")
+    ] = False,
     ram: Ram = None,
+    shm: Shm = None,
     patience: Patience = None,
-    validate: Validate = False,
     sweep: Annotated[
         str,
         typer.Option(
@@ -131,7 +155,6 @@ def check(
     """
     given = given_settings(pairs or (), batch, image_size, base, gpus, precision=precision, backend=backend)
     given |= {"patience": patience} if patience is not None else {}
-    given |= {"validate": True} if validate else {}
     keys = with_keys(overrides, given)
     swept = sweep_values(sweep) if sweep else None
     if save is not None:
@@ -151,7 +174,10 @@ def check(
         _print_settings(job, keys, given, config_file, as_json=as_json)
         return
     check_names(given, TAKEN, "oomproof.check")
-    device, host = device_on(on), granted(ram)
+    device, host, shm_size = device_on(on), granted(ram), shared(shm)
+    how = _validation(validate, validation_batch, validation_keeps, validation_grad)
+    if swept is not None and (how or shm is not None):
+        raise InputError("--sweep looks at training steps alone: leave out --validate and --shm")
     with at_work(quiet or as_json) as say:
         import oomproof
         from oomproof import sources
@@ -165,7 +191,16 @@ def check(
             answer = oomproof.sweep(opened, device, name, values, ram=host, progress=say, **given)
         else:
             answer = oomproof.check(
-                opened, device, data=dataset, grouping=grouping, ram=host, save=save, progress=say, **given
+                opened,
+                device,
+                data=dataset,
+                grouping=grouping,
+                validate=how,
+                ram=host,
+                shm=shm_size,
+                save=save,
+                progress=say,
+                **given,
             )
             if html is not None:
                 grid = None if axes is None else oomproof.what_if(opened, device, axes, progress=say, **given)
@@ -179,6 +214,17 @@ def _write_page(path: Path, answer: Forecast, job: Job, grid: Grid | None) -> No
     from oomproof.sources.settings import settings_of
 
     write_html(path, check_document(answer, settings_of(job), grid))
+
+
+def _validation(validate: bool | None, batch: int, keeps: int, grad: bool) -> Validation | bool | None:
+    """What ``--validate`` and the options beside it ask for."""
+    from oomproof.memory.validation import Validation
+
+    if not (batch or keeps or grad):
+        return validate
+    if validate is False:
+        raise InputError("--no-validate leaves nothing for --validation-batch, -keeps and -grad to say")
+    return Validation(batch, keeps, grad)
 
 
 def _print(answer: Forecast | Sweep, job: Job, as_json: bool) -> bool:

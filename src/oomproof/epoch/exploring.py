@@ -24,9 +24,9 @@ ROUNDS = 6
 """batches that are traced because the model takes them for the worst, at the most"""
 CLOSE = 0.0002
 """a batch that the model takes for worse than the traced ones by less than this part is not traced"""
-ALIKE = 0.003
+ALIKE = 0.03
 """where traces are quick, batches that come as near as this to the worst are traced as well"""
-QUICK_ROUNDS, QUICK = 12, 1000
+QUICK_ROUNDS, QUICK = 20, 1000
 """that many of them, for steps of no more blocks than this"""
 
 Places = tuple[int, ...]

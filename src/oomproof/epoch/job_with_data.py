@@ -47,6 +47,9 @@ class JobWithData(Job):
     def batch_rule(self, settings: Settings) -> BatchRule:
         return regroup(self.job.batch_rule(settings), self.grouped)
 
+    def validates(self, settings: Settings) -> bool:
+        return self.job.validates(settings)
+
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         return self.job.knobs(settings, about)
 

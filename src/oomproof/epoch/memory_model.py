@@ -36,7 +36,13 @@ def fit_model(features: Floats, moments: Sequence[dict[Moment, int]]) -> MemoryM
     """From traced batches: their features (a row each) and their moments."""
     peaks = np.array([max(each.values()) for each in moments], dtype=float)
     names = sorted({name for each in moments for name in each})
-    table = np.array([[each.get(name, 0) for name in names] for each in moments], dtype=float)
+    wholes = [_by_module(each) for each in moments]
+    table = np.array(
+        [
+            [each.get(name, whole.get(name[:2], peak)) for name in names]
+            for each, whole, peak in zip(moments, wholes, peaks, strict=True)
+        ]
+    )
     nearest = (table / peaks[:, None]).max(axis=0)
     kept = [at for at in np.argsort(-nearest, kind="stable")[:MOST] if nearest[at] >= NEAR]
     scale = features.max(axis=0)
@@ -44,12 +50,20 @@ def fit_model(features: Floats, moments: Sequence[dict[Moment, int]]) -> MemoryM
     return MemoryModel(np.array([_line(features / scale, table[:, at]) / scale for at in kept]))
 
 
+def _by_module(moments: dict[Moment, int]) -> dict[tuple[str, str], int]:
+    """The most at any moment of a module in a phase. It stands for an operation that a batch happens not to have (no
+    objects, no overlap): such a batch says of the operation that it needs no more than that."""
+    found: dict[tuple[str, str], int] = {}
+    for (phase, owner, _), nbytes in moments.items():
+        found[phase, owner] = max(nbytes, found.get((phase, owner), 0))
+    return found
+
+
 def _line(features: Floats, live: Floats) -> Floats:
-    """Least squares without negative weights, over the traces that have the moment. What weighs the same by all traces
-    is told apart by a slight preference for small weights."""
-    seen = live > 0
-    rows, unit = features[seen], live.max()
+    """Least squares without negative weights. What weighs the same by all traces is told apart by a slight preference
+    for small weights."""
+    unit = live.max()
     few = 1e-4 * np.eye(features.shape[1])
-    weights, _ = nnls(np.vstack([rows, few]), np.concatenate([live[seen] / unit, np.zeros(len(few))]))
+    weights, _ = nnls(np.vstack([features, few]), np.concatenate([live / unit, np.zeros(len(few))]))
     found: Floats = weights * unit
     return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.curve import Curve
@@ -107,6 +107,10 @@ class Forecast:
     """the most that the framework lets its allocator hold, where that is less than what is free on the device"""
     ram: int | None = None
     """bytes of host RAM that the job may take; None: nobody said"""
+    shm_limit: int | None = None
+    """bytes that /dev/shm can hold; None: nobody said"""
+    validation: Forecast | None = None
+    """the part of the run between epochs; None: not looked at"""
 
     step_seconds: Seconds | None = None
     """how long a step should take; None where the card's speed or the step's work is not known"""
@@ -137,9 +141,24 @@ class Forecast:
 
     @property
     def outcome(self) -> str:
-        """``fits``, ``at risk`` or ``does not fit``: the worse of device and host. What fits has every upper figure
-        within its budget."""
-        return max(self.on_device_outcome, self.host_outcome, key=OUTCOMES.index)
+        """``fits``, ``at risk`` or ``does not fit``: the worst of training, validation, host RAM and /dev/shm. What
+        fits has every upper figure within its budget."""
+        parts = (self.on_device_outcome, self.validation_outcome, self.host_outcome, self.shm_outcome)
+        return max(parts, key=OUTCOMES.index)
+
+    @property
+    def decides(self) -> Literal["training", "validation"]:
+        """The part of the run that needs the most of the device."""
+        other = self.validation
+        return "validation" if other is not None and other.on_device.high > self.on_device.high else "training"
+
+    @property
+    def validation_outcome(self) -> str:
+        return OUTCOMES[0] if self.validation is None else self.validation.on_device_outcome
+
+    @property
+    def shm_outcome(self) -> str:
+        return OUTCOMES[0] if self.shm_limit is None or self.shm <= self.shm_limit else OUTCOMES[2]
 
     @property
     def on_device_outcome(self) -> str:

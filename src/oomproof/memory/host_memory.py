@@ -9,6 +9,7 @@ import numpy as np
 
 from oomproof.errors import InputError
 from oomproof.memory.cards.devices import AMOUNT, UNITS
+from oomproof.memory.cards.host_limits import find_ram_limit, find_shm_limit
 from oomproof.memory.forecast import Range
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.timeline import KINDS, Timeline
@@ -22,21 +23,36 @@ WORKER = Range(400 * MIB, 150 * MIB, 1200 * MIB)
 
 
 def ram_of(given: str | int) -> int:
-    """Bytes of host RAM that a user grants a job: ``16GiB``, ``32GB``, or a number of bytes.
+    """Bytes of host RAM that a user grants a job: ``16GiB``, ``32GB``, a number of bytes, or what ``this`` machine or
+    container has.
 
     >>> ram_of("16GiB") >> 30
     16
     """
-    amount = AMOUNT.fullmatch(str(given).strip().lower())
-    unit = (amount[2] or ("b" if isinstance(given, int) else "")) if amount else ""
-    if amount is None or unit not in UNITS or not math.isfinite(size := float(amount[1]) * UNITS[unit]):
-        raise InputError(f"ram must be a size with its unit, such as 16GiB or 32GB; got {given!r}")
+    size = find_ram_limit() if given == "this" else _size_of(given, "ram")
     if size < TRAINER.low:
         raise InputError(
             f"ram={given} is less than a training process takes by itself: at least {TRAINER.low / 2**30:.2f} GiB, "
             f"{TRAINER.expected / 2**30:.2f} as expected and {TRAINER.high / 2**30:.2f} at worst"
         )
     return int(size)
+
+
+def shm_of(given: str | int) -> int:
+    """Bytes that /dev/shm can hold: ``64MiB``, as Docker has it by itself, or what it can on ``this`` machine.
+
+    >>> shm_of("64MiB") >> 20
+    64
+    """
+    return find_shm_limit() if given == "this" else int(_size_of(given, "shm"))
+
+
+def _size_of(given: str | int, name: str) -> float:
+    amount = AMOUNT.fullmatch(str(given).strip().lower())
+    unit = (amount[2] or ("b" if isinstance(given, int) else "")) if amount else ""
+    if amount is None or unit not in UNITS or not math.isfinite(size := float(amount[1]) * UNITS[unit]):
+        raise InputError(f"{name} must be a size with its unit, such as 16GiB or 32GB, or `this`; got {given!r}")
+    return size
 
 
 def host_memory(timeline: Timeline, runtime: Runtime) -> tuple[Range, int]:

@@ -39,9 +39,10 @@ SLACK = 0.01
 """Part of the peak by which made-up values (how many anchors match, how many boxes survive) may be off."""
 
 DATASET = "the dataset in host RAM: annotations, caches, decoded images kept"
+BETWEEN_STEPS = "validation, and anything the training loop does between steps (logging images, saving checkpoints)"
 NOT_COUNTED = (
     "memory that other processes take on the device after this forecast",
-    "validation, and anything the training loop does between steps (logging images, saving checkpoints)",
+    BETWEEN_STEPS,
     "NCCL's buffers in multi-GPU training",
     DATASET,
 )
@@ -184,6 +185,13 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         wanted=wanted,
         room=held.room if held.room < device.budget - around.expected else None,
     )
+
+
+def with_validation(training: Forecast, validation: Forecast) -> Forecast:
+    """A forecast of both parts of a run."""
+    counted = BETWEEN_STEPS.replace("validation, and anything", "anything else")
+    rest = tuple(counted if each == BETWEEN_STEPS else each for each in training.not_counted)
+    return replace(training, validation=validation, not_counted=rest)
 
 
 def _given_back(

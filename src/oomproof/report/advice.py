@@ -30,6 +30,10 @@ def next_steps(forecast: Forecast, settings: Sequence[Setting]) -> tuple[str, tu
     if forecast.outcome == "fits":
         return _room(forecast, names), ()
     if forecast.on_device_outcome == "fits":
+        if forecast.validation_outcome != "fits":
+            return _in_validation(forecast), ()
+        if forecast.host_outcome == "fits":
+            return _in_shm(forecast), ()
         return _on_the_host(forecast, settings)
     steps = [_next_step(hint, settings) for hint in forecast.hints[:MOST_HINTS]]
     missing = gib(forecast.excess) if forecast.excess > 0 else "a little"
@@ -72,6 +76,22 @@ def _saves(hint: Hint) -> str:
     if hint.saves is None:
         return "a check with it shows what it saves"
     return f"saves {'up to' if hint.at_most else 'about'} {gib(hint.saves)}"
+
+
+def _in_validation(forecast: Forecast) -> str:
+    assert forecast.validation is not None
+    short = gib(max(0, forecast.validation.excess))
+    return (
+        f"save {short} in validation to be safe: torch.no_grad(), predictions moved to the host batch by batch, masks "
+        "as run lengths, one image at a time, or validation in a process of its own"
+    )
+
+
+def _in_shm(forecast: Forecast) -> str:
+    return (
+        f"give /dev/shm {gib(forecast.shm)} or more (docker run --shm-size, or --ipc=host), or take fewer workers or a "
+        "smaller prefetch_factor"
+    )
 
 
 def _on_the_host(forecast: Forecast, settings: Sequence[Setting]) -> tuple[str, tuple[NextStep, ...]]:

@@ -33,7 +33,22 @@ def forecast(of: Forecast) -> dict[str, Any]:
         "not_counted": list(of.not_counted),
         "notes": list(of.notes),
         "step_seconds": _seconds(of.step_seconds),
+        "shm_limit": None if of.shm_limit is None else int(of.shm_limit),
+        "validation": None if of.validation is None else _validation(of.validation),
+        "decides": of.decides,
         "data": None if of.epoch is None else epoch(of.epoch),
+    }
+
+
+def _validation(of: Forecast) -> dict[str, Any]:
+    return {
+        "outcome": of.on_device_outcome,
+        "allocated": _range(of.allocated),
+        "reserved": _range(of.reserved),
+        "device": _range(of.on_device),
+        "kinds": {kind: int(nbytes) for kind, nbytes in of.kinds.items()},
+        "peak": {"phase": of.phase, "owner": of.owner, "op": of.op},
+        "notes": list(of.notes),
     }
 
 

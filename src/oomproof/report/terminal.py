@@ -27,11 +27,12 @@ def report(forecast: Forecast, settings: Sequence[Setting]) -> RenderableType:
     return Group(
         _opening(forecast, settings),
         *(() if forecast.epoch is None else section("Batches of the data", batches(forecast.epoch))),
-        *section("Memory, GiB", levels(forecast)),
+        *section("Parts of the run, GiB", parts(forecast)),
+        *section("Memory of a training step, GiB" if forecast.validation else "Memory, GiB", levels(forecast)),
         *section("On the device at the peak, GiB", Chart(_kinds(forecast), forecast.on_device.expected)),
         *section("Modules that hold the most at the peak, GiB", Chart(_owners(forecast), forecast.allocated.expected)),
         *section("Most in each phase, GiB", Chart(list(forecast.phases.items()), forecast.allocated.expected)),
-        *section("Notes", bullets(forecast.notes)),
+        *section("Notes", bullets([*forecast.notes, *_more_notes(forecast)])),
         *section("Not counted", bullets(forecast.not_counted)),
     )
 
@@ -103,6 +104,33 @@ def levels(forecast: Forecast) -> RenderableType:
     return table
 
 
+def parts(forecast: Forecast) -> RenderableType:
+    """Each part against its own limit; nothing where only training was looked at."""
+    if forecast.validation is None and forecast.ram is None and forecast.shm_limit is None:
+        return ""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("", no_wrap=True)
+    for heading in ("expected", "at worst", "limit"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("outcome", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for name, of in (("training", forecast), ("validation", forecast.validation)):
+        if of is not None:
+            decides = forecast.validation is not None and forecast.decides == name
+            table.add_row(name, *_part(of.on_device, of.budget, of.on_device_outcome), "decides" if decides else "")
+    table.add_row("host RAM", *_part(forecast.host, forecast.ram, forecast.host_outcome))
+    shm = Range(forecast.shm, forecast.shm, forecast.shm)
+    table.add_row("/dev/shm", *_part(shm, forecast.shm_limit, forecast.shm_outcome))
+    return table
+
+
+def _part(needs: Range, limit: int | None, outcome: str) -> tuple[str | Text, ...]:
+    figures = (number(needs.expected), number(needs.high))
+    if limit is None:
+        return (*figures, "", Text("no limit given", style="dim"))
+    return (*figures, number(limit), Text(outcome, style=STYLES[outcome]))
+
+
 def _level(table: Table, name: str, level: Range, caption: str, style: str = "") -> None:
     figures = (number(level.expected), number(level.low), number(level.high))
     table.add_row(name, *figures, caption, style=style)
@@ -119,6 +147,11 @@ def _owners(forecast: Forecast) -> list[tuple[str, int]]:
     shown = [(name or "(no module)", nbytes) for name, nbytes in forecast.owners[:OWNERS]]
     rest = forecast.allocated.expected - sum(nbytes for _, nbytes in shown)
     return [*shown, ("all others", rest)] if shown and rest > 0 else shown
+
+
+def _more_notes(forecast: Forecast) -> list[str]:
+    """What is said of validation alone."""
+    return [] if forecast.validation is None else [n for n in forecast.validation.notes if n not in forecast.notes]
 
 
 def bullets(items: Sequence[str]) -> RenderableType:

@@ -20,7 +20,25 @@ PLURALS = {
 
 def verdict(forecast: Forecast) -> str:
     """One line that can stand alone, as in a log or a JSON field."""
-    return f"{on_device(forecast)}{on_host(forecast)}"
+    return f"{on_device(forecast)}{in_validation(forecast)}{on_host(forecast)}{in_shm(forecast)}"
+
+
+def in_validation(forecast: Forecast) -> str:
+    """What becomes of the validation, where it was looked at."""
+    other = forecast.validation
+    if other is None:
+        return ""
+    outcome = {"fits": "fits", "at risk": "is at risk", "does not fit": "does not fit"}[other.on_device_outcome]
+    decides = ", which decides," if forecast.decides == "validation" else ""
+    return f"; validation{decides} {outcome}: {gib(other.on_device.expected)} (at worst {number(other.on_device.high)})"
+
+
+def in_shm(forecast: Forecast) -> str:
+    """What becomes of /dev/shm, where it is known how much it can hold."""
+    if forecast.shm_limit is None:
+        return ""
+    fits = "fits" if forecast.shm_outcome == "fits" else "does not fit"
+    return f"; {fits} /dev/shm: {number(forecast.shm)} of {gib(forecast.shm_limit)}"
 
 
 def on_host(forecast: Forecast) -> str:
@@ -75,6 +93,8 @@ def _limited(forecast: Forecast, room: int) -> str:
 def why(forecast: Forecast) -> str:
     """The decisive numbers in a sentence or two."""
     sentences = [] if forecast.host_outcome == "fits" else [_short_of_ram(forecast)]
+    if forecast.shm_outcome != "fits":
+        sentences.append(f"workers pass {gib(forecast.shm)} of batches through /dev/shm, and die of a bus error there")
     if forecast.epoch is not None:
         sentences.append(describe_worst(forecast.epoch))
     shortage = forecast.shortage or forecast.shortage_at_worst

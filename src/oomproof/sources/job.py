@@ -123,6 +123,10 @@ class Job:
         """One steady training step as a Timeline. Every source's job has its own."""
         raise NotImplementedError(f"{type(self).__name__} must define trace(request), which returns a Timeline")
 
+    def validates(self, settings: Settings) -> bool:
+        """Whether the user said how the job validates, so that a check looks at that too without being asked."""
+        return False
+
     def batch_rule(self, settings: Settings) -> BatchRule:
         """How the training makes batches of a dataset's images; InputError where it does not depend on them."""
         raise InputError(f"{self.name} makes its batches itself: it cannot be held against --data")

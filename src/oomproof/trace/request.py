@@ -9,6 +9,7 @@ from oomproof.errors import InputError, JobError
 from oomproof.memory.batch_spec import BatchSpec
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.settings import Settings
+from oomproof.memory.validation import Validation
 
 Progress = Callable[[str], None]
 """called with what is being done now, in a few words"""
@@ -30,6 +31,8 @@ class TraceRequest:
     which anchors match) have to be computed, image by image, so that many of them take long"""
     batch: BatchSpec | None = None
     """the images of the step, where others are meant than the settings have"""
+    validation: Validation | None = None
+    """the part of the run that is meant: how it validates, not how it trains"""
     progress: Progress = be_silent
 
     def __post_init__(self) -> None:
@@ -40,6 +43,14 @@ class TraceRequest:
         """For jobs that make their batches themselves."""
         if self.batch is not None:
             raise InputError(f"{job} makes its batches itself: leave them to it, and set its own settings")
+
+    def refuse_validation(self, job: str) -> None:
+        """For jobs that say nothing of how they validate."""
+        if self.validation is not None:
+            raise InputError(
+                f"{job} does not say how it validates: leave out --validate, or give the job as FILE.py:FUNCTION with "
+                "TorchJob(validate=...) (docs/jobs.md)"
+            )
 
     def changed(self, settings: Settings) -> TraceRequest:
         """The same request under other settings."""

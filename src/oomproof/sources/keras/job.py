@@ -141,6 +141,7 @@ class KerasJob(MaybeCompiled):
 
     def trace(self, request: TraceRequest) -> Timeline:
         request.refuse_batch(self.name)
+        request.refuse_validation(self.name)
         settings = request.settings
         backend = settings.get("backend") or backend_now()
         keras_on(backend)

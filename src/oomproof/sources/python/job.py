@@ -57,8 +57,13 @@ class PythonJob(Job):
     def trace(self, request: TraceRequest) -> Timeline:
         # A parameter of the user's is theirs, even if a setting of every training has its name.
         settings = request.settings
+        if request.validation is not None and request.validation.batch and settings.name_of("batch"):
+            settings = settings.changed({settings.name_of("batch"): request.validation.batch})
         step = self._job(settings).trace(request.changed(settings.without(*self._own)))
         return replace(step, about=replace(step.about, settings=settings))
+
+    def validates(self, settings: Settings) -> bool:
+        return self._job(settings).validates(settings)
 
     def batch_rule(self, settings: Settings) -> BatchRule:
         return self._job(settings).batch_rule(settings)

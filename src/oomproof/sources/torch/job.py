@@ -47,11 +47,15 @@ class TorchJob(Job):
     """the loss is a plain mean over the images of a batch: micro-batches then give the same gradients"""
     extra_knobs: tuple[Knob, ...] = ()
     """more that may change to save memory; they win over what oomproof finds under the same name"""
+    validate: Callable[[torch.nn.Module, Any], Any] | None = None
+    """what is done with a batch between epochs, as ``validate(model, batch)``; what it returns are its predictions"""
+    validation_batch: Callable[..., Any] | None = None
+    """makes the batch of a validation; None: as in training"""
     batches: BatchRule | None = None
     """how the training resizes, pads and groups a dataset's images, where ``batch`` takes them; None: as stored"""
 
     def __post_init__(self) -> None:
-        for piece in ("model", "batch", "loss", "optimizer", "step"):
+        for piece in ("model", "batch", "loss", "optimizer", "step", "validate", "validation_batch"):
             given = getattr(self, piece)
             if given is not None and not callable(given):
                 raise InputError(
@@ -70,12 +74,22 @@ class TorchJob(Job):
         from oomproof.trace.torch.loop import Pieces
         from oomproof.trace.torch.trace_step import trace_step
 
-        pieces = Pieces(self.model, self._batch_of(request), self.loss, self.optimizer or OPTIMIZERS["sgd"], self.step)
+        if self.validate is None:
+            request.refuse_validation(self.name)
+        pieces = Pieces(
+            self.model,
+            self._batch_of(request),
+            self.loss,
+            self.optimizer or OPTIMIZERS["sgd"],
+            self.step,
+            self.validate,
+        )
         return trace_step(
             pieces,
             training_from(request.settings),
             about=About(job=self.name, settings=request.settings),
             patience=request.patience,
+            validation=request.validation,
             progress=request.progress,
         )
 
@@ -98,14 +112,17 @@ class TorchJob(Job):
         return "images" in inspect.signature(self.batch).parameters
 
     def _batch_of(self, request: TraceRequest) -> Callable[[], Any]:
-        """What makes the batch of a request; a factory that takes images need not have a default for them."""
-        if not self._takes_images:
-            request.refuse_batch(self.name)
-            return self.batch
+        """What makes the batch of a request."""
+        make = self.batch if request.validation is None else self.validation_batch or self.batch
         if request.batch is None:
-            return self.batch
+            return make
+        if "images" not in inspect.signature(make).parameters:
+            request.refuse_batch(self.name)
         images = request.batch.images
-        return lambda: self.batch(images=images)
+        return lambda: make(images=images)
+
+    def validates(self, settings: Settings) -> bool:
+        return self.validate is not None
 
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         if self.step is not None:  # whoever steps by themselves also decides about precision, batches and memory

@@ -21,7 +21,10 @@ def classification(name: str, settings: Settings) -> TorchJob:
         return _images(settings), torch.randint(0, settings["classes"], (settings["batch"],))
 
     return TorchJob(
-        lambda: build(name, "classification", settings), batch, lambda net, data: _mixed(net(data[0]), data[1])
+        lambda: build(name, "classification", settings),
+        batch,
+        lambda net, data: _mixed(net(data[0]), data[1]),
+        validate=lambda net, data: net(data[0]),
     )
 
 
@@ -31,7 +34,10 @@ def segmentation(name: str, settings: Settings) -> TorchJob:
         return _images(settings), torch.randint(0, settings["classes"], (settings["batch"], height, width))
 
     return TorchJob(
-        lambda: build(name, "segmentation", settings), batch, lambda net, data: _mixed(net(data[0]), data[1])
+        lambda: build(name, "segmentation", settings),
+        batch,
+        lambda net, data: _mixed(net(data[0]), data[1]),
+        validate=lambda net, data: net(data[0]),
     )
 
 
@@ -41,6 +47,8 @@ def detection(name: str, settings: Settings, given: BatchSpec | None = None) -> 
         lambda: build(name, "detection", settings),
         lambda: ([torch.rand(3, each.height, each.width) for each in spec.images], _targets(name, settings, spec)),
         lambda net, data: net(*data),
+        validate=lambda net, images: net(images),  # the reference script leaves targets on the host
+        validation_batch=lambda: [torch.rand(3, each.height, each.width) for each in spec.images],
     )
 
 

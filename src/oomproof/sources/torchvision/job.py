@@ -78,8 +78,12 @@ class TorchvisionJob(Job):
     def trace(self, request: TraceRequest) -> Timeline:
         from oomproof.sources.torchvision.notes import notes
 
-        job = self.with_settings(request.settings, request.batch)
-        step = job.trace(replace(request, batch=None))
+        settings = request.settings
+        if request.validation is not None:  # reference scripts validate detectors and segmenters with one image
+            usual = settings["batch"] if self.task == "classification" else 1
+            settings = settings.changed({"batch": request.validation.batch or usual})
+        job = self.with_settings(settings, request.batch)
+        step = job.trace(replace(request, settings=settings, batch=None))
         told = (*notes(self, self._chosen(request.settings), request.settings), *step.about.notes)
         return replace(step, about=replace(step.about, notes=told)) if told else step
 

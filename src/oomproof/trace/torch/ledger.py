@@ -100,6 +100,12 @@ class Ledger:
         self._last_node = next_node_number()
         self.builder.enter("forward")
 
+    def start_validation(self) -> None:
+        self._in_step = self.validating = True
+        self._activity = Activity()
+        self._last_node = next_node_number()
+        self._enter("validation", torch.is_grad_enabled())
+
     def optimizer_runs(self, running: bool) -> None:
         self._in_optimizer = running
 
@@ -115,7 +121,7 @@ class Ledger:
             return True
         grad = torch.is_grad_enabled()
         if self.validating:
-            self._enter("validation", False)
+            self._enter("validation", grad)
             return True
         if self._in_optimizer:
             self._enter("optimizer", False)

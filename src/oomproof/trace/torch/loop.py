@@ -6,6 +6,7 @@ The very same loop runs for real in the tests, where its memory is measured.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,10 @@ from torch.optim.swa_utils import AveragedModel
 
 from oomproof.changes.torch.passes import Passes, in_channels_last, prepare_model
 from oomproof.changes.torch.training import OPTIMIZERS, Training
+from oomproof.changes.torch.trees import tensors_of
 from oomproof.errors import CannotDo, JobError
+from oomproof.frameworks.torch import storage_key
+from oomproof.memory.validation import Validation
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,8 @@ class Pieces:
     loss: Callable[[torch.nn.Module, Any], Any] | None = None
     optimizer: Callable[[Any], torch.optim.Optimizer] = OPTIMIZERS["sgd"]
     step: Callable[[torch.nn.Module, Any, torch.optim.Optimizer], Any] | None = None
+    validate: Callable[[torch.nn.Module, Any], Any] | None = None
+    """what is done with a batch between epochs; what it returns are predictions"""
 
 
 class Loop:
@@ -73,6 +79,23 @@ class Loop:
         self.passes.backward(self.batch, 1 / self.training.accumulate)
         self.passes.update()
         return None
+
+    def validate(self, how: Validation) -> None:
+        """Two batches, one after the other: the predictions of the first live until those of the second are there,
+        and those of ``how.keeps`` batches until the end."""
+        assert self.pieces.validate is not None
+        self.model.eval()
+        with nullcontext() if how.grad else torch.no_grad():
+            predictions = self.pieces.validate(self.model, self.batch)
+            kept = [predictions, self._others_kept(predictions, how.keeps - 2)] if how.keeps > 1 else []
+            predictions = self.pieces.validate(self.model, self.batch)
+            kept.append(predictions)
+
+    def _others_kept(self, predictions: Any, batches: int) -> torch.Tensor:
+        """As many bytes as the predictions of so many batches have."""
+        storages = {storage_key(each.untyped_storage()): each for each in tensors_of(predictions)}
+        nbytes = sum(each.untyped_storage().nbytes() for each in storages.values())
+        return torch.empty(max(0, batches) * nbytes, dtype=torch.uint8)
 
     @property
     def average(self) -> AveragedModel | None:

@@ -27,13 +27,15 @@ from oomproof.errors import JobError, OomproofError
 from oomproof.frameworks.torch import BatchNormBase, FakeTensor, own_buffers, own_parameters
 from oomproof.memory.about import About
 from oomproof.memory.first_step import with_first_step
-from oomproof.memory.timeline import Timeline
+from oomproof.memory.timeline import PHASES, Timeline
+from oomproof.memory.validation import Validation
 from oomproof.trace.request import Progress, TooManyValues, be_silent
 from oomproof.trace.torch.around.left_behind import find_leftovers, given_back, let_go
 from oomproof.trace.torch.around.said_device import Asked, describe_other_way
 from oomproof.trace.torch.around.threads import tracing_threads
 from oomproof.trace.torch.around.uncompiled import uncompiled_by, without_compiling
 from oomproof.trace.torch.around.without_dynamo import without_dynamo
+from oomproof.trace.torch.gpu.detections import filled_detections
 from oomproof.trace.torch.gpu.dialect import Dialect, speaking
 from oomproof.trace.torch.gpu.samplers import filled_samplers
 from oomproof.trace.torch.ledger import Ledger
@@ -50,16 +52,25 @@ def trace_step(
     dialect: Dialect = "cuda",
     about: About | None = None,
     patience: int | None = None,
+    validation: Validation | None = None,
     progress: Progress = be_silent,
 ) -> Timeline:
-    """``about`` is what the caller knows of the job; what the trace finds is added to it."""
+    """``about`` is what the caller knows of the job; what the trace finds is added to it. With ``validation``, what
+    comes after the step is traced in its place: weights, gradients and optimizer state are as the step leaves them."""
     known, asked = about or About(), Asked()
 
     def traced(told: Asked | None, known: About) -> Timeline:
         with without_compiling() as compiled, without_dynamo(), _steady_lifetimes(), _same_chance(), speaking(dialect):
             plain = replace(pieces, model=uncompiled_by(pieces.model, compiled))
             step = _trace(
-                plain, training, told=told, dialect=dialect, about=known, patience=patience, progress=progress
+                plain,
+                training,
+                told=told,
+                dialect=dialect,
+                about=known,
+                patience=patience,
+                validation=validation,
+                progress=progress,
             )
             return replace(step, about=replace(step.about, notes=(*step.about.notes, *compiled)))
 
@@ -83,6 +94,7 @@ def _trace(
     dialect: Dialect,
     about: About,
     patience: int | None,
+    validation: Validation | None,
     progress: Progress,
 ) -> Timeline:
     """``told``: Python code hears of a GPU, and the first line that asks is noted there."""
@@ -103,8 +115,14 @@ def _trace(
             ledger.name_modules(loop.average, "(ema)")
             ledger.mark_model(loop.average, "(ema)")
         gc.collect()
-        with filled_samplers(loop.model):
-            if pieces.step is None and training.gradients == "kept":
+        with filled_samplers(loop.model), filled_detections(loop.model):
+            if validation is not None:
+                primed_at = None
+                _leave_gradients(ledger, loop)
+                progress("tracing the validation")
+                ledger.start_validation()
+                loop.validate(validation)
+            elif pieces.step is None and training.gradients == "kept":
                 primed_at, primed = _prime(ledger, loop)
                 progress("tracing the step")
                 ledger.start_step()
@@ -120,7 +138,7 @@ def _trace(
                     ledger.start_step()
                     loop.last_of_step(first=text == "first")
                     _mark_results(ledger, loop)
-        timeline = ledger.build()
+        timeline = ledger.build() if validation is None else _only_validation(ledger.build())
         model = type(loop.model).__name__
         whole = [call.separable for call in timeline.modules if call.path == model]
         found = replace(
@@ -169,6 +187,20 @@ def _prime(ledger: Ledger, loop: Loop) -> tuple[int, dict[torch.Tensor, list[int
     for parameter, state in loop.optimizer.state.items():
         blocks[parameter] += [ledger.track(t, "state") for t in state.values() if isinstance(t, torch.Tensor)]
     return primed_at, blocks
+
+
+def _only_validation(traced: Timeline) -> Timeline:
+    """Without what was there only while the optimizer made its state, which a run has long behind it."""
+    start = int(traced.mark_tick[traced.mark_phase == PHASES.index("validation")][0])
+    return replace(traced, bytes=np.where(traced.died <= start, 0, traced.bytes))
+
+
+def _leave_gradients(ledger: Ledger, loop: Loop) -> None:
+    """Gradients and optimizer state as the last step has left them; gradients that are used at once are gone."""
+    _prime(ledger, loop)
+    if loop.training.gradients == "at_once":
+        loop.optimizer.zero_grad()
+    gc.collect()
 
 
 def _mark_results(ledger: Ledger, loop: Loop) -> None:
