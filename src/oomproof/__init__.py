@@ -117,7 +117,15 @@ _HOME = {
 }
 
 
+_MODULES = {"detectron2": "oomproof.run.detectron2", "keras": "oomproof.run.keras"}
+"""what trainings with these frameworks use: oomproof.detectron2.GuardHook, oomproof.keras.Guard"""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        from importlib import import_module
+
+        return import_module(_MODULES[name])
     if name not in _HOME:
         raise AttributeError(f"module 'oomproof' has no attribute {name!r}")
     from importlib import import_module

@@ -59,7 +59,7 @@ def accumulated_step(trainer: Any, count: int, weigh: Weigh | None = None) -> No
             # Detectron2 has one stack of storages for all threads: what is still being written would go to a storage
             # that only counts.
             trainer.concurrent_executor.submit(int).result()
-        parts = weigh(model, lambda batch: _forward(trainer, model, batch), [drawn() for _ in range(count)])
+        parts = weigh(model, lambda batch: forward_in_precision(trainer, model, batch), [drawn() for _ in range(count)])
     losses: dict[str, torch.Tensor] = {}
     with parts as each:
         for place, part in enumerate(each):
@@ -104,7 +104,7 @@ def _pass(trainer: Any, part: Part, first: bool, last: bool) -> dict[str, torch.
     # GPUs exchange gradients once for an update, and that is decided in the forward pass.
     exchange_later = not last and hasattr(trainer.model, "no_sync")
     with trainer.model.no_sync() if exchange_later else nullcontext():
-        losses = _weighted(_forward(trainer, trainer.model, part.batch), part.weight)
+        losses = _weighted(forward_in_precision(trainer, trainer.model, part.batch), part.weight)
         total = sum(losses.values())
         if first and not early:
             trainer.optimizer.zero_grad()
@@ -112,7 +112,8 @@ def _pass(trainer: Any, part: Part, first: bool, last: bool) -> dict[str, torch.
     return {name: loss.detach() for name, loss in losses.items()}
 
 
-def _forward(trainer: Any, model: torch.nn.Module, batch: Any) -> Any:
+def forward_in_precision(trainer: Any, model: torch.nn.Module, batch: Any) -> Any:
+    """What the model returns, under autocast where the trainer uses it."""
     if getattr(trainer, "grad_scaler", None) is None:
         return model(batch)
     with torch.autocast(device_of(model).type, dtype=getattr(trainer, "precision", torch.float16)):

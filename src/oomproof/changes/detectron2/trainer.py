@@ -23,7 +23,7 @@ def accumulate(trainer: Any, count: int, whole_batch: bool = False) -> None:
     all of them have together, as on one GPU with room for all: each micro-batch runs forward once more for that.
     """
     checked_count(count)
-    _refuse_own_step(trainer, count)
+    refuse_own_step(trainer, "Accumulate", f"oomproof.run.detectron2.accumulated_step(self, {count})")
     inner = simple_trainer(trainer)
     # The function is kept by the trainer it needs: weakly, as Detectron2's hooks know their trainer.
     known = inner if isinstance(inner, weakref.ProxyTypes) else weakref.proxy(inner)
@@ -60,13 +60,13 @@ class AccumulatingTrainer(DefaultTrainer):  # type: ignore[misc]  # Detectron2 h
 _accumulate = accumulate
 
 
-def _refuse_own_step(trainer: Any, count: int) -> None:
+def refuse_own_step(trainer: Any, hook: str, instead: str) -> None:
     """A run_step that somebody has written would be lost."""
     theirs = (SimpleTrainer.run_step, AMPTrainer.run_step, DefaultTrainer.run_step)
     for each in (trainer, inner_trainer(trainer) or trainer):
         step = getattr(each.__class__, "run_step", None)
         if step not in theirs:
             raise InputError(
-                f"Accumulate works with Detectron2's own run_step, and {each.__class__.__name__} has another; write "
-                f"oomproof.run.detectron2.accumulated_step(self, {count}) in that run_step instead"
+                f"{hook} works with Detectron2's own run_step, and {each.__class__.__name__} has another; write "
+                f"{instead} in that run_step instead"
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import re
 import sys
 import traceback
@@ -69,6 +70,14 @@ def free_memory(device: torch.device) -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
         if trim is not None:
             trim(0)
+
+
+def keep_to_budget(device: torch.device) -> None:
+    """``oomproof run --on 8GiB`` leaves the bytes in the environment; PyTorch then refuses what goes beyond them."""
+    budget = os.environ.get("OOMPROOF_BUDGET", "")
+    if budget.isdecimal() and device.type == "cuda":
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, int(budget) / total), device)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -23,13 +23,14 @@ from oomproof.errors import CannotDo, InputError, OutOfMemory
 from oomproof.frameworks.torch import BatchNormBase
 from oomproof.run.guard import ranks as meeting
 from oomproof.run.guard.before_step import BeforeStep
-from oomproof.run.guard.failures import Failure, attempt, free_memory
+from oomproof.run.guard.failures import Failure, attempt, free_memory, keep_to_budget
 from oomproof.run.guard.protected_update import UpdateFailed, protect_update, updated_tensors, versions_of
 from oomproof.run.guard.rungs import MAY_BE_ALLOWED, climb, has_batch_statistics, rungs_for
 from oomproof.run.guard.sizes import FIRST_PATIENCE, Sizes
 
 LOG = logging.getLogger("oomproof.guard")
 INTACT = "parameters and optimizer are as before this step"
+MEANS = "the update is the same where the loss is a mean over images"
 NOT_INTACT = "some parameters were updated and others were not: go on from a checkpoint"
 
 
@@ -69,6 +70,7 @@ class Guard:
         passes.model = unwrapped(model)
         if passes.scaler is not None:
             passes.scaler.scale(torch.zeros((), device=passes.device))  # it makes its tensors when first used
+        keep_to_budget(passes.device)
         self.weight = weight
         self.steps = self.recoveries = 0
         self.sizes = Sizes(largest_micro_batch(settings), floor, patience)
@@ -77,6 +79,8 @@ class Guard:
         self._before = BeforeStep(passes.model, passes.device)
         self._detector = None if weight else find_detector(passes.model)
         self._largest_part = 0
+        self.kept = "the update is the same" if self._detector or weight else MEANS
+        """what the log says of a batch that is split"""
         self._said: set[str] = set()
 
     @property
@@ -140,7 +144,7 @@ class Guard:
         if images and self.sizes.failed(images):
             now = self.sizes.largest
             assert now is not None
-            kept = "batch normalisation sees micro-batches, so results differ" if coupled else "the update is the same"
+            kept = "batch normalisation sees micro-batches, so results differ" if coupled else self.kept
             self._tell(failure, f"going on with micro-batches of {_images(now)} instead of {images}; {kept}")
             return True
         return self._climb_alone(failure)
