@@ -50,6 +50,10 @@ class About:
     """the class of the whole model, which is the owner of what no part of it owns"""
     optimizer: str = ""
     precision: str = ""
+    widened: int = 0
+    """bytes of results that stay in fp32 under autocast, because they were made with numbers in fp32"""
+    widened_by: str = ""
+    """the class of the module that makes the most of them"""
     batchnorms: int = 0
     """layers whose result for one image depends on the others of its batch"""
     separable: bool = False

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from oomproof.memory.forecast import Forecast, Hint
 from oomproof.memory.timeline import Timeline
+from oomproof.memory.widening import stays_wide
 from oomproof.plan.estimates.estimates import Estimates
 from oomproof.plan.estimates.way import Way
 from oomproof.plan.first_estimates import first_estimates
@@ -61,7 +62,7 @@ def _of_the_step(estimates: Estimates, forecast: Forecast) -> Iterator[_Found]:
         elif knob.role == "image size" or knob is problem.batch or (knob.name in ESTIMATED and knob.name not in RUN):
             ways = [(option, way) for option in knob.options[1:] if (way := estimates.estimate(((knob, option),)))]
             yield from _first_that_fits(estimates, now, forecast, knob, ways)
-        elif knob.role == "precision":
+        elif knob.role == "precision" and not stays_wide(now.step.timeline.about, now.step.timeline):
             yield _Found(_hint(knob, knob.options[-1], None), False)
 
 

@@ -39,6 +39,8 @@ ABOUT = {
     "optimizer": str,
     "precision": str,
     "batchnorms": int,
+    "widened": int,
+    "widened_by": str,
     "separable": bool,
     "mean_over_images": bool,
     "matching": bool,

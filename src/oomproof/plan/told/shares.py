@@ -87,6 +87,8 @@ def _bytes_in_proportion(found: list[Change], freed: int) -> list[Change]:
     """Estimated shares, brought to add up to ``freed``."""
     shares = [max(0, change.frees) for change in found]
     if not any(shares):  # no estimate shows what the traces do
+        shares = [int(change.frees == 0) for change in found]  # but not for what takes memory by itself
+    if not any(shares):
         shares = [1] * len(found)
     ends = [max(0, freed) * part // sum(shares) for part in itertools.accumulate(shares)]
     return [replace(change, frees=end - start) for change, start, end in zip(found, [0, *ends], ends, strict=False)]

@@ -7,6 +7,7 @@ so lifetimes are exactly those of the real program.
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -44,6 +45,8 @@ class Ledger:
         """content by storage key; an entry goes when its storage does"""
         self.outlived: list[Value] = []
         """large contents whose storage died while operations may still wait for them"""
+        self.widened: Counter[str] = Counter()
+        """bytes of results that autocast would leave in fp32, by owner"""
         self.host: dict[int, int] = {}
         """bytes of host RAM for blocks that a real run has there"""
         self.off_device: set[int] = set()
@@ -256,6 +259,11 @@ class Ledger:
                 continue
             # A buffer that is written to, a counter for instance, would be written to twice.
             self._activity.spoil(None if block in self._fixed else self.builder.lifetime(block)[0])
+
+    def stays_wide(self, result: torch.Tensor) -> None:
+        """A result that autocast would leave in fp32."""
+        if self._in_step:
+            self.widened[self.owner()] += result.untyped_storage().nbytes()
 
     def asked(self) -> None:
         """A value was asked for: what depends on it may come out otherwise a second time."""

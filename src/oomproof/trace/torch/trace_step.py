@@ -29,6 +29,7 @@ from oomproof.memory.about import About
 from oomproof.memory.first_step import with_first_step
 from oomproof.memory.timeline import PHASES, Timeline
 from oomproof.memory.validation import Validation
+from oomproof.memory.widening import describe_widening, stays_wide
 from oomproof.trace.request import Progress, TooManyValues, be_silent
 from oomproof.trace.torch.around.left_behind import find_leftovers, given_back, let_go
 from oomproof.trace.torch.around.said_device import Asked, describe_other_way
@@ -147,6 +148,8 @@ def _trace(
             dialect=dialect,
             threads=torch.get_num_threads(),
             values_asked=dict(tracer.demands),
+            widened=sum(ledger.widened.values()),
+            widened_by=_class_of(loop.model, max(ledger.widened, key=ledger.widened.__getitem__, default="")),
             batchnorms=trained_batchnorms(loop.model),
             model=model,
             optimizer=type(loop.optimizer).__name__,
@@ -157,6 +160,8 @@ def _trace(
             per_box=find_per_box(timeline),
             matchers=find_matchers(timeline, model),
         )
+        if training.precision != "fp32" and stays_wide(found, timeline):
+            found = replace(found, notes=(*found.notes, describe_widening(found, training.precision)))
         timeline = replace(timeline, about=found)
     return timeline if primed_at is None else with_first_step(timeline, primed_at)
 
@@ -263,6 +268,10 @@ def _adopt_model(tracer: Tracer, model: torch.nn.Module) -> None:
 def _adopted(tracer: Tracer, batch: Any) -> Any:
     """The batch with real tensors made fake; their values are kept."""
     return mapped(lambda tensor: tensor if isinstance(tensor, FakeTensor) else tracer.adopt(tensor), batch)
+
+
+def _class_of(model: torch.nn.Module, path: str) -> str:
+    return next((type(module).__name__ for name, module in model.named_modules() if name and name == path), "the step")
 
 
 def trained_batchnorms(model: torch.nn.Module) -> int:

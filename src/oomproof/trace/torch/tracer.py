@@ -67,6 +67,8 @@ NETWORK_OP_BYTES = 4 << 20
 """From this size on a costly operation counts as the network's even if no weight takes part (attention)."""
 
 _KEEPS_WEIGHT = frozenset({"_to_copy", "clone", "copy_", "t", "detach"})
+_PROMOTES = frozenset({"add", "sub", "mul", "div"})
+"""what autocast leaves to PyTorch's rule that the wider type wins"""
 _DEVICE, _META = torch.ops.prim.device.default, torch.device("meta")
 
 
@@ -320,6 +322,8 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         weight = network = False
         for value in values:
             weight, network = weight or value.weight, network or value.from_network
+        if network and facts.name in _PROMOTES and fresh:
+            self._note_wide(tensors_in(args), values, next(iter(fresh.values())))
         made = [(storage_key(tensor.untyped_storage()), Layout(place, tensor)) for place, tensor in fresh.items()]
         size = sum([layout.bytes for _, layout in made]) + sum([self.value_of(tensor).bytes for tensor in written])
         keeps = weight and facts.name in _KEEPS_WEIGHT
@@ -342,6 +346,16 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             self._values[key] = Value(
                 layout.bytes, layout.dtype, operation=operation, result=place, weight=keeps, from_network=network
             )
+
+    def _note_wide(self, given: list[torch.Tensor], values: list[Value], out: torch.Tensor) -> None:
+        """Activations that meet a row of numbers in fp32 (a frozen normalisation's, a layer's scale) are fp32 from then
+        on, whatever autocast says."""
+        wide = (
+            not value.from_network and tensor.dim() and tensor.dtype is torch.float32 and tensor.numel() < out.numel()
+            for tensor, value in zip(given, values, strict=False)
+        )
+        if out.dtype is torch.float32 and any(wide):
+            self.ledger.stays_wide(out)
 
     def _answer(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """A data-dependent operation: run for real on the CPU, on values that are computed now."""
