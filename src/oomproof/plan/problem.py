@@ -101,4 +101,5 @@ class Problem:
 
 
 def at_images(settings: Settings, name: str, images: int) -> Settings:
-    return settings.changed({name: images, "accumulate": 1})
+    whole = {"accumulate": 1} if "accumulate" in settings else {}
+    return settings.changed({name: images, **whole})

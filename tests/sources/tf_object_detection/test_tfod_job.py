@@ -209,7 +209,7 @@ def test_what_makes_another_training_says_so() -> None:
     assert all(option.harm > 0 for name in different for option in found[name].options[1:])
     whole, one = found["batch_size"].options
     assert (whole.value, one.value, one.promise) == (2, 1, "different")
-    assert one.settings["accumulate"] == 1, "the API cannot accumulate: no micro-batches"
+    assert one.settings == {"batch_size": 1}, "the API cannot accumulate: no micro-batches"
     assert "BatchNorm" in one.note
     assert "num_steps 400000" in one.note
 

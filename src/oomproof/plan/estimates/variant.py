@@ -58,7 +58,7 @@ class Variant:
         for knob, option in given:
             if knob.role == "batch":
                 self.micro = next(size for name, size in option.settings.items() if name != "accumulate")
-                self.count = option.settings["accumulate"]
+                self.count = int(option.settings.get("accumulate", 1))
             if option.settings.get("optimizer_state") == "host":
                 self.travels = what_if.state_bytes(traced.timeline)
         self.scale = self.micro / traced.images

@@ -70,19 +70,15 @@ def _batch(config: Config, settings: Settings, about: About) -> Knob | None:
     if not sizes:
         return None
     before = config.value("train_config.batch_size")
-    options = [Option(whole, _one_step(whole))]
+    options = [Option(whole, {BATCH: whole})]
     norms = "; BatchNorm takes its statistics from fewer images" if about.batchnorms else ""
     for place, size in enumerate(sizes, 1):
         changed = rescaled(config, size / before)
         words = ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in changed.items())
         note = f"by the linear rule {words}{norms}"
-        options.append(Option(size, _one_step(size), place * _SMALLER_BATCH, note, "different"))
+        options.append(Option(size, {BATCH: size}, place * _SMALLER_BATCH, note, "different"))
     why = "fewer images a step; the API has no gradient accumulation"
     return Knob(BATCH, tuple(options), "equivalent", why, role="batch")
-
-
-def _one_step(images: int) -> dict[str, int]:
-    return {BATCH: images, "accumulate": 1}
 
 
 def _averages(settings: Settings) -> Knob | None:
