@@ -15,6 +15,7 @@ from oomproof.cli.arguments import (
     Backend,
     Batch,
     ConfigFile,
+    Everything,
     From,
     Gpus,
     ImageSize,
@@ -95,6 +96,7 @@ def fit(
     list_knobs: Annotated[
         bool, typer.Option("--knobs", help="List what may be turned, with values and promises, and exit.")
     ] = False,
+    everything: Everything = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
     debug: Annotated[
@@ -144,11 +146,20 @@ def fit(
             file = file or own
             writable(file, "--write")
         plan = oomproof.fit(opened, device, keep=kept, allow=allowed, leave=left, ram=host, progress=say, **given)
-    _print(plan, opened, file, as_json=as_json, debug=debug)
+    _print(plan, opened, file, given, everything=everything, as_json=as_json, debug=debug)
     raise typer.Exit(INTERRUPTED if plan.interrupted else FITS if plan.fits else NOTHING_FITS)
 
 
-def _print(plan: Plan, job: Job, target: Path | None, *, as_json: bool, debug: bool) -> None:
+def _print(
+    plan: Plan,
+    job: Job,
+    target: Path | None,
+    given: Mapping[str, Any],
+    *,
+    everything: bool,
+    as_json: bool,
+    debug: bool,
+) -> None:
     from oomproof.sources.settings import settings_of
 
     writing = target is not None and plan.fits and not plan.interrupted
@@ -163,7 +174,7 @@ def _print(plan: Plan, job: Job, target: Path | None, *, as_json: bool, debug: b
         from oomproof.report import attempts
         from oomproof.report import plan as text
 
-        show(text.report(plan, settings_of(job), writing))
+        show(text.report(plan, settings_of(job), writing, named=given, everything=everything or debug))
         if debug:
             show(attempts.report(plan.attempts))
         if writing:

@@ -37,13 +37,8 @@ above the highest of them."""
 SLACK = 0.01
 """Part of the peak by which made-up values (how many anchors match, how many boxes survive) may be off."""
 
-DATASET = "the dataset in host RAM: annotations, caches, decoded images kept"
-NOT_COUNTED = (
-    "memory that other processes take on the device after this forecast",
-    "validation, and anything the training loop does between steps (logging images, saving checkpoints)",
-    "NCCL's buffers in multi-GPU training",
-    DATASET,
-)
+DATASET = "the dataset in host RAM"
+NOT_COUNTED = ("other processes on the device", "validation and what happens between steps", "NCCL's buffers", DATASET)
 
 
 @dataclass(frozen=True)

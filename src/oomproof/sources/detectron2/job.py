@@ -17,7 +17,7 @@ from oomproof.sources.detectron2.config.config import Config, read
 from oomproof.sources.detectron2.config.schema import DEFAULTS
 from oomproof.sources.detectron2.notes import notes
 from oomproof.sources.detectron2.sizes import MOST_BOXES, images_per_gpu, largest_image
-from oomproof.sources.job import Job, Knob, Setting, Settings, TraceRequest
+from oomproof.sources.job import ASSUMED, Job, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.torch.job import training_settings
 
 _TRAINING = ("precision", "accumulate", "checkpoint", "zero_grad")
@@ -47,7 +47,10 @@ class Detectron2Job(Job):
                 "image_size", size, "height x width of the largest images after resizing, in pixels",
                 follows=largest_image,
             ),
-            Setting("boxes", MOST_BOXES, "annotated objects in every image; 93 is the most that an image of COCO has"),
+            Setting(
+                "boxes", MOST_BOXES, "annotated objects in every image; 93 is the most that an image of COCO has",
+                basis=ASSUMED,
+            ),
             Setting("real", _installed(), "trace Detectron2's own code, where it is installed, not a blueprint of it"),
         )  # fmt: skip
         found = (*own, *around, *_training(self.config.values, self.training), *_run(self.training))
