@@ -1,4 +1,4 @@
-"""Files that no program wrote: whatever a YAML, a JSON, a timeline or a pickle holds, the answer is a report or a line."""
+"""Files that no program wrote: whatever they hold, the answer is a report or a line."""
 
 from __future__ import annotations
 

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 from forecasts import MIB, SETTINGS, mask_rcnn
+from plans import brought_to_fit
 
+from oomproof.report import plan_verdict
 from oomproof.report.advice import next_steps
 from oomproof.report.verdict import verdict, why
 
@@ -45,3 +47,18 @@ def test_why_and_next_speak_of_the_host() -> None:
     assert [step.option for step in next_steps(busy, SETTINGS)[1]] == ["--set workers=0"]
     both = replace(mask_rcnn(SMALL), ram=3000 * MIB)
     assert next_steps(both, SETTINGS) == next_steps(mask_rcnn(SMALL), SETTINGS)  # the device comes first
+
+
+def test_a_plan_that_only_the_host_refuses_does_not_begin_with_fits() -> None:
+    made = brought_to_fit()
+    short = replace(made, after=replace(made.after, ram=2999 * MIB))
+    assert plan_verdict.verdict(short) == (
+        "does not fit the host even with 2 changes: needs 2.93 GiB RAM (at worst 3.91), has 2.93; RTX 3060 12GB itself "
+        "has room: 9.81 of 11.76 GiB (at worst 10.90)"
+    )
+    assert plan_verdict.next_step(short, False)[0].startswith("nothing that is allowed saves enough host RAM")
+
+
+def test_what_stays_free_is_of_what_the_allocator_may_take() -> None:
+    free = replace(mask_rcnn(BIG), room=7000 * MIB)
+    assert next_steps(free, SETTINGS)[0].startswith("1.22 GiB of the 6.84 that the allocator may take stay free")

@@ -37,17 +37,20 @@ def test_opens_with_verdict_why_next() -> None:
     assert lines[0] == (
         "Verdict  fits RTX 3060 12GB with 2 changes: 9.81 of 11.76 GiB (at worst 10.90); takes 4 % more time per image"
     )
-    assert lines[1] == (
+    assert lines[1].startswith(
+        "For      torchvision:maskrcnn_resnet50_fpn: batch 16, accumulate 1, image_size 800x1333"
+    )
+    assert lines[2] == (
         "Why      as it is it needs 24.30 GiB (at worst 26.10); "
         "batch 4 x 4 frees 13.10 GiB and checkpoint 12 modules frees 2.40 GiB"
     )
-    assert lines[2].startswith("Next     0.86 GiB stay free even at worst; add --write ")
+    assert lines[3].startswith("Next     0.86 GiB stay free even at worst; add --write ")
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("make", [brought_to_fit, as_it_is, too_large])
 def test_no_line_is_wider_than_the_terminal_and_nothing_is_cut(make: Callable[[], Plan], width: int) -> None:
-    text = drawn(plan.report(make(), SETTINGS), width)
+    text = drawn(plan.report(make(), SETTINGS, everything=True), width)
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
     words = ["RTX 3060 12GB" if make is not too_large else "3GiB", "host RAM", "Not counted"]
@@ -67,7 +70,9 @@ def test_changes_come_in_the_plans_order_with_their_sum() -> None:
 
 
 def test_before_and_after() -> None:
-    rows = section(drawn(plan.report(brought_to_fit(), SETTINGS)), "Before and after, GiB").splitlines()
+    rows = section(
+        drawn(plan.report(brought_to_fit(), SETTINGS, everything=True)), "Before and after, GiB"
+    ).splitlines()
     assert next(row for row in rows if "device" in row).split() == ["device", "24.30", "26.10", "9.81", "10.90"]
     assert next(row for row in rows if "peak after" in row).split()[2:6] == [
         "in",
@@ -114,7 +119,7 @@ def test_the_learning_rate_rule_is_told() -> None:
 
 
 def test_only_promises_that_are_made_are_explained() -> None:
-    text = drawn(plan.report(brought_to_fit(), SETTINGS), 120)
+    text = drawn(plan.report(brought_to_fit(), SETTINGS, everything=True), 120)
     assert "identical: the same gradients" in text
     assert "different:" not in text
 
@@ -238,9 +243,16 @@ def test_a_forecast_that_gives_cache_back_keeps_its_words() -> None:
 
 
 def test_an_estimate_of_the_job_as_it_is_is_called_one() -> None:
-    text = drawn(plan.report(replace(brought_to_fit(), before_estimated=True), SETTINGS), 200)
+    text = drawn(plan.report(replace(brought_to_fit(), before_estimated=True), SETTINGS, everything=True), 200)
     assert "as it is it needs about 24.30 GiB" in text
     assert "before, about" in text
     assert "what it needs as it is and other rows are estimated from traces of few images" in text
-    traced = drawn(plan.report(brought_to_fit(), SETTINGS), 200)
+    traced = drawn(plan.report(brought_to_fit(), SETTINGS, everything=True), 200)
     assert "other rows are estimated from traces under other settings" in traced and "few images" not in traced
+
+
+def test_the_usual_report_is_shorter() -> None:
+    short, whole = (drawn(plan.report(brought_to_fit(), SETTINGS, everything=each), 100) for each in (False, True))
+    assert len(short.splitlines()) <= 0.7 * len(whole.splitlines())
+    assert "Memory against time" not in short and "Memory against time" in whole
+    assert short.count("Not counted") == whole.count("Not counted") == 1

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from oomproof.memory.forecast import Forecast
+from oomproof.memory.forecast import Forecast, Range
 from oomproof.memory.sweep import Sweep
 from oomproof.report.sweep import conclusion, report
 
@@ -42,3 +43,30 @@ def test_values_without_a_size(fits: Forecast, does_not_fit: Forecast) -> None:
 
 def test_none_fits(does_not_fit: Forecast) -> None:
     assert conclusion(Sweep("batch", ((1, does_not_fit),))) == "None of these values of batch fits 4GiB."
+
+
+def with_ram(of: Forecast, gib: float, ram: int = 8 << 30) -> Forecast:
+    high = int(gib * (1 << 30))
+    return replace(of, ram=ram, host=Range(high - (1 << 29), high - (1 << 30), high))
+
+
+def test_the_host_has_its_columns_where_its_ram_is_known(fits: Forecast) -> None:
+    rows = tuple((workers, with_ram(fits, 4 + workers)) for workers in (0, 2, 4, 8))
+    swept = Sweep("DATALOADER.NUM_WORKERS", rows)
+    file = io.StringIO()
+    Console(file=file, width=100).print(report(swept))
+    text = file.getvalue()
+    assert "with 8.00 GiB of host RAM; figures in GiB" in text
+    assert "host RAM  at worst" in text
+    lines = {line.split()[0]: line.split() for line in text.splitlines() if line.strip()[:1].isdigit()}
+    assert lines["4"] == ["4", "5.84", "6.10", "7.50", "8.00", "fits"]
+    assert " ".join(lines["8"]).endswith("11.50 12.00 does not fit (host RAM)")
+    assert conclusion(swept).endswith("is 4: 6.10 of 11.76 GiB at worst, and 8.00 of 8.00 GiB host RAM.")
+
+
+def test_where_only_the_host_is_short_the_summary_says_so(fits: Forecast) -> None:
+    swept = Sweep("workers", ((2, with_ram(fits, 10)), (4, with_ram(fits, 12))))
+    assert conclusion(swept) == (
+        "None of these values of workers fits RTX 3060 12GB: the device has room, but the least of them takes 10.00 of "
+        "8.00 GiB host RAM at worst."
+    )

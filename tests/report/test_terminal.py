@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -27,10 +28,13 @@ def drawn(report: RenderableType, width: int = 80, encoding: str = "utf-8", colo
 def test_opens_with_verdict_why_next(fits: Forecast, settings: tuple[Setting, ...]) -> None:
     lines = drawn(terminal.report(fits, settings), 160).splitlines()
     assert lines[0].rstrip() == "Verdict  fits RTX 3060 12GB: 5.84 of 11.76 GiB (at worst 6.10)"
-    assert lines[1].startswith(
+    assert lines[1].rstrip() == (
+        "For      torchvision:maskrcnn_resnet50_fpn: batch 2, image_size 800x1333, precision fp32"
+    )
+    assert lines[2].startswith(
         "Why      the peak is in backward of rpn.head.conv.0.0 (convolution_backward), where activ"
     )
-    assert lines[2].rstrip() == "Next     5.66 GiB stay free even at worst; --sweep batch=1..16 finds the largest batch"
+    assert lines[3].rstrip() == "Next     5.66 GiB stay free even at worst; --sweep batch=1..16 finds the largest batch"
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -38,7 +42,7 @@ def test_opens_with_verdict_why_next(fits: Forecast, settings: tuple[Setting, ..
 def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(
     width: int, case: str, settings: tuple[Setting, ...], request: pytest.FixtureRequest
 ) -> None:
-    text = drawn(terminal.report(request.getfixturevalue(case), settings), width)
+    text = drawn(terminal.report(request.getfixturevalue(case), settings, everything=True), width)
     assert max(len(line) for line in text.splitlines()) <= width
     for word in (
         "max_memory_allocated",
@@ -54,7 +58,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(
 
 def test_says_where_memory_runs_out_and_what_to_try(does_not_fit: Forecast, settings: tuple[Setting, ...]) -> None:
     hint = Hint("batch", {"batch": 1}, 9 << 28, "equivalent", "fewer images at a time")
-    text = drawn(terminal.report(replace(does_not_fit, hints=(hint,)), settings), 120)
+    text = drawn(terminal.report(replace(does_not_fit, hints=(hint,)), settings, everything=True), 120)
     assert "does not fit 4GiB: needs 5.84 GiB (at worst 6.10), has 4.00" in text
     assert "OOM at   in backward of rpn.head.conv.0.0 (convolution_backward), asking for 1.14 GiB" in text
     assert "--batch 1  saves about 2.25 GiB: fewer images at a time" in text
@@ -92,6 +96,35 @@ def test_settings_as_usual_are_left_out(fits: Forecast, settings: tuple[Setting,
     assert "optimizer sgd" not in text
     other = replace(fits, settings=fits.settings.changed({"optimizer": "adamw"}))
     assert "precision fp32, optimizer adamw" in drawn(terminal.report(other, settings), 160)
+
+
+def test_the_usual_report_is_half_as_long(fits: Forecast, settings: tuple[Setting, ...]) -> None:
+    notes = ("without memory growth TensorFlow takes 6.16 GiB. nvidia-smi then shows that, whatever the model needs",)
+    noted = replace(fits, notes=notes, not_counted=("other processes", "validation"))
+    short, whole = (drawn(terminal.report(noted, settings, everything=each), 100) for each in (False, True))
+    assert len(short.splitlines()) <= 0.6 * len(whole.splitlines())
+    assert "The rest of the report: --all" in short and "--all" not in whole
+    assert "  - without memory growth TensorFlow takes 6.16 GiB\n" in re.sub(" +\n", "\n", short)
+    assert "whatever the model" in whole
+    for text in (short, whole):
+        assert text.count("Not counted") == 1
+        assert "Not counted  other processes; validation" in text
+
+
+def test_what_nobody_has_said_stands_under_the_verdict(fits: Forecast) -> None:
+    settings = (
+        Setting("batch", 2, "", basis="assumed"),
+        Setting("image_size", (800, 1333), "", basis="the model's own"),
+        Setting("boxes", 93, "", basis="assumed"),
+        Setting("workers", 0, ""),
+    )
+    values = Settings({"batch": 2, "image_size": (800, 1333), "boxes": 93, "workers": 0}, fits.settings._roles)
+    second = drawn(terminal.report(replace(fits, settings=values), settings), 160).splitlines()[1]
+    assert "batch 2 (assumed), image_size 800x1333 (the model's own), boxes 93 (assumed)" in second
+    assert "workers" not in second
+    said = drawn(terminal.report(replace(fits, settings=values), settings, named=("batch", "boxes")), 160)
+    assert "batch 2, image_size 800x1333 (the model's own)" in said.splitlines()[1]
+    assert "boxes" not in said.splitlines()[1]
 
 
 def test_names_what_others_hold(fits: Forecast, settings: tuple[Setting, ...]) -> None:

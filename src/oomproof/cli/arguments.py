@@ -167,6 +167,9 @@ Shm = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, bytes as integers; see docs/json.md.")]
+Everything = Annotated[
+    bool, typer.Option("--all", help="The whole report: every kind, module, phase and note, not the short one.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 

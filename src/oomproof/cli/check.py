@@ -15,6 +15,7 @@ from oomproof.cli.arguments import (
     ConfigFile,
     Data,
     Debug,
+    Everything,
     From,
     Gpus,
     Grouping,
@@ -124,6 +125,7 @@ def check(
     list_settings: Annotated[
         bool, typer.Option("--settings", help="List the settings the job has, with defaults, and exit.")
     ] = False,
+    everything: Everything = False,
     as_json: AsJson = False,
     save: Annotated[
         Path | None,
@@ -135,7 +137,7 @@ def check(
     """Will it fit? Forecast a training step's GPU memory.
 
     No GPU is needed and no step is run: JOB is traced with fake tensors, and what it would allocate is replayed
-    through PyTorch's caching allocator. The answer opens with three lines: verdict, why, next.
+    through PyTorch's caching allocator. The answer opens with its verdict, what that is for, why, and what to do next.
 
     Exit code 0: it fits (in a sweep: some value does), and the host RAM too where --ram says how much there is. 2: it
     does not, or is at risk. 1: bad input or a failure.
@@ -205,7 +207,7 @@ def check(
             if html is not None:
                 grid = None if axes is None else oomproof.what_if(opened, device, axes, progress=say, **given)
                 _write_page(html, answer, opened, grid)
-    fits = _print(answer, opened, as_json)
+    fits = _print(answer, opened, given, everything=everything, as_json=as_json)
     raise typer.Exit(FITS if fits else DOES_NOT_FIT)
 
 
@@ -227,7 +229,7 @@ def _validation(validate: bool | None, batch: int, keeps: int, grad: bool) -> Va
     return Validation(batch, keeps, grad)
 
 
-def _print(answer: Forecast | Sweep, job: Job, as_json: bool) -> bool:
+def _print(answer: Forecast | Sweep, job: Job, given: Mapping[str, Any], *, everything: bool, as_json: bool) -> bool:
     """Whether it fits (in a sweep: whether any value does)."""
     from oomproof.memory.forecast import Forecast
     from oomproof.sources.settings import settings_of
@@ -239,7 +241,7 @@ def _print(answer: Forecast | Sweep, job: Job, as_json: bool) -> bool:
     elif isinstance(answer, Forecast):
         from oomproof.report import terminal
 
-        show(terminal.report(answer, settings_of(job)))
+        show(terminal.report(answer, settings_of(job), named=given, everything=everything))
     else:
         from oomproof.report import sweep
 

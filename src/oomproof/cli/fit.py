@@ -16,6 +16,7 @@ from oomproof.cli.arguments import (
     Batch,
     ConfigFile,
     Data,
+    Everything,
     From,
     Gpus,
     Grouping,
@@ -107,6 +108,7 @@ def fit(
         bool, typer.Option("--knobs", help="List what may be turned, with values and promises, and exit.")
     ] = False,
     html: Html = None,
+    everything: Everything = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
     debug: Annotated[
@@ -176,11 +178,20 @@ def fit(
         from oomproof.sources.settings import settings_of
 
         write_html(html, check_document(plan.after, settings_of(opened), plan=plan))
-    _print(plan, opened, file, as_json=as_json, debug=debug)
+    _print(plan, opened, file, given, everything=everything, as_json=as_json, debug=debug)
     raise typer.Exit(INTERRUPTED if plan.interrupted else FITS if plan.fits else NOTHING_FITS)
 
 
-def _print(plan: Plan, job: Job, target: Path | None, *, as_json: bool, debug: bool) -> None:
+def _print(
+    plan: Plan,
+    job: Job,
+    target: Path | None,
+    given: Mapping[str, Any],
+    *,
+    everything: bool,
+    as_json: bool,
+    debug: bool,
+) -> None:
     from oomproof.sources.settings import settings_of
 
     writing = target is not None and plan.fits and not plan.interrupted
@@ -195,7 +206,7 @@ def _print(plan: Plan, job: Job, target: Path | None, *, as_json: bool, debug: b
         from oomproof.report import attempts
         from oomproof.report import plan as text
 
-        show(text.report(plan, settings_of(job), writing))
+        show(text.report(plan, settings_of(job), writing, named=given, everything=everything or debug))
         if debug:
             show(attempts.report(plan.attempts))
         if writing:

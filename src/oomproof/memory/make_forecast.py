@@ -38,14 +38,9 @@ above the highest of them."""
 SLACK = 0.01
 """Part of the peak by which made-up values (how many anchors match, how many boxes survive) may be off."""
 
-DATASET = "the dataset in host RAM: annotations, caches, decoded images kept"
-BETWEEN_STEPS = "validation, and anything the training loop does between steps (logging images, saving checkpoints)"
-NOT_COUNTED = (
-    "memory that other processes take on the device after this forecast",
-    BETWEEN_STEPS,
-    "NCCL's buffers in multi-GPU training",
-    DATASET,
-)
+DATASET = "the dataset in host RAM"
+BETWEEN_STEPS = "validation and what happens between steps"
+NOT_COUNTED = ("other processes on the device", BETWEEN_STEPS, "NCCL's buffers", DATASET)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from oomproof.memory.forecast import Forecast, Hint
 from oomproof.report.sizes import gib, named
-from oomproof.report.verdict import tight
+from oomproof.report.verdict import describe_room
 from oomproof.sources.job import Role, Setting
 
 MOST_HINTS = 6
@@ -108,9 +108,7 @@ def _on_the_host(forecast: Forecast, settings: Sequence[Setting]) -> tuple[str, 
 
 
 def _room(forecast: Forecast, names: set[str]) -> str:
-    room = f"{gib(max(0, -forecast.excess))} stay free even at worst"
-    if tight(forecast):
-        room = "it is tight, so keep other programs off the device"
+    room = describe_room(forecast)
     batch = forecast.settings.name_of("batch")
     if batch in names and forecast.settings.sharing == 1:
         return f"{room}; --sweep {batch}=1..16 finds the largest batch"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -15,41 +15,53 @@ from oomproof.report import changes
 from oomproof.report.epoch import batches
 from oomproof.report.frontier import Frontier
 from oomproof.report.plan_verdict import next_step, verdict, why
-from oomproof.report.sizes import named, number
-from oomproof.report.terminal import STYLES, bullets, device_facts, given, levels, section
+from oomproof.report.sizes import named as written
+from oomproof.report.sizes import number
+from oomproof.report.terminal import STYLES, closing, describe_job, device_facts, levels, section
 from oomproof.report.verdict import moment
 from oomproof.sources.job import Setting, Settings
 
+FEW_ALTERNATIVES = 3
 
-def report(plan: Plan, settings: Sequence[Setting], writing: bool = False) -> RenderableType:
-    """``settings`` are the ones the job has; ``writing``: the plan will be written back to where the job came from."""
-    frontier = Frontier(plan.frontier, plan.device.budget) if len(plan.frontier) > 1 else ""
+
+def report(
+    plan: Plan,
+    settings: Sequence[Setting],
+    writing: bool = False,
+    *,
+    named: Collection[str] = (),
+    everything: bool = False,
+) -> RenderableType:
+    """``settings`` are the ones the job has, ``named`` those that the user gave; ``writing``: the plan will be written
+    back to where the job came from."""
+    frontier = Frontier(plan.frontier, plan.device.budget) if everything and len(plan.frontier) > 1 else ""
+    rejected = plan.alternatives if everything else plan.alternatives[:FEW_ALTERNATIVES]
     miss = "" if plan.fits else " of the nearest miss"
     return Group(
-        _opening(plan, settings, writing),
+        _opening(plan, settings, writing, named),
         *section(f"Changes{miss}, least harmful first", changes.changes(plan)),
         *section(f"Settings{miss}, in full", _settings(plan)),
-        *(_before_and_after(plan) if plan.changes else section("Memory, GiB", levels(plan.after))),
+        *(section("Memory, GiB", levels(plan.after)) if not plan.changes else ()),
+        *(_before_and_after(plan) if everything and plan.changes else ()),  # else the verdict and its reason say it
         *(() if plan.after.epoch is None else section("Batches of the data", batches(plan.after.epoch))),
-        *section("Turned down", changes.alternatives(plan.alternatives)),
+        *section("Turned down", changes.alternatives(rejected)),
         *section("Memory against time per image", frontier),
-        *section("Notes", bullets([*_notes(plan), *plan.after.notes])),
-        *section("Not counted", bullets(plan.after.not_counted)),
+        *closing([*_notes(plan, everything), *plan.after.notes], plan.after.not_counted, everything),
     )
 
 
-def _opening(plan: Plan, settings: Sequence[Setting], writing: bool) -> RenderableType:
+def _opening(plan: Plan, settings: Sequence[Setting], writing: bool, named: Collection[str]) -> RenderableType:
     sentence, steps = next_step(plan, writing)
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     grid.add_row("Verdict", Text(verdict(plan), style=STYLES[plan.after.outcome]))
+    grid.add_row("For", describe_job(plan.job, plan.before.settings, settings, named))
     grid.add_row("Why", why(plan))
     grid.add_row("Next", sentence)
     for step in steps:
         grid.add_row("", Text(step, style="bold cyan"))
     grid.add_row()
-    grid.add_row("Job", Text.assemble(plan.job, *given(plan.before.settings, settings)))
     grid.add_row("Device", device_facts(plan.after))
     return grid
 
@@ -62,7 +74,7 @@ def _settings(plan: Plan) -> RenderableType:
     grid.add_column(no_wrap=True, style="bold")
     grid.add_column(overflow="fold")
     for name, setting in changed.items():
-        grid.add_row(name, named(name, setting) if "." in name else changes.whole(setting))
+        grid.add_row(name, written(name, setting) if "." in name else changes.whole(setting))
     return grid
 
 
@@ -93,9 +105,12 @@ def _peak(forecast: Forecast) -> str:
     return moment(forecast.phase, forecast.owner, forecast.op)
 
 
-def _notes(plan: Plan) -> Iterator[str]:
+def _notes(plan: Plan, everything: bool) -> Iterator[str]:
     if plan.changes:
         yield from _about_the_batch(plan)
+    if not everything:
+        return
+    if plan.changes:
         for promise in dict.fromkeys(change.promise for change in plan.changes):
             yield f"{promise}: {changes.MEANS[promise]}"
         yield "time is an estimate from the operations that were traced; where the data loader is slower, it decides"

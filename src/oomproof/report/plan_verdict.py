@@ -20,6 +20,8 @@ def verdict(plan: Plan) -> str:
     name = f"{plan.device.name}: "
     head, _, figures = of_forecast.verdict(plan.after).partition(name)
     line = f"{head}{plan.device.name}{_how(plan)}: {figures}{_price(plan)}"
+    if _only_ram_is_short(plan):
+        line = _on_the_host(plan)
     if not plan.interrupted:
         return line
     return f"stopped early; the {'best' if plan.fits else 'nearest'} so far {line}"
@@ -41,18 +43,39 @@ def next_step(plan: Plan, writing: bool) -> tuple[str, tuple[str, ...]]:
         found = "this fits and can be used" if plan.fits else "nothing fits yet"
         return f"{found}; a search that is not stopped may find something better", ()
     if not plan.fits:
-        if plan.needs and any(need.startswith("--") for need in plan.needs):
-            return "nothing that is allowed fits; it would take one of these:", plan.needs
-        if plan.needs:
-            return f"nothing fits, whatever is allowed; {'; '.join(plan.needs)}", ()
-        return "nothing that is allowed fits, and no knob is left: a larger GPU or a smaller model", ()
-    room = f"{gib(max(0, -plan.after.excess))} stay free even at worst"
-    if of_forecast.tight(plan.after):
-        room = "it is tight, so keep other programs off the device"
+        return _what_it_would_take(plan)
+    room = of_forecast.describe_room(plan.after)
     if not plan.changes:
         return f"train it as it is; {room}", ()
     use = "use what was written: the end of this report says how"
     return f"{room}; {use if writing else 'add --write to keep these settings in a file and see how to use it'}", ()
+
+
+def _what_it_would_take(plan: Plan) -> tuple[str, tuple[str, ...]]:
+    if plan.needs and any(need.startswith("--") for need in plan.needs):
+        return "nothing that is allowed fits; it would take one of these:", plan.needs
+    if plan.needs:
+        return f"nothing fits, whatever is allowed; {'; '.join(plan.needs)}", ()
+    if _only_ram_is_short(plan):
+        return "nothing that is allowed saves enough host RAM: more RAM, or fewer and smaller buffers of the data", ()
+    return "nothing that is allowed fits, and no knob is left: a larger GPU or a smaller model", ()
+
+
+def _only_ram_is_short(plan: Plan) -> bool:
+    return not plan.fits and plan.after.on_device_outcome == "fits"
+
+
+def _on_the_host(plan: Plan) -> str:
+    """What is in the way comes first: a line that begins with "fits" is read no further."""
+    head, _, figures = of_forecast.on_host(plan.after).removeprefix("; ").partition(": ")
+    used = plan.after.on_device
+    device = f"{plan.device.name} itself has room: {number(used.expected)} of {gib(plan.after.budget)}"
+    return f"{head}{_count(plan)}: {figures}; {device} (at worst {number(used.high)})"
+
+
+def _count(plan: Plan) -> str:
+    many = "s" if len(plan.changes) > 1 else ""
+    return f" even with {len(plan.changes)} change{many}" if plan.changes else ""
 
 
 def _how(plan: Plan) -> str:

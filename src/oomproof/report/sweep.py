@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from oomproof.memory.forecast import Forecast
 from oomproof.memory.sweep import Sweep
 from oomproof.report.sizes import gib, number, value
 from oomproof.report.terminal import STYLES
@@ -14,30 +15,53 @@ from oomproof.report.verdict import empties_cache
 
 def report(sweep: Sweep) -> RenderableType:
     first = sweep.rows[0][1]
+    with_ram = first.ram is not None  # then columns for it, in the place of those that lead to the device's
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column(sweep.name, justify="right", no_wrap=True, style="bold")
-    for heading in ("allocated", "reserved", "device", "at worst"):
+    inside, host = ((), ("host RAM", "at worst")) if with_ram else (("allocated", "reserved"), ())
+    for heading in (*inside, "device", "at worst", *host):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("outcome", no_wrap=True)
     for setting, forecast in sweep.rows:
-        figures = (forecast.allocated.expected, forecast.reserved.expected, forecast.on_device.expected)
-        table.add_row(
-            value(setting),
-            *(number(nbytes) for nbytes in (*figures, forecast.on_device.high)),
-            Text(forecast.outcome, style=STYLES[forecast.outcome]),
-        )
+        figures = [forecast.on_device.expected, forecast.on_device.high]
+        if with_ram:
+            figures += [forecast.host.expected, forecast.host.high]
+        else:
+            figures[:0] = [forecast.allocated.expected, forecast.reserved.expected]
+        outcome = Text(_outcome(forecast), style=STYLES[forecast.outcome])
+        table.add_row(value(setting), *(number(nbytes) for nbytes in figures), outcome)
     style = STYLES["fits" if sweep.fitting else "does not fit"]
-    title = f"{first.job} on {first.device.name}; figures in GiB\n"
+    ram = f" with {gib(first.ram)} of host RAM" if first.ram is not None else ""
+    title = f"{first.job} on {first.device.name}{ram}; figures in GiB\n"
     return Group(Text(title), table, "", Text(conclusion(sweep), style=style))
+
+
+def _outcome(forecast: Forecast) -> str:
+    """Says where it fails, if only the host does."""
+    if forecast.on_device_outcome == "fits" != forecast.host_outcome:
+        return f"{forecast.outcome} (host RAM)"
+    return forecast.outcome
 
 
 def conclusion(sweep: Sweep) -> str:
     first = sweep.rows[0][1]
     if not sweep.fitting:
-        return f"None of these values of {sweep.name} fits {first.device.name}."
+        return f"None of these values of {sweep.name} fits {first.device.name}{_what_is_short(sweep)}."
     if sweep.largest is None:
         return f"{first.device.name} fits {sweep.name}: {', '.join(value(setting) for setting in sweep.fitting)}."
     best = next(forecast for setting, forecast in sweep.rows if setting == sweep.largest)
     cache = ", with cached blocks given back" if empties_cache(best) else ""
     figures = f"{number(best.on_device.high)} of {gib(best.budget)} at worst{cache}"
+    if best.ram is not None:
+        figures += f", and {number(best.host.high)} of {gib(best.ram)} host RAM"
     return f"The largest {sweep.name} that fits {first.device.name} is {value(sweep.largest)}: {figures}."
+
+
+def _what_is_short(sweep: Sweep) -> str:
+    """Where the device has room for some value, it is the host that has none."""
+    on_device = [forecast for _, forecast in sweep.rows if forecast.on_device_outcome == "fits"]
+    if not on_device:
+        return ""
+    least = min(on_device, key=lambda forecast: forecast.host.high)
+    takes = f"{number(least.host.high)} of {gib(least.ram or 0)} host RAM at worst"
+    return f": the device has room, but the least of them takes {takes}"

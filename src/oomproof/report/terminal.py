@@ -1,8 +1,9 @@
-"""One Forecast as text: verdict, why, next; then the figures, what holds them, and what is not counted."""
+"""One Forecast as text: verdict, what it is for, why, next; then the figures, what holds them, and what is not counted.
+What most people do not read stands there with ``everything`` only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -13,45 +14,70 @@ from oomproof.memory.forecast import Forecast, Range, Seconds
 from oomproof.report.advice import next_steps
 from oomproof.report.bars import Chart
 from oomproof.report.epoch import batches
-from oomproof.report.sizes import gib, named, number
+from oomproof.report.sizes import gib, number
+from oomproof.report.sizes import named as written
 from oomproof.report.verdict import PLURALS, moment, verdict, why
 from oomproof.sources.job import Role, Setting, Settings
 
 STYLES = {"fits": "bold green", "at risk": "bold yellow", "does not fit": "bold red"}
-OWNERS = 8
+OWNERS, FEW_OWNERS = 8, 4
 ALWAYS_SHOWN: tuple[Role, ...] = ("batch", "image size", "precision")
 
 
-def report(forecast: Forecast, settings: Sequence[Setting]) -> RenderableType:
-    """``settings`` are the ones the job has: the advice speaks only of those."""
+def report(
+    forecast: Forecast, settings: Sequence[Setting], *, named: Collection[str] = (), everything: bool = False
+) -> RenderableType:
+    """``settings`` are the ones the job has: the advice speaks only of those. ``named``: those that the user gave."""
+    kinds, phases = Chart(_kinds(forecast), forecast.on_device.expected), list(forecast.phases.items())
+    owners = Chart(_owners(forecast, OWNERS if everything else FEW_OWNERS), forecast.allocated.expected)
     return Group(
-        _opening(forecast, settings),
+        _opening(forecast, settings, named, everything),
         *(() if forecast.epoch is None else section("Batches of the data", batches(forecast.epoch))),
         *section("Parts of the run, GiB", parts(forecast)),
         *section("Memory of a training step, GiB" if forecast.validation else "Memory, GiB", levels(forecast)),
-        *section("On the device at the peak, GiB", Chart(_kinds(forecast), forecast.on_device.expected)),
-        *section("Modules that hold the most at the peak, GiB", Chart(_owners(forecast), forecast.allocated.expected)),
-        *section("Most in each phase, GiB", Chart(list(forecast.phases.items()), forecast.allocated.expected)),
-        *section("Notes", bullets([*forecast.notes, *_more_notes(forecast)])),
-        *section("Not counted", bullets(forecast.not_counted)),
+        *(section("On the device at the peak, GiB", kinds) if everything else ()),
+        *section("Modules that hold the most at the peak, GiB", owners),
+        *(section("Most in each phase, GiB", Chart(phases, forecast.allocated.expected)) if everything else ()),
+        *closing([*forecast.notes, *_more_notes(forecast)], forecast.not_counted, everything),
     )
 
 
-def _opening(forecast: Forecast, settings: Sequence[Setting]) -> RenderableType:
+def closing(notes: Sequence[str], not_counted: Sequence[str], everything: bool) -> Iterator[RenderableType]:
+    """Notes, and what is not counted: of the notes the first sentences, unless all is asked for."""
+    yield from section("Notes", bullets(notes if everything else [first_sentence(note) for note in notes]))
+    if not_counted:
+        yield Text.assemble(("\nNot counted  ", "bold"), "; ".join(not_counted))
+    if not everything:
+        yield Text("\nThe rest of the report: --all", style="dim")
+
+
+def first_sentence(note: str) -> str:
+    """
+    >>> first_sentence("TensorFlow takes 6.16 GiB. Others take less")
+    'TensorFlow takes 6.16 GiB'
+    """
+    return note.split(". ", 1)[0]
+
+
+def _opening(
+    forecast: Forecast, settings: Sequence[Setting], named: Collection[str], everything: bool
+) -> RenderableType:
     sentence, steps = next_steps(forecast, settings)
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     grid.add_row("Verdict", Text(verdict(forecast), style=STYLES[forecast.outcome]))
+    grid.add_row("For", describe_job(forecast.job, forecast.settings, settings, named))
     grid.add_row("Why", why(forecast))
     grid.add_row("Next", sentence)
     for step in steps:
         grid.add_row("", Text.assemble((step.option, "bold cyan"), "  ", step.reason))
     grid.add_row()
-    grid.add_row("Job", Text.assemble(forecast.job, *given(forecast.settings, settings)))
     grid.add_row("Device", device_facts(forecast))
     if forecast.step_seconds is not None:
         grid.add_row("Step", describe_time(forecast.step_seconds))
+    if not everything:  # the reason says where the peak is
+        return grid
     grid.add_row("Peak", moment(forecast.phase, forecast.owner, forecast.op))
     if shortage := forecast.shortage or forecast.shortage_at_worst:
         place = moment(shortage.phase, shortage.owner, shortage.op)
@@ -67,13 +93,18 @@ def describe_time(of: Seconds) -> str:
     return f"about {of.expected:.2g} s on the device ({of.low:.2g} to {of.high:.2g}), from the card's data sheet"
 
 
-def given(values: Settings, settings: Sequence[Setting]) -> Iterator[str]:
-    """The settings worth a reader's time: those that nearly always matter, and those that are not as usual."""
-    usual = {setting.name: setting.default for setting in settings}
+def describe_job(job: str, values: Settings, settings: Sequence[Setting], given: Collection[str]) -> Text:
+    """The job with the settings that decide the answer: those that nearly always matter, those that are not as usual,
+    and those that nobody has said (``given`` are the ones that the user has)."""
+    usual = {setting.name: setting for setting in settings}
     always = {values.name_of(role) for role in ALWAYS_SHOWN}
-    shown = [name for name in values if name in always or name not in usual or values[name] != usual[name]]
-    if shown:
-        yield "\n" + ", ".join(f"{name} {named(name, values[name])}" for name in shown)
+    shown = []
+    for name in values:
+        known = usual.get(name)
+        basis = known.basis if known and name not in given and values[name] == known.default else ""
+        if name in always or known is None or values[name] != known.default or basis:
+            shown.append(f"{name} {written(name, values[name])}{f' ({basis})' if basis else ''}")
+    return Text(f"{job}: {', '.join(shown)}" if shown else job)
 
 
 def device_facts(forecast: Forecast) -> str:
@@ -100,7 +131,8 @@ def levels(forecast: Forecast) -> RenderableType:
     _level(table, "reserved", forecast.reserved, reserved)
     _level(table, "device", forecast.on_device, "nvidia-smi", "bold")
     _level(table, "host RAM", forecast.host, "RSS, with workers")
-    table.add_row("/dev/shm", number(forecast.shm), "", "", "df /dev/shm")
+    if forecast.shm:
+        table.add_row("/dev/shm", number(forecast.shm), "", "", "df /dev/shm")
     return table
 
 
@@ -143,8 +175,8 @@ def _kinds(forecast: Forecast) -> list[tuple[str, int]]:
     return [*kinds, ("reserved, unused", max(0, unused)), ("context", forecast.context)]
 
 
-def _owners(forecast: Forecast) -> list[tuple[str, int]]:
-    shown = [(name or "(no module)", nbytes) for name, nbytes in forecast.owners[:OWNERS]]
+def _owners(forecast: Forecast, most: int) -> list[tuple[str, int]]:
+    shown = [(name or "(no module)", nbytes) for name, nbytes in forecast.owners[:most]]
     rest = forecast.allocated.expected - sum(nbytes for _, nbytes in shown)
     return [*shown, ("all others", rest)] if shown and rest > 0 else shown
 

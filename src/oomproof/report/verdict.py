@@ -130,6 +130,19 @@ def tight(forecast: Forecast) -> bool:
     return forecast.on_device_outcome == "fits" and forecast.excess > 0
 
 
+def describe_room(forecast: Forecast) -> str:
+    """What stays free: of the device, or of what the framework lets its allocator take, where that is less.
+
+    Of a card with 7.66 GiB, TensorFlow may take 6.66: beside a step with 3.90 at worst, 2.76 stay free, not 3.76.
+    """
+    if tight(forecast):
+        return "it is tight, so keep other programs off the device"
+    free = gib(max(0, -forecast.excess))
+    if forecast.room is not None and forecast.reserved.high - forecast.room > forecast.on_device.high - forecast.budget:
+        return f"{free} of the {number(forecast.room)} that the allocator may take stay free even at worst"
+    return f"{free} stay free even at worst"
+
+
 def empties_cache(forecast: Forecast) -> bool:
     """At the upper figures it fits only after the allocator has emptied its cache. One that has taken its share at the
     start never does so."""

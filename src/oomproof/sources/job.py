@@ -15,13 +15,16 @@ from oomproof.memory.timeline import Timeline
 from oomproof.trace.request import Progress, TraceRequest
 
 __all__ = [
-    "PROMISES", "SUFFIX", "Job", "Knob", "Option", "Progress", "ReadsData", "Role", "Setting", "Settings",
+    "ASSUMED", "PROMISES", "SUFFIX", "Job", "Knob", "Option", "Progress", "ReadsData", "Role", "Setting", "Settings",
     "TraceRequest", "find_roles",
 ]  # fmt: skip
 
 PROMISES = ("identical", "equivalent", "different")
 """What a change leaves of the training, the strictest first: the same gradients (proved by a test); the same in
 expectation or up to rounding; another training."""
+
+ASSUMED = "assumed"
+"""the basis of a default that oomproof has made up, such as a usual batch"""
 
 SUFFIX = ".oomproof.json"
 """of the file that settings are written to where a job has none of its own"""
@@ -51,6 +54,8 @@ class Setting:
     """what it stands for, where its name is not one of OWN_WORDS"""
     plays: bool = True
     """False: another setting plays the role that the name suggests"""
+    basis: str = ""
+    """where the default comes from, if not from the user: ``assumed``, ``the model's own``; told while it stands"""
     given_as: str = ""
     """how the command line takes it, ``{value}`` in it; empty: ``--set NAME=VALUE``"""
 

@@ -60,13 +60,14 @@ def zoo(task: str = "all") -> tuple[Published, ...]:
 
 def published(task: str) -> tuple[Published, ...]:
     """torchvision's models of a task, from the metadata of their newest weights: nothing is downloaded."""
-    from torchvision.models import get_model_weights
-
     from oomproof.sources.torchvision.job import model_names
+
+    names = model_names()  # says what to install, where torchvision is missing
+    from torchvision.models import get_model_weights
 
     return tuple(
         _entry(name, task, get_model_weights(name).DEFAULT)
-        for name, own_task in model_names().items()
+        for name, own_task in names.items()
         if own_task == task
     )
 

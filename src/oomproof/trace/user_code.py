@@ -32,6 +32,9 @@ _SAYS_FOR_THE_SYSTEM = ("sources/script/child/",)
 _NEVER_A_SHAPE = (AttributeError, KeyError, NameError, ImportError, RecursionError)
 """what no operation says of tensors that do not fit"""
 
+_EXTRAS = {"torch": "torch", "torchvision": "torch", "tensorflow": "tensorflow", "keras": "tensorflow", "jax": "xla"}
+"""what a user's job may import, and the extra that brings it"""
+
 
 @contextmanager
 def blaming_user_code() -> Iterator[None]:
@@ -47,7 +50,13 @@ def blaming_user_code() -> Iterator[None]:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else ""
         what = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
         line = _user_line(error)
-        raise JobError(f"the job raised {what}{f' at {line}' if line else ''}") from error
+        raise JobError(f"the job raised {what}{f' at {line}' if line else ''}{_what_to_install(error)}") from error
+
+
+def _what_to_install(error: BaseException) -> str:
+    missing = (error.name or "").split(".", 1)[0] if isinstance(error, ModuleNotFoundError) else ""
+    extra = _EXTRAS.get(missing)
+    return f"; {missing} is not installed here: pip install 'oomproof[{extra}]'" if extra else ""
 
 
 @contextmanager

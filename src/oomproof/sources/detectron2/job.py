@@ -19,7 +19,7 @@ from oomproof.sources.detectron2.config.config import Config, read
 from oomproof.sources.detectron2.config.schema import DEFAULTS
 from oomproof.sources.detectron2.notes import notes
 from oomproof.sources.detectron2.sizes import images_per_gpu, largest_image
-from oomproof.sources.job import Job, Knob, Setting, Settings, TraceRequest
+from oomproof.sources.job import ASSUMED, Job, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.torch.job import training_settings
 
 _TRAINING = ("precision", "accumulate", "checkpoint", "zero_grad")
@@ -49,7 +49,7 @@ class Detectron2Job(Job):
                 "image_size", size, "height x width of the largest images after resizing, in pixels",
                 follows=largest_image,
             ),
-            Setting("boxes", MOST_OBJECTS, OBJECTS_HELP),
+            Setting("boxes", MOST_OBJECTS, OBJECTS_HELP, basis=ASSUMED),
             Setting("real", _installed(), "trace Detectron2's own code, where it is installed, not a blueprint of it"),
         )  # fmt: skip
         found = (*own, *around, *_training(self.config.values, self.training), *_run(self.training))

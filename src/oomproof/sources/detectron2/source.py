@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ def _recognises(text: str) -> bool:
 
 def _open(opening: Opening) -> Job:
     text = opening.text
+    if find_spec("torch") is None:
+        raise InputError("Detectron2 jobs need PyTorch, which is not installed here: pip install 'oomproof[torch]'")
     if text.endswith(".py") and not text.startswith("detectron2:"):
         from oomproof.sources.detectron2.script.script import open_script
 

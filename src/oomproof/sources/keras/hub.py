@@ -12,7 +12,7 @@ from oomproof.errors import InputError, did_you_mean
 from oomproof.memory.about import About
 from oomproof.memory.batch_spec import MOST_OBJECTS, OBJECTS_HELP, note_on_objects
 from oomproof.memory.timeline import Timeline
-from oomproof.sources.job import SUFFIX, Knob, Setting, Settings, TraceRequest
+from oomproof.sources.job import ASSUMED, SUFFIX, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.keras.compiled import MaybeCompiled
 from oomproof.sources.keras.installed import keras_hub, keras_on
 from oomproof.sources.keras.job import KerasJob
@@ -112,7 +112,7 @@ class HubJob(MaybeCompiled):
             Setting("classes", self._preset.classes, "number of classes"),
         ]
         if self._preset.task == "detection":
-            own.append(Setting("boxes", MOST_OBJECTS, f"{OBJECTS_HELP}; images with fewer are padded"))
+            own.append(Setting("boxes", MOST_OBJECTS, f"{OBJECTS_HELP}; images with fewer are padded", basis=ASSUMED))
         # The models are classes of their own: precision is that of the policy they are built under, widths are theirs.
         left = [setting for setting in training_settings({}) if setting.name != "width"]
         return (*own, *left)

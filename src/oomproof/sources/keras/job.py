@@ -13,7 +13,7 @@ from oomproof.data.pipeline.stages import Assumed
 from oomproof.errors import InputError, JobError
 from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
-from oomproof.sources.job import Knob, Setting, Settings, TraceRequest
+from oomproof.sources.job import ASSUMED, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.keras.compiled import MaybeCompiled
 from oomproof.sources.keras.installed import backend_now, is_model, keras_on
 from oomproof.sources.keras.training import batch_setting, size_setting, training_settings
@@ -93,9 +93,10 @@ class KerasJob(MaybeCompiled):
         from oomproof.changes.keras.recompile import accumulation
         from oomproof.sources.keras.batch import batch_size, image_size
 
-        own = [batch_setting(self.batch or batch_size(self.data, self.example))]
+        said = self.batch or self.data is not None
+        own = [batch_setting(self.batch or batch_size(self.data, self.example), "" if said else ASSUMED)]
         if (size := image_size(self.made, self.example)) is not None:
-            own.append(size_setting(size))
+            own.append(size_setting(size, _basis_of_size(self.made, self.data)))
         return (*own, *training_settings({"accumulate": accumulation(self.made)}), *self._sizes)
 
     @cached_property
@@ -180,3 +181,12 @@ class KerasJob(MaybeCompiled):
         from oomproof.sources.keras.training_code import write_training_code
 
         return write_training_code(settings, path, ["model = ...  # compiled, as the job has it"], changes)
+
+
+def _basis_of_size(model: Any, data: Any) -> str:
+    """Whether the model is built for one size, takes what its data have, or takes any and nobody has said which."""
+    from oomproof.changes.keras.applying import image_size
+
+    if image_size(model) is not None:
+        return "the model's own"
+    return "" if data is not None else ASSUMED

@@ -7,7 +7,7 @@ from typing import Any
 
 from oomproof.memory.runtime import HELP as OF_THE_RUN
 from oomproof.memory.runtime import OF_TENSORFLOW, Runtime
-from oomproof.sources.job import Setting
+from oomproof.sources.job import ASSUMED, Setting
 from oomproof.sources.keras.installed import BACKENDS, backend_now
 from oomproof.sources.keras.xla import CHOICES as XLA
 from oomproof.sources.keras.xla import HELP as OF_XLA
@@ -27,12 +27,13 @@ _HELP = {
 _DEFAULTS = {"precision": "own", "optimizer": "own", "accumulate": 1, "width": 1.0}
 
 
-def batch_setting(images: int) -> Setting:
-    return Setting("batch", images, "images a step", given_as="--batch {value}")
+def batch_setting(images: int, basis: str = ASSUMED) -> Setting:
+    return Setting("batch", images, "images a step", basis=basis, given_as="--batch {value}")
 
 
-def size_setting(sides: tuple[int, ...]) -> Setting:
-    return Setting("image_size", sides, "height x width of the images, in pixels", given_as="--image-size {value}")
+def size_setting(sides: tuple[int, ...], basis: str = ASSUMED) -> Setting:
+    text = "height x width of the images, in pixels"
+    return Setting("image_size", sides, text, basis=basis, given_as="--image-size {value}")
 
 
 def training_settings(defaults: Mapping[str, Any]) -> tuple[Setting, ...]:

@@ -12,7 +12,7 @@ from oomproof.memory.about import About
 from oomproof.memory.batch_rule import BatchRule
 from oomproof.memory.batch_spec import MOST_OBJECTS, OBJECTS_HELP, BatchSpec
 from oomproof.memory.timeline import Timeline
-from oomproof.sources.job import SUFFIX, Job, Knob, Setting, Settings, TraceRequest
+from oomproof.sources.job import ASSUMED, SUFFIX, Job, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.torch.job import TorchJob, training_settings
 from oomproof.sources.torch.training_code import write_training_code
 from oomproof.sources.torchvision import families
@@ -49,11 +49,12 @@ class TorchvisionJob(Job):
             classes = _PERSON
         own = [
             self._model_setting(),
-            Setting("batch", batch, "images per step on one GPU", given_as="--batch {value}"),
+            Setting("batch", batch, "images per step on one GPU", basis=ASSUMED, given_as="--batch {value}"),
             Setting(
                 "image_size",
                 size,
                 _FIXED_SIZE if families.has_fixed_input(self.model) else _LOADED_SIZE,
+                basis="the model's own" if families.has_fixed_input(self.model) else ASSUMED,
                 given_as="--image-size {value}",
                 follows=lambda values: self._usual_size(values["model"]),
             ),
@@ -62,7 +63,7 @@ class TorchvisionJob(Job):
         ]
         if self.task == "detection":
             own += [
-                Setting("boxes", MOST_OBJECTS, OBJECTS_HELP),
+                Setting("boxes", MOST_OBJECTS, OBJECTS_HELP, basis=ASSUMED),
                 Setting(
                     "trainable_layers", -1, "backbone layers that are trained, from the end; -1: torchvision's default"
                 ),
