@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from oomproof.changes.torch.training import Training
+from oomproof.errors import JobError
 from oomproof.memory.timeline import Timeline
 from oomproof.trace.torch.gpu.dialect import Dialect
 from oomproof.trace.torch.loop import Pieces
@@ -125,16 +126,16 @@ def test_autograd_functions_for_gpus_cast_as_they_do_there() -> None:
     assert Doubled.seen == (torch.float16, False)  # custom_fwd turns autocast off inside
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", "adafactor"])
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("checkpoint", ["none", "0"])
-def test_loops_and_recomputing_work_as_before(precision: str, checkpoint: str) -> None:
+def test_loops_and_recomputing_work_as_before(precision: str, checkpoint: str, optimizer: str) -> None:
     pieces = Pieces(
         lambda: nn.Sequential(nn.Sequential(nn.Linear(64, 64), nn.Dropout()), nn.Linear(64, 8)),
         lambda: torch.rand(16, 64),
         lambda model, x: F.cross_entropy(model(x), torch.zeros(16, dtype=torch.int64, device=x.device)),
-        torch.optim.AdamW,
     )
-    training = Training(precision=precision, checkpoint=checkpoint, ema=True)
+    training = Training(precision=precision, checkpoint=checkpoint, ema=True, optimizer=optimizer)
     assert len(trace_step(pieces, training)) > 0
 
 
@@ -143,3 +144,24 @@ def test_afterwards_tensors_are_where_they_are() -> None:
     assert not torch.rand(2).is_cuda
     assert torch.rand(2).device.type == "cpu"
     assert torch.Generator is type(torch.default_generator)
+
+
+def test_where_a_gpus_way_cannot_be_traced_the_cpus_is_and_a_note_names_the_line() -> None:
+    def loss(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        if x.is_cuda:
+            x.data_ptr()  # as a kernel of the library's own does
+            raise RuntimeError("no kernel image is available")
+        return model(x).sum()
+
+    notes = traced(loss).about.notes
+    assert len(notes) == 1
+    assert "test_said_device.py:" in notes[0]
+    assert "the CPU's way is forecast" in notes[0]
+
+
+def test_a_job_that_fails_either_way_is_told_as_it_failed_on_a_gpu() -> None:
+    def loss(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        raise ValueError("on a GPU" if x.is_cuda else "on a CPU")
+
+    with pytest.raises(JobError, match="on a GPU"):
+        traced(loss)

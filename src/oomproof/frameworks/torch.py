@@ -7,6 +7,7 @@ are here where code calls them; where code only compares names (trace/torch), a 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from operator import attrgetter
@@ -290,6 +291,22 @@ def take_back(library: torch.library.Library) -> None:
     library._destroy()
 
 
+def uncompiled(model: Any) -> Any:
+    """The module inside what ``torch.compile`` has made of it."""
+    while isinstance(model, torch.nn.Module) and "_orig_mod" in model._modules:
+        model = model._orig_mod
+    return model
+
+
+def running_eagerly() -> AbstractContextManager[Any]:
+    """What was compiled runs as if it were not; for processes in which the compiler is loaded."""
+    if hasattr(torch.compiler, "set_stance"):  # from 2.6 on
+        stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+        return stance
+    switched_off: AbstractContextManager[Any] = importlib.import_module(f"{DYNAMO}.config").patch(disable=True)
+    return switched_off
+
+
 def forget_dynamo(module: ModuleType) -> None:
     """``import torch._dynamo`` has left the module as an attribute of torch too."""
     if vars(torch).get("_dynamo") is module:
@@ -350,12 +367,14 @@ __all__ = [
     "plain_attention",
     "probe",
     "refuse_data_ptr",
+    "running_eagerly",
     "scheduled_step",
     "schema_of",
     "softmax_backwards",
     "softmaxes",
     "storage_key",
     "take_back",
+    "uncompiled",
     "unsafe_view",
     "unset_fake_temporarily",
     "version_of",

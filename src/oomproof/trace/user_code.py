@@ -6,11 +6,14 @@ well, and operations are computed by the tracer, so that a shape that does not f
 
 from __future__ import annotations
 
+import os
 import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
+from unittest.mock import patch
 
 from oomproof.errors import JobError, OomproofError, internal_error
 
@@ -34,7 +37,8 @@ _NEVER_A_SHAPE = (AttributeError, KeyError, NameError, ImportError, RecursionErr
 def blaming_user_code() -> Iterator[None]:
     """An exception becomes a JobError that shows the user's line, or an InternalError where oomproof is to blame."""
     try:
-        yield
+        with _staying_alive():
+            yield
     except (OomproofError, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # a user's code may raise what is not an Exception
@@ -44,6 +48,20 @@ def blaming_user_code() -> Iterator[None]:
         what = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
         line = _user_line(error)
         raise JobError(f"the job raised {what}{f' at {line}' if line else ''}") from error
+
+
+@contextmanager
+def _staying_alive() -> Iterator[None]:
+    """``os._exit`` of the user's code would end oomproof, with an exit code that says something else."""
+    leave, here = os._exit, os.getpid()
+
+    def stay(code: int = 0) -> NoReturn:
+        if os.getpid() != here:  # a child that the user's code has made
+            leave(code)
+        raise SystemExit(f"os._exit({code})")
+
+    with patch.object(os, "_exit", stay):
+        yield
 
 
 def _is_own_fault(error: BaseException) -> bool:

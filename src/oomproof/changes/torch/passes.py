@@ -22,15 +22,17 @@ from oomproof.changes.torch.recompute import recompute
 from oomproof.changes.torch.training import CHOICES, PRECISIONS, Training
 from oomproof.changes.torch.trees import mapped
 from oomproof.errors import CannotDo, InputError
+from oomproof.frameworks.torch import uncompiled
 
 Loss = Callable[[torch.nn.Module, Any], Any]
 """loss(model, batch): a tensor, or a dict or list of tensors"""
 
 
 def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
-    """The user's own model, whose modules the settings name, inside what spreads it over GPUs."""
+    """The user's own model, whose modules the settings name, inside what compiles it or spreads it over GPUs."""
+    model = uncompiled(model)
     while isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
-        model = model.module
+        model = uncompiled(model.module)
     return model
 
 

@@ -20,6 +20,7 @@ from oomproof.sources.job import SUFFIX, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.keras.compiled import MaybeCompiled
 from oomproof.sources.keras.installed import keras_on
 from oomproof.sources.keras.job import KerasJob
+from oomproof.sources.without_training import without_training
 from oomproof.trace.user_code import blaming_user_code
 
 SUFFIXES = (".keras", ".h5", ".hdf5")
@@ -286,5 +287,5 @@ def _module(custom: str) -> Any:
         folder, name = str(Path.cwd()), custom
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    with blaming_user_code():
+    with blaming_user_code(), without_training("when it is imported"):
         return importlib.import_module(name)

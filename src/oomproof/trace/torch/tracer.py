@@ -12,13 +12,15 @@ the business of dialect.py.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 
-from oomproof.errors import Unanswerable
+from oomproof.errors import JobError, Unanswerable
 from oomproof.frameworks.torch import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -30,6 +32,7 @@ from oomproof.frameworks.torch import (
 from oomproof.trace.request import check_patience
 from oomproof.trace.torch.activity import work_of
 from oomproof.trace.torch.around.interrupt import Interrupt
+from oomproof.trace.torch.around.said_device import Asked
 from oomproof.trace.torch.around.stand_ins import stand_ins
 from oomproof.trace.torch.gpu.scratch import call_spec
 from oomproof.trace.torch.ledger import Ledger
@@ -71,10 +74,10 @@ _DEVICE, _META = torch.ops.prim.device.default, torch.device("meta")
 class Tracer(FakeTensorMode):  # type: ignore[misc]
     """``demands`` counts, operation by operation, how often a value was asked for."""
 
-    def __init__(self, patience: int | None = None, *, on_gpu: bool = False) -> None:
-        """``on_gpu``: Python code is told that what is traced is on a GPU (around/said_device.py)."""
+    def __init__(self, patience: int | None = None, *, told: Asked | None = None) -> None:
+        """``told``: Python code hears that what is traced is on a GPU, and the first line that asks is noted there."""
         super().__init__(allow_non_fake_inputs=True)
-        self._patience, self.on_gpu = patience, on_gpu
+        self._patience, self.told = patience, told
         self.cache_enabled = False  # FakeTensorMode's own memory: Shapes is quicker
         self.ledger = Ledger()
         self.demands: Counter[str] = Counter()
@@ -85,19 +88,38 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         self._building = True
         self._landing: bool | None = None
         self._open = ExitStack()
+        self._depth, self._thread = 0, 0
+        self._one_at_a_time = threading.RLock()
         self._interrupt = Interrupt()
 
     def __enter__(self) -> Tracer:
-        if not self.inside:
+        """PyTorch enters a mode once more for operations on its tensors in other threads; nothing more is put in place
+        for those."""
+        if self._depth == 0:
             self._open.enter_context(self._interrupt.kept())
             self._open.enter_context(stand_ins(self))
+            self._thread = threading.get_ident()
+        if threading.get_ident() == self._thread:
+            self._depth += 1
         super().__enter__()
         return self
 
     def __exit__(self, *raised: Any) -> None:
         super().__exit__(*raised)
-        if not self.inside:
-            self._open.close()
+        if threading.get_ident() == self._thread:
+            self._depth -= 1
+            if self._depth == 0:
+                self._open.close()
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """What a trace needs around it, without the mode: for a session, which sends it the operations of the GPU."""
+        with stand_ins(self):
+            self._depth, self._thread = 1, threading.get_ident()
+            try:
+                yield
+            finally:
+                self._depth = 0
 
     # -- dispatch ----------------------------------------------------------------------------------------------
 
@@ -107,7 +129,8 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         if self.inside:  # while FakeTensorMode decomposes an operation, its parts are not blocks of the real one
             return super().__torch_dispatch__(func, types, args, kwargs)
         facts = look_up(func)
-        return (self._run_apart if facts.apart else self._run)(func, facts, types, args, kwargs or {})
+        with self._one_at_a_time:
+            return (self._run_apart if facts.apart else self._run)(func, facts, types, args, kwargs or {})
 
     def _run_apart(self, func: Any, facts: OpFacts, types: Any, args: Any, kwargs: Any) -> Any:
         """Operations that are not simply run on shapes."""
@@ -163,8 +186,10 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
                 out = self._fake(func, types, args, kwargs)
             except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException):
                 return self._answer(func, facts.name, args, kwargs)
-            seen = learnt(key, args, kwargs, out)
             outs = tensors_in(out if isinstance(out, (list, tuple)) else (out,))
+            if any(each.layout is not torch.strided for each in outs):
+                raise JobError(_SPARSE.format(facts.name))
+            seen = learnt(key, args, kwargs, out)
             fresh = {at: each for at, each in enumerate(outs) if storage_key(each.untyped_storage()) not in before}
         work = seen.work or seen.work_out(facts, args, kwargs, outs)
         written = written_by(facts, args, kwargs) if facts.written else []
@@ -372,6 +397,12 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
 
 NETWORK_NUMBER = 0.5
 """What ``loss.item()`` says: some plausible number that costs nothing to find."""
+
+
+_SPARSE = (
+    "the step makes a sparse tensor (operation '{}'), whose memory is not forecast. Train with dense ones: "
+    "nn.Embedding(..., sparse=False), whose gradient is as large as its table"
+)
 
 
 def _on_cpu(kwargs: Any) -> Any:

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import torch
 
-from oomproof.trace.torch.around.said_device import GPU
+from oomproof.trace.torch.around.said_device import GPU, Asked
 
 _TALKS_TO_THE_GPU = (
     "empty_cache", "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved",
@@ -33,10 +33,14 @@ def silent_gpu() -> Iterator[None]:
 
 
 @contextmanager
-def pretended_gpu() -> Iterator[None]:
+def pretended_gpu(asked: Asked) -> Iterator[None]:
     with ExitStack() as stack:
-        for name, answer in _answers_of_cuda().items():
+        for name, answer in _answers_of_cuda(asked).items():
             stack.enter_context(patch.object(torch.cuda, name, answer))
+        accelerator = getattr(torch, "accelerator", None)  # from 2.6 on; optimizers ask it for streams
+        for name, answer in _answers_of_accelerator().items() if accelerator else ():
+            stack.enter_context(patch.object(accelerator, name, answer))
+        stack.enter_context(patch.object(torch.Tensor, "pin_memory", lambda self, *_: self))  # data loaders ask for it
         for name, function in answers_of_autocast().items():
             stack.enter_context(patch.object(torch, name, function))
         for name in ("tensor", "as_tensor", "asarray"):
@@ -71,6 +75,9 @@ class _Idle:
     def query(self) -> bool:
         return True
 
+    def is_capturing(self) -> bool:
+        return False
+
     def elapsed_time(self, _: Any) -> float:
         return 0.0
 
@@ -83,15 +90,29 @@ class _Idle:
         return event or _Idle()
 
 
-def _answers_of_cuda() -> dict[str, Any]:
+def _answers_of_cuda(asked: Asked) -> dict[str, Any]:
     """One GPU of the kind whose kernels are traced (gpu/dialect.py): compute capability 8.0."""
+
+    def is_available() -> bool:
+        asked.note()
+        return True
+
     return {
-        "is_available": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0,
+        "is_available": is_available, "device_count": lambda: 1, "current_device": lambda: 0,
         "get_device_capability": lambda device=None: (8, 0), "is_bf16_supported": lambda *_, **__: True,
         "is_current_stream_capturing": lambda: False, "ipc_collect": lambda: None, "init": lambda: None,
         "get_rng_state": lambda device=None: torch.get_rng_state(), "set_rng_state": lambda *_, **__: None,
         **dict.fromkeys(("Stream", "Event", "stream", "device", "device_of"), _Idle),
         **dict.fromkeys(("current_stream", "default_stream"), lambda device=None: _Idle()),
+    }  # fmt: skip
+
+
+def _answers_of_accelerator() -> dict[str, Any]:
+    return {
+        "is_available": lambda: True, "device_count": lambda: 1, "current_device_index": lambda: 0,
+        "current_accelerator": lambda check_available=False: torch.device("cuda"),
+        "current_stream": lambda device=None: _Idle(),
+        **dict.fromkeys(("set_device_index", "set_stream", "synchronize"), lambda *_, **__: None),
     }  # fmt: skip
 
 

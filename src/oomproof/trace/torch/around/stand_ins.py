@@ -45,9 +45,9 @@ def stand_ins(tracer: Tracer) -> Iterator[None]:
         stack.enter_context(lists_of_fakes())
         for name, move in _to_and_from_host(tracer).items():
             stack.enter_context(patch.object(optimizer_state, name, move))
-        if tracer.on_gpu:
-            stack.enter_context(said_to_be_on_gpu(tracer))
-            stack.enter_context(pretended_gpu())
+        if tracer.told is not None:
+            stack.enter_context(said_to_be_on_gpu(tracer, tracer.told))
+            stack.enter_context(pretended_gpu(tracer.told))
         _follow_modules(stack, tracer)
         _follow_optimizers(stack, tracer)
         yield

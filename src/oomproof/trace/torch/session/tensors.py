@@ -10,7 +10,7 @@ from unittest.mock import patch
 import torch
 
 from oomproof.frameworks.torch import FakeTensor, moving_by_swap, parse_to
-from oomproof.trace.torch.around.said_device import said_to_be_on_gpu
+from oomproof.trace.torch.around.said_device import Asked, said_to_be_on_gpu
 from oomproof.trace.torch.gpu.dialect import Dialect
 from oomproof.trace.torch.session.devices import GPU_TO_CPP, Devices, is_gpu
 from oomproof.trace.torch.tracer import Tracer
@@ -23,7 +23,7 @@ def seen_on_gpu(devices: Devices, dialect: Dialect) -> Iterator[None]:
     over single tensors where it would take whole lists on a GPU."""
     with ExitStack() as stack:
         if dialect == "cuda":
-            stack.enter_context(said_to_be_on_gpu(devices.tracer))
+            stack.enter_context(said_to_be_on_gpu(devices.tracer, Asked()))
         else:
             stack.enter_context(patch.object(FakeTensor, "device", _said_on_cpu(devices.tracer)))
         for name, answer in _answers(devices).items():
