@@ -71,7 +71,7 @@ class Following:
 
         card = self.request["card"]
         self._context = following(
-            Card(card["name"], card["total"], tuple(card["capability"])),
+            Card(card["name"], card["total"], tuple(card["capability"]), self.request["ranks"]),
             self.save,
             dialect=self.request["dialect"],
             validate=self.request["validate"],

@@ -8,6 +8,7 @@ The script's own process is given up to it: what is put in place stays until the
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,6 +29,7 @@ from oomproof.trace.torch.owner_tags import find_matchers, find_per_box
 from oomproof.trace.torch.session.card import Card, card_in_place
 from oomproof.trace.torch.session.devices import Devices
 from oomproof.trace.torch.session.loading import Loaders
+from oomproof.trace.torch.session.ranks import Ranks
 from oomproof.trace.torch.session.steps import Steps
 from oomproof.trace.torch.session.tensors import seen_on_gpu
 from oomproof.trace.torch.session.weights import weights_followed
@@ -38,7 +40,9 @@ from oomproof.trace.torch.tracer import Tracer
 class Session:
     """What was seen of a script so far."""
 
-    def __init__(self, finish: Callable[[Timeline], None], dialect: Dialect, validate: bool, say: Progress) -> None:
+    def __init__(
+        self, finish: Callable[[Timeline], None], dialect: Dialect, validate: bool, say: Progress, ranks: int
+    ) -> None:
         self.dialect: Dialect = dialect
         self.tracer = Tracer()
         self.devices = Devices(self.tracer)
@@ -46,6 +50,7 @@ class Session:
         self.compiled: list[str] = []
         """notes on what torch.compile was asked to compile"""
         self.loaders = Loaders()
+        self.ranks = Ranks(ranks)
         self._finish = finish
         self.steps = Steps(self.tracer, self._end, say, validate)
 
@@ -81,7 +86,13 @@ class Session:
 
     def runtime(self) -> dict[str, Any]:
         """How the script runs, as far as it can be seen."""
-        return {"cudnn_benchmark": bool(torch.backends.cudnn.benchmark), **self.loaders.settings()}
+        options = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "") + os.environ.get("PYTORCH_ALLOC_CONF", "")
+        return {
+            "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
+            "expandable_segments": "expandable_segments:true" in options.lower().replace(" ", ""),
+            **self.loaders.settings(),
+            **self.ranks.settings,
+        }
 
 
 @contextmanager
@@ -97,13 +108,14 @@ def following(
         compiled = stack.enter_context(without_compiling())
         stack.enter_context(without_dynamo())
         stack.enter_context(speaking(dialect))
-        session = Session(finish, dialect, validate, progress)
+        session = Session(finish, dialect, validate, progress, card.gpus)
         session.compiled = compiled
         stack.enter_context(session.steps.watched())  # before the ledger's own hooks: models are named when they run
         stack.enter_context(session.tracer.in_place())
         stack.enter_context(card_in_place(card, session.tracer.ledger.live))
         stack.enter_context(seen_on_gpu(session.devices, dialect))
         stack.enter_context(weights_followed(session.note))
+        stack.enter_context(session.ranks.alone())
         stack.enter_context(session.loaders.watched(session.steps.batch_asked))
         stack.enter_context(patch.object(torch.Tensor, "pin_memory", lambda self, *_, **__: self))
         stack.enter_context(patch.object(torch.Tensor, "is_pinned", lambda self, *_, **__: True))
