@@ -102,6 +102,9 @@ def put_in_place(counting: Counting) -> None:
     patch.object(torch.Tensor, "to", to).start()
     patch.object(torch.Tensor, "cuda", lambda self, *_, **__: self).start()
     patch.object(torch.Tensor, "record_stream", lambda self, stream: None).start()
+    # Memory of NumPy's is not the allocator's; on a GPU the copy of it is.
+    patch.object(torch, "from_numpy", lambda array, make=torch.from_numpy: make(array).clone()).start()
+    patch.object(torch.nn.DataParallel, "forward", lambda self, *args, **kwargs: self.module(*args, **kwargs)).start()
     patch.object(torch.nn.Module, "cuda", lambda self, *_, **__: self).start()
     patch.object(torch.optim.Optimizer, "__init__", make).start()
     patch.object(_BaseDataLoaderIter, "__next__", batch).start()

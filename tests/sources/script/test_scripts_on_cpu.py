@@ -24,8 +24,7 @@ from thorough import thorough_but
 
 HERE = Path(__file__).parent
 SCRIPTS = {
-    "train_classifier": "train_classifier.py --batch-size 8",
-    "train_classifier_amp": "train_classifier.py --batch-size 8 --amp --workers 2",
+    "train_classifier": "train_classifier.py --batch-size 8 --workers 2",
     "globals_cuda": "globals_cuda.py",
     "trainer_class": "trainer_class.py trainer_class.yaml",
     "gan_penalty": "gan_penalty.py --bs 16",

@@ -40,7 +40,8 @@ class Command:
     """of Python itself"""
     variables: dict[str, str] = field(default_factory=dict)
     """of the environment, set before the command"""
-    ranks: int = 1
+    ranks: int | None = None
+    """processes that a launcher would start; None: there is no launcher"""
 
     @property
     def name(self) -> str:

@@ -79,7 +79,7 @@ def _request(run: Run) -> dict[str, Any]:
         "kind": command.kind,
         "target": command.target,
         "arguments": command.arguments,
-        "ranks": command.ranks,
+        "ranks": command.ranks or 1,
         "name": command.name,
         "card": {
             "name": device.name if device else "GPU",
@@ -97,7 +97,8 @@ def _follow(run: Run, folder: Path, progress: Progress) -> dict[str, Any]:
     output_reading, output_writing = os.pipe()
     tag = uuid.uuid4().hex
     words = [run.command.python, *run.command.options, str(CHILD), str(folder), str(writing)]
-    environment = {**os.environ, **ENVIRONMENT, **run.command.variables, TAG: tag, "TMPDIR": str(folder / "tmp")}
+    environment = {**os.environ, **ENVIRONMENT, **_as_first_rank(run.command.ranks), **run.command.variables}
+    environment |= {TAG: tag, "TMPDIR": str(folder / "tmp")}
     child = subprocess.Popen(
         words,
         env=environment,
@@ -144,6 +145,17 @@ def _follow(run: Run, folder: Path, progress: Progress) -> dict[str, Any]:
     heard["code"] = child.returncode
     heard["output"] = b"".join(kept).decode(errors="replace")
     return heard
+
+
+def _as_first_rank(ranks: int | None) -> dict[str, str]:
+    """What a launcher sets for the first of its processes."""
+    if ranks is None:
+        return {}
+    count = str(ranks)
+    return {
+        "RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0", "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count,
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "none",
+    }  # fmt: skip
 
 
 def _hear(line: bytes, heard: dict[str, Any], progress: Progress) -> None:

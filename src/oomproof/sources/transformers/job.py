@@ -116,7 +116,7 @@ def _downloaded_before(name: str) -> Any:
 
 def _without_weights(config: Any) -> Any:
     """Backbones of timm would be downloaded while the model is built."""
-    for each in (config, getattr(config, "backbone_config", None)):
+    for each in (config, getattr(config, "backbone_config", config)):
         if getattr(each, "use_pretrained_backbone", None):
             each.use_pretrained_backbone = False
     return config
@@ -124,7 +124,8 @@ def _without_weights(config: Any) -> Any:
 
 def _usual_size(config: Any) -> tuple[int, int]:
     size = USUAL_SIZES.get(config.model_type) or getattr(config, "image_size", None) or 224
-    return tuple(size) if isinstance(size, (tuple, list)) else (int(size), int(size))  # type: ignore[return-value]
+    height, width = size if isinstance(size, (tuple, list)) else (size, size)
+    return int(height), int(width)
 
 
 def _code(name: str, task: Task) -> Sequence[str]:

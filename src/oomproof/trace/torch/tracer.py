@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -111,6 +112,16 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             self._depth -= 1
             if self._depth == 0:
                 self._open.close()
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """What a trace needs around it, without the mode: for a session, which sends it the operations of the GPU."""
+        with stand_ins(self):
+            self._depth, self._thread = 1, threading.get_ident()
+            try:
+                yield
+            finally:
+                self._depth = 0
 
     # -- dispatch ----------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ class Views(Dataset):
 
     def __getitem__(self, i):
         g = np.random.default_rng(i)
-        return [torch.from_numpy(g.standard_normal((3, 64, 64), dtype=np.float32)) for _ in range(2)], i
+        return [torch.from_numpy(g.standard_normal((3, 96, 96), dtype=np.float32)) for _ in range(2)], i
 
 
 def info_nce(features, temperature=0.07):

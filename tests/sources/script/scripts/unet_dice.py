@@ -1,6 +1,8 @@
 # ruff: noqa
 """U-Net for segmentation: bf16 autocast, channels_last, dice loss over one-hot masks."""
 
+import argparse
+
 import numpy as np
 import torch
 import torch.nn as nn
@@ -47,7 +49,7 @@ def dice_loss(logits, target, eps=1e-6):
     return 1 - ((2 * inter + eps) / (probs.sum((2, 3)) + onehot.sum((2, 3)) + eps)).mean()
 
 
-def train_net(net, device, epochs=5, batch_size=4, lr=1e-4):
+def train_net(net, device, epochs=5, batch_size=4, lr=1e-4, amp=False):
     rng = np.random.default_rng(0)
     images = torch.from_numpy(rng.standard_normal((16, 3, 96, 96), dtype=np.float32))
     masks = torch.from_numpy(rng.integers(0, 4, (16, 96, 96)))
@@ -60,7 +62,7 @@ def train_net(net, device, epochs=5, batch_size=4, lr=1e-4):
         for image, true_masks in loader:
             image = image.to(device=device, dtype=torch.float32, memory_format=torch.channels_last)
             true_masks = true_masks.to(device=device, dtype=torch.long)
-            with torch.autocast(device.type if device.type != "mps" else "cpu", dtype=torch.bfloat16):
+            with torch.autocast(device.type if device.type != "mps" else "cpu", dtype=torch.bfloat16, enabled=amp):
                 pred = net(image)
                 loss = F.cross_entropy(pred, true_masks) + dice_loss(pred, true_masks)
             optimizer.zero_grad(set_to_none=True)
@@ -72,8 +74,12 @@ def train_net(net, device, epochs=5, batch_size=4, lr=1e-4):
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Train the UNet on images and target masks")
+    parser.add_argument("--batch-size", "-b", dest="batch_size", metavar="B", type=int, default=4, help="Batch size")
+    parser.add_argument("--amp", action="store_true", default=False, help="Use mixed precision")
+    args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     net = UNet(4)
     net = net.to(memory_format=torch.channels_last)
     net.to(device=device)
-    train_net(net=net, device=device)
+    train_net(net=net, device=device, batch_size=args.batch_size, amp=args.amp)

@@ -62,6 +62,7 @@ class Following:
     def __init__(self, request: dict[str, Any], folder: Path, told: Told) -> None:
         self.request, self.folder, self.told = request, folder, told
         self.session: Any = None
+        self._process = os.getpid()
         self._context: Any = None
 
     def begin(self, torch: ModuleType) -> None:
@@ -70,7 +71,7 @@ class Following:
 
         card = self.request["card"]
         self._context = following(
-            Card(card["name"], card["total"], tuple(card["capability"])),
+            Card(card["name"], card["total"], tuple(card["capability"]), self.request["ranks"]),
             self.save,
             dialect=self.request["dialect"],
             validate=self.request["validate"],
@@ -82,6 +83,8 @@ class Following:
         """Keeps the Timeline and ends the process at once: no ``finally`` of the script, no handler, no checkpoint."""
         from oomproof.memory.files import timeline_file
 
+        if os.getpid() != self._process:
+            return  # a fork of the script
         timeline_file.save(timeline, self.folder / "step.timeline")
         self.told.say(done=True)
         os._exit(0)

@@ -10,12 +10,12 @@ around them, libraries in C and programs that the script starts, is refused by t
 
 from __future__ import annotations
 
-import builtins
 import errno
 import io
 import os
 import shutil
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _MKDIR, _REPLACE, _STAT, _LSTAT, _LISTDIR, _SCANDIR = os.mkdir, os.replace, os.stat, os.lstat, os.listdir, os.scandir
 _OPEN, _OPEN_DESCRIPTOR, _RMTREE, _UNLINK = io.open, os.open, shutil.rmtree, os.unlink
 """the real ones"""
+_OWN = sys.modules[__name__]
 
 
 class Kept:
@@ -193,8 +194,9 @@ def _replacements(kept: Kept) -> Iterator[tuple[Any, str, Any]]:
     def leave_alone(path: Any, *args: Any, **kwargs: Any) -> None:
         """Times, owners and rights of the user's files stay as they are."""
 
-    yield builtins, "open", kept.open_file
-    yield io, "open", kept.open_file
+    for module in [*sys.modules.values()]:  # bz2, tarfile and others have names of their own for it
+        for name in [name for name, value in vars(module).items() if value is _OPEN and module is not _OWN]:
+            yield module, name, kept.open_file
     yield os, "open", kept.open_descriptor
     yield os, "mkdir", kept.make_folder
     yield shutil, "rmtree", kept.remove_tree

@@ -8,6 +8,8 @@ The script's own process is given up to it: what is put in place stays until the
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -20,13 +22,14 @@ from oomproof.memory.about import About
 from oomproof.memory.settings import Settings
 from oomproof.memory.timeline import Timeline
 from oomproof.trace.request import Progress, be_silent
-from oomproof.trace.torch.around.stand_ins import stand_ins
+from oomproof.trace.torch.around.uncompiled import without_compiling
 from oomproof.trace.torch.around.without_dynamo import without_dynamo
 from oomproof.trace.torch.gpu.dialect import Dialect, speaking
 from oomproof.trace.torch.owner_tags import find_matchers, find_per_box
 from oomproof.trace.torch.session.card import Card, card_in_place
 from oomproof.trace.torch.session.devices import Devices
 from oomproof.trace.torch.session.loading import Loaders
+from oomproof.trace.torch.session.ranks import Ranks
 from oomproof.trace.torch.session.steps import Steps
 from oomproof.trace.torch.session.tensors import seen_on_gpu
 from oomproof.trace.torch.session.weights import weights_followed
@@ -37,12 +40,17 @@ from oomproof.trace.torch.tracer import Tracer
 class Session:
     """What was seen of a script so far."""
 
-    def __init__(self, finish: Callable[[Timeline], None], dialect: Dialect, validate: bool, say: Progress) -> None:
+    def __init__(
+        self, finish: Callable[[Timeline], None], dialect: Dialect, validate: bool, say: Progress, ranks: int
+    ) -> None:
         self.dialect: Dialect = dialect
         self.tracer = Tracer()
         self.devices = Devices(self.tracer)
         self.notes: list[str] = []
+        self.compiled: list[str] = []
+        """notes on what torch.compile was asked to compile"""
         self.loaders = Loaders()
+        self.ranks = Ranks(ranks)
         self._finish = finish
         self.steps = Steps(self.tracer, self._end, say, validate)
 
@@ -65,7 +73,7 @@ class Session:
             dialect=self.dialect,
             threads=torch.get_num_threads(),
             settings=Settings(self.runtime()),
-            notes=tuple(self.notes),
+            notes=(*self.notes, *self.compiled),
             values_asked=dict(self.tracer.demands),
             batchnorms=sum(map(trained_batchnorms, steps.models)),
             model=type(model).__name__,
@@ -78,7 +86,13 @@ class Session:
 
     def runtime(self) -> dict[str, Any]:
         """How the script runs, as far as it can be seen."""
-        return {"cudnn_benchmark": bool(torch.backends.cudnn.benchmark), **self.loaders.settings()}
+        options = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "") + os.environ.get("PYTORCH_ALLOC_CONF", "")
+        return {
+            "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
+            "expandable_segments": "expandable_segments:true" in options.lower().replace(" ", ""),
+            **self.loaders.settings(),
+            **self.ranks.settings,
+        }
 
 
 @contextmanager
@@ -91,16 +105,36 @@ def following(
     progress: Progress = be_silent,
 ) -> Iterator[Session]:
     with ExitStack() as stack:
+        compiled = stack.enter_context(without_compiling())
         stack.enter_context(without_dynamo())
         stack.enter_context(speaking(dialect))
-        session = Session(finish, dialect, validate, progress)
+        session = Session(finish, dialect, validate, progress, card.gpus)
+        session.compiled = compiled
         stack.enter_context(session.steps.watched())  # before the ledger's own hooks: models are named when they run
-        stack.enter_context(stand_ins(session.tracer))
+        stack.enter_context(session.tracer.in_place())
         stack.enter_context(card_in_place(card, session.tracer.ledger.live))
         stack.enter_context(seen_on_gpu(session.devices, dialect))
         stack.enter_context(weights_followed(session.note))
+        stack.enter_context(session.ranks.alone())
         stack.enter_context(session.loaders.watched(session.steps.batch_asked))
         stack.enter_context(patch.object(torch.Tensor, "pin_memory", lambda self, *_, **__: self))
         stack.enter_context(patch.object(torch.Tensor, "is_pinned", lambda self, *_, **__: True))
+        stack.enter_context(patch.object(threading.Thread, "start", _starting(threading.Thread.start, session.tracer)))
         stack.enter_context(session.devices)
         yield session
+
+
+def _starting(start: Callable[[Any], None], tracer: Tracer) -> Callable[[Any], None]:
+    """Modes belong to the thread that entered them: each thread gets one of its own."""
+
+    def start_thread(thread: threading.Thread) -> None:
+        run = thread.run
+
+        def run_followed() -> None:
+            with Devices(tracer):
+                run()
+
+        thread.run = run_followed  # type: ignore[method-assign]
+        start(thread)
+
+    return start_thread

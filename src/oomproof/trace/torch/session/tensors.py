@@ -26,6 +26,11 @@ def seen_on_gpu(devices: Devices, dialect: Dialect) -> Iterator[None]:
             stack.enter_context(said_to_be_on_gpu(devices.tracer, Asked()))
         else:
             stack.enter_context(patch.object(FakeTensor, "device", _said_on_cpu(devices.tracer)))
+            # It asks for parameters on cuda:0, and has only its module to call.
+            alone = patch.object(
+                torch.nn.DataParallel, "forward", lambda self, *given, **named: self.module(*given, **named)
+            )
+            stack.enter_context(alone)
         for name, answer in _answers(devices).items():
             stack.enter_context(patch.object(FakeTensor, name, answer, create=True))
         stack.enter_context(moving_by_swap())
@@ -57,8 +62,13 @@ def _answers(devices: Devices) -> dict[str, Any]:
         "cuda": cuda,
         "cpu": cpu,
         "is_pinned": lambda self, *_: False,
+        "record_stream": lambda self, stream: None,
         "__reduce_ex__": _reduce(devices),
     }  # fmt: skip
+
+
+def _call_module(self: torch.nn.DataParallel, *given: Any, **named: Any) -> Any:
+    return self.module(*given, **named)
 
 
 def _said_on_cpu(tracer: Tracer) -> property:

@@ -1,0 +1,125 @@
+"""One rank of a training on several GPUs, alone: what it says to the others goes nowhere, and nothing comes back.
+
+Collectives leave tensors as they are. DistributedDataParallel only calls its module: its buckets are priced where the
+Timeline is (the setting ``ddp``), with NCCL's buffers outside of the allocator named as not counted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+from torch.nn import parallel
+
+
+class Ranks:
+    """What is known of the others."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.begun = count, False
+        self.settings: dict[str, bool] = {}
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for name, function in self._answers().items():
+                for module in (dist, dist.distributed_c10d):
+                    if hasattr(module, name):
+                        stack.enter_context(patch.object(module, name, function))
+            wrapper = self._wrapper()
+            for module in (parallel, parallel.distributed):
+                stack.enter_context(patch.object(module, "DistributedDataParallel", wrapper))
+            stack.enter_context(patch.object(torch.multiprocessing, "spawn", self._spawn))
+            stack.enter_context(patch.object(torch.nn.SyncBatchNorm, "forward", _plain_batch_norm))
+            yield
+
+    def _begin(self, *given: Any, **named: Any) -> None:
+        self.begun = True
+        self.count = max(self.count, int(named.get("world_size") or -1), int(os.environ.get("WORLD_SIZE", "1")))
+
+    def _end(self, *_: Any) -> None:
+        self.begun = False
+
+    def _spawn(self, fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
+        self.count = max(self.count, nprocs)
+        fn(0, *args)
+
+    def _answers(self) -> dict[str, Callable[..., Any]]:
+        def gather(outs: Any, tensor: Any, *_: Any, **__: Any) -> Any:
+            for out in outs:
+                out.copy_(tensor)
+            return _Work()
+
+        def gather_into(out: Any, tensor: Any, *_: Any, **__: Any) -> Any:
+            out.view(self.count, -1).copy_(tensor.reshape(1, -1).expand(self.count, -1))
+            return _Work()
+
+        def gather_objects(outs: list[Any], thing: Any, *_: Any, **__: Any) -> None:
+            outs[:] = [thing] * len(outs)
+
+        still = ("all_reduce", "broadcast", "reduce", "barrier", "send", "recv", "isend", "irecv", "monitored_barrier")
+        return {
+            **dict.fromkeys(still, lambda *_, **__: _Work()),
+            "broadcast_object_list": lambda *_, **__: None,
+            "all_gather": gather,
+            "all_gather_into_tensor": gather_into,
+            "all_gather_object": gather_objects,
+            "init_process_group": self._begin,
+            "destroy_process_group": self._end,
+            "is_available": lambda: True,
+            "is_initialized": lambda: self.begun,
+            "is_nccl_available": lambda: True,
+            "is_torchelastic_launched": lambda: self.count > 1,
+            "get_rank": lambda group=None: 0,
+            "get_world_size": lambda group=None: self.count if self.begun else 1,
+            "get_backend": lambda group=None: "nccl",
+            "new_group": lambda *_, **__: None,
+        }
+
+    def _wrapper(self) -> type[torch.nn.Module]:
+        ranks = self
+
+        class DistributedDataParallel(torch.nn.Module):  # type: ignore[misc]
+            def __init__(self, module: torch.nn.Module, *_: Any, **named: Any) -> None:
+                super().__init__()
+                self.module, self.require_backward_grad_sync = module, True
+                ranks.settings["ddp"] = ranks.count > 1
+                ranks.settings["gradient_as_bucket_view"] = bool(named.get("gradient_as_bucket_view", False))
+
+            def forward(self, *given: Any, **named: Any) -> Any:
+                return self.module(*given, **named)
+
+            def no_sync(self) -> Any:
+                return nullcontext()
+
+            def join(self, *_: Any, **__: Any) -> Any:
+                return nullcontext()
+
+            def register_comm_hook(self, *_: Any, **__: Any) -> None:
+                pass
+
+        return DistributedDataParallel
+
+
+class _Work:
+    """A collective that is done."""
+
+    def wait(self, *_: Any) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+
+def _plain_batch_norm(self: Any, x: torch.Tensor) -> torch.Tensor:
+    """Statistics of this rank alone: the others' are a few numbers a channel."""
+    training = self.training or (self.running_mean is None and self.running_var is None)
+    kept = (self.running_mean, self.running_var) if not self.training or self.track_running_stats else (None, None)
+    return torch.nn.functional.batch_norm(
+        x, *kept, self.weight, self.bias, training, self.momentum if self.momentum is not None else 0.1, self.eps
+    )
