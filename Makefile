@@ -1,4 +1,4 @@
-# make demo | test | test-all (what make test leaves out) | lint | bench | versions | clean. Another interpreter: make test PYTHON=python3.13
+# make demo | test | test-all (what make test leaves out) | tf-object-detection | lint | bench | versions | clean. Another interpreter: make test PYTHON=python3.13
 # Everything is written into this folder: .venv (about 6 GB with PyTorch, 9 with TensorFlow) and build.
 
 PYTHON ?= python3
@@ -24,7 +24,7 @@ awk '/\.whl/ && !/metadata/ { \
      /^Installing collected/ { printf "%s    unpacking (a minute or two)\n", wide ? "\n" : ""; wide = 0; fflush() }'
 endef
 
-.PHONY: help demo test test-all lint bench versions clean
+.PHONY: help demo test test-all tf-object-detection lint bench versions clean
 
 help:
 	@sed -n '1,2s/^# //p' Makefile
@@ -40,6 +40,14 @@ test: lint
 test-all: $(VENV)/.all
 	@echo "==> the tests that make test leaves out (as long again)"
 	@$(PYTEST) -m thorough
+
+# The API's own packages, without what they depend on: that would bring another TensorFlow. The list is the one in
+# src/oomproof/frameworks/object_detection.py.
+tf-object-detection: $(VENV)/.all
+	@echo "==> installing the TensorFlow Object Detection API (seconds)"
+	@$(INSTALL) --quiet --no-deps $$($(BIN)/python -c 'from oomproof.frameworks.object_detection import PACKAGES; print(*PACKAGES)')
+	@echo "==> its training steps, forecast and for real (some minutes)"
+	@$(PYTEST) tests/trace/test_tfod_real.py
 
 lint: $(VENV)/.all
 	@echo "==> ruff check (lint)"
@@ -102,5 +110,5 @@ $(VENV)/.torch: constraints.txt pyproject.toml | $(BIN)/python
 
 $(VENV)/.all: $(VENV)/.torch
 	@echo "==> installing what tests and benchmarks need, TensorFlow, Keras and XLA among it (some minutes)"
-	@set -o pipefail; $(INSTALL) -e '.[torch,kerashub,xla,bench,dev]' | $(BRIEFLY)
+	@set -o pipefail; $(INSTALL) -e '.[torch,kerashub,xla,bench,page,dev]' | $(BRIEFLY)
 	@touch $@

@@ -13,11 +13,10 @@ from typing import Any
 
 from old_pytorch import OldPyTorch
 from oomproof.errors import InputError
+from oomproof.memory.batch_spec import MOST_OBJECTS
 from oomproof.sources.torch.job import TorchJob
 
 MIB = 1 << 20
-COCO_MOST_BOXES = 93
-"""objects in COCO's most crowded training image: a published maximum over a whole training has met it"""
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def _timm(record: dict[str, str]) -> Row:
     model, batch = record["timm_model"], int(record["batch_size"])
     return Row(
         f"{model} b{batch}",
-        _classifier(lambda: _create_timm(model), batch, lambda: _side_of(model), 1000),
+        classifier(lambda: _create_timm(model), batch, lambda: _side_of(model), 1000),
         "on_device",
         int(record["max_gpu_memory_mib_nvidia_smi"]) * MIB,
         "gpumemnet",
@@ -96,7 +95,7 @@ def _xmem(record: dict[str, str]) -> Row:
     classes, batch = int(record["num_classes"]), int(record["batch_size"])
     side = int(record["input"].split("x")[0])
     kind = getattr(torch.optim, record["optimizer"])
-    job = _classifier(lambda: torchvision.models.get_model(name, num_classes=classes), batch, lambda: side, classes)
+    job = classifier(lambda: torchvision.models.get_model(name, num_classes=classes), batch, lambda: side, classes)
     return Row(
         f"{name} {record['optimizer']} b{batch} {record['gpu']}",
         TorchJob(job.model, job.batch, job.loss, lambda parameters: kind(parameters, lr=0.001)),
@@ -113,6 +112,10 @@ def _xmem(record: dict[str, str]) -> Row:
     )
 
 
+_TORCHVISION_AMP = {"fcos_resnet50_fpn": "fp16"}
+"""models that the published recipe trains with --amp"""
+
+
 def _torchvision(record: dict[str, str]) -> Row:
     from oomproof.sources import open_job
 
@@ -124,7 +127,12 @@ def _torchvision(record: dict[str, str]) -> Row:
         int(float(record["train_mem_gb"]) * 1e9),
         "torchvision",
         "V100-32GB",
-        {"batch": batch, "boxes": COCO_MOST_BOXES, "ddp": True},
+        {
+            "batch": batch,
+            "boxes": MOST_OBJECTS,
+            "ddp": True,
+            "precision": _TORCHVISION_AMP.get(record["model"], "fp32"),
+        },
     )
 
 
@@ -141,7 +149,7 @@ def _detectron2(record: dict[str, str]) -> Row:
         "V100-32GB",
         {
             "gpus": int(record["ims_per_batch"]) // images,
-            "boxes": COCO_MOST_BOXES,
+            "boxes": MOST_OBJECTS,
             "ddp": True,
             "zero_grad": "keep",
             "real": False,
@@ -163,7 +171,7 @@ def _detectron2(record: dict[str, str]) -> Row:
     return replace(row, job=OldPyTorch(job))
 
 
-def _classifier(model: Callable[[], Any], batch: int, side: Callable[[], int], classes: int) -> TorchJob:
+def classifier(model: Callable[[], Any], batch: int, side: Callable[[], int], classes: int) -> TorchJob:
     import torch
 
     return TorchJob(

@@ -1,6 +1,9 @@
 """For all tests: the same kernels and, in CI, the same random examples on every machine."""
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -25,6 +28,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 # One thread for operations: its order can be foretold. Said before any test makes TensorFlow begin.
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
+
+# XLA's answers are kept for the next process: for these tests in a folder of their own.
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="oomproof-tests-")
+atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):

@@ -279,3 +279,12 @@ def test_a_saved_step_that_only_the_run_around_it_makes_fit(tmp_path: Path) -> N
     [change] = plan.changes
     assert change.knob == "gradient_as_bucket_view" and change.frees > 0.1 * plan.before.on_device.expected
     assert change.frees == plan.before.on_device.expected - plan.after.on_device.expected
+
+
+def test_thirteen_images_under_batchnorm_are_cut_unevenly_and_never_one_by_one() -> None:
+    plan = fit("normed", 0.5, settings={"batch": 13}, leave=("checkpoint", "precision", "channels_last"))
+    size, count = plan.settings["batch"], plan.settings["accumulate"]
+    assert plan.fits
+    assert 1 < size < 13
+    assert count == math.ceil(13 / size)
+    assert plan.promise == "equivalent"

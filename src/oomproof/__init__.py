@@ -14,6 +14,7 @@ Every public name is here and is imported when it is first used, so that ``impor
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,13 +27,14 @@ if TYPE_CHECKING:
     from oomproof.data.annotations.dataset import Dataset
     from oomproof.data.annotations.read import read_dataset
     from oomproof.diagnosis.diagnosis import Diagnosis
-    from oomproof.errors import DamagedFile, InputError, JobError, OomproofError, Unanswerable
+    from oomproof.errors import DamagedFile, InputError, JobError, OomproofError, OutOfMemory, Unanswerable
     from oomproof.memory.batch_rule import BatchRule
     from oomproof.memory.batch_spec import ImageSpec
     from oomproof.memory.forecast import Forecast
     from oomproof.memory.settings import Settings
     from oomproof.memory.timeline import Timeline
     from oomproof.plan.plan import Plan
+    from oomproof.run.guard.guard import Guard
     from oomproof.sources.job import Job, Knob, Option, Setting
     from oomproof.sources.keras.job import KerasJob
     from oomproof.sources.source import Opening, Source
@@ -47,6 +49,7 @@ __all__ = [
     "Dataset",
     "Diagnosis",
     "Forecast",
+    "Guard",
     "ImageSpec",
     "InputError",
     "Job",
@@ -56,6 +59,7 @@ __all__ = [
     "OomproofError",
     "Opening",
     "Option",
+    "OutOfMemory",
     "Plan",
     "Setting",
     "Settings",
@@ -73,6 +77,7 @@ __all__ = [
     "read_settings",
     "slim",
     "sweep",
+    "what_if",
 ]
 
 _HOME = {
@@ -81,6 +86,7 @@ _HOME = {
     "Dataset": "oomproof.data.annotations.dataset",
     "Diagnosis": "oomproof.diagnosis.diagnosis",
     "Forecast": "oomproof.memory.forecast",
+    "Guard": "oomproof.run.guard.guard",
     "ImageSpec": "oomproof.memory.batch_spec",
     "InputError": "oomproof.errors",
     "Job": "oomproof.sources.job",
@@ -90,6 +96,7 @@ _HOME = {
     "OomproofError": "oomproof.errors",
     "Opening": "oomproof.sources.source",
     "Option": "oomproof.sources.job",
+    "OutOfMemory": "oomproof.errors",
     "Plan": "oomproof.plan.plan",
     "Setting": "oomproof.sources.job",
     "Settings": "oomproof.memory.settings",
@@ -106,6 +113,7 @@ _HOME = {
     "read_settings": "oomproof.changes.settings_file",
     "slim": "oomproof.api.slim",
     "sweep": "oomproof.api.check",
+    "what_if": "oomproof.api.what_if",
 }
 
 
@@ -115,6 +123,8 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     found = globals()[name] = getattr(import_module(_HOME[name]), name)
+    if "IPython" in sys.modules:
+        import_module("oomproof.page.notebook").show_in_notebooks()
     return found
 
 

@@ -79,9 +79,16 @@ def test_a_full_disk_is_one_line(step: str) -> None:
     assert "cannot write the report" in ran.stderr
 
 
-def test_interrupt_leaves_one_line_and_no_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_signal_leaves_one_line_and_no_file(tmp_path: Path, number: int, code: int, word: str) -> None:
     (tmp_path / "train.py").write_text(
-        "import pathlib, time\npathlib.Path('started').touch()\ntime.sleep(60)\n\ndef job():\n    return None\n"
+        "import pathlib, time, tempfile\n"
+        "with tempfile.TemporaryDirectory(dir='.'):\n"
+        "    pathlib.Path('started').touch()\n"
+        "    time.sleep(60)\n\n"
+        "def job():\n    return None\n"
     )
     command = [sys.executable, "-m", "oomproof", "check", "train.py:job", "--on", "8GiB", "--save", "a.timeline", "-q"]
     # PYTHONPATH may be relative, and the process has another working directory.
@@ -91,7 +98,7 @@ def test_interrupt_leaves_one_line_and_no_file(tmp_path: Path) -> None:
     )
     while not (tmp_path / "started").exists() and process.poll() is None:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, "", "oomproof: interrupted\n")
+    assert (process.returncode, out, err) == (code, "", f"oomproof: {word}\n")
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["started", "train.py"]

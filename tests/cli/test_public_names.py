@@ -17,6 +17,7 @@ def test_public_names() -> None:
         "Dataset",
         "Diagnosis",
         "Forecast",
+        "Guard",
         "ImageSpec",
         "InputError",
         "Job",
@@ -26,6 +27,7 @@ def test_public_names() -> None:
         "OomproofError",
         "Opening",
         "Option",
+        "OutOfMemory",
         "Plan",
         "Setting",
         "Settings",
@@ -43,6 +45,7 @@ def test_public_names() -> None:
         "read_settings",
         "slim",
         "sweep",
+        "what_if",
     ]
     for name in oomproof.__all__:
         assert getattr(oomproof, name) is not None

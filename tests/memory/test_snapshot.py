@@ -276,7 +276,7 @@ def test_a_frame_may_begin_within_a_pair() -> None:
 
 
 def test_many_lists_of_nothing() -> None:
-    with pytest.raises(NotPlain, match="expected lists and dicts with contents; found 100000"):
+    with pytest.raises(NotPlain, match="expected lists, dicts and texts with contents; found 100000"):
         read_plain(START + b"]" * 100_000 + b".")
 
 

@@ -26,6 +26,7 @@ from hypothesis import HealthCheck, given, settings
 
 from oomproof.errors import DamagedFile, InputError
 from oomproof.memory.about import About
+from oomproof.memory.files import timeline_file
 from oomproof.memory.files.timeline_check import BLOCKS, CALLS, MARKS
 from oomproof.memory.files.timeline_file import HEADER, load, save
 from oomproof.memory.timeline import Builder, Timeline
@@ -342,3 +343,14 @@ def test_two_writers_leave_one_whole_file(tmp_path: Path) -> None:
         thread.join()
     assert_same(example(), load(path))
     assert [p.name for p in tmp_path.iterdir()] == ["step.npz"]
+
+
+def test_more_rows_than_can_be_replayed_in_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "long.timeline"
+    save(example(), file)
+    monkeypatch.setattr(timeline_file, "MAX_ROWS", 1)
+    with pytest.raises(InputError, match="too many to be read again"):
+        save(example(), file)
+    monkeypatch.setattr(timeline_file, "MAX_COLUMN", 130)
+    with pytest.raises(DamagedFile, match=r"born\.npy: expected at most 130 bytes, 1 rows; it declares"):
+        load(file)

@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, PLAIN, Work
+from oomproof.memory.activity import (
+    CONVOLUTION,
+    DEPTHWISE,
+    GROUPED,
+    HALF,
+    HALF_CONVOLUTION,
+    HALF_DEPTHWISE,
+    PLAIN,
+    Work,
+)
 from oomproof.memory.cards.devices import find
 from oomproof.plan.estimates.roofline import LAUNCH, Speed, speed_of
 
@@ -15,7 +24,10 @@ def work(flops: int = 0, nbytes: int = 0, form: int = PLAIN) -> Work:
     return Work(one, one, one, one * flops, one * nbytes, one * form)
 
 
-SPEED = Speed(plain=10.0, half=40.0, convolution=20.0, bandwidth=5.0, depthwise=2.0, launch=1.0)
+SPEED = Speed(
+    plain=10.0, half=40.0, convolution=20.0, half_convolution=25.0, bandwidth=5.0, grouped=4.0, depthwise=2.0,
+    half_depthwise=1.0, launch=1.0,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -28,6 +40,9 @@ SPEED = Speed(plain=10.0, half=40.0, convolution=20.0, bandwidth=5.0, depthwise=
         (work(flops=1000, nbytes=1000), 200.0),
         (work(flops=1000, nbytes=400), 100.0),
         (work(flops=1000, nbytes=1000, form=DEPTHWISE), 500.0),
+        (work(flops=1000, nbytes=1000, form=HALF_DEPTHWISE), 1000.0),
+        (work(flops=1000, form=HALF_CONVOLUTION), 40.0),
+        (work(flops=1000, nbytes=1000, form=GROUPED), 250.0),
     ],
 )
 def test_an_operation_takes_the_longest_of_three(given: Work, seconds: float) -> None:

@@ -105,6 +105,10 @@ def test_the_learning_rate_rule_is_told() -> None:
     assert "the effective batch goes from 16 to 8 = 4 images x 2 micro-batches: the learning rate has to" in drawn(
         plan.report(smaller, SETTINGS), 120
     )
+    thirteen = replace(brought_to_fit().before, settings=brought_to_fit().before.settings.changed({"batch": 13}))
+    assert "the effective batch stays 13 in 4 micro-batches of 4 images at most: learning rate and schedule" in drawn(
+        plan.report(replace(brought_to_fit(), before=thirteen), SETTINGS), 120
+    )
     silent = replace(brought_to_fit(), settings=Settings({"size": 3}))
     assert "effective batch" not in drawn(plan.report(silent, SETTINGS))
 

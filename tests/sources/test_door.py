@@ -12,6 +12,7 @@ import pytest
 
 import oomproof
 from oomproof.sources import OURS, known_sources, open_job
+from oomproof.sources.settings import resolve
 
 MODULE = """
 import oomproof
@@ -122,11 +123,11 @@ def test_a_missing_file_is_missing(tmp_path: Path) -> None:
         open_job(str(tmp_path / "model.onnx"))
 
 
-def test_a_pipeline_config_is_checked_and_not_forecast(tmp_path: Path) -> None:
+def test_a_pipeline_config_is_a_job(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.config"
-    path.write_text("model { ssd { num_classes: 3 } }\ntrain_config { batch_size: 24 max_number_of_boxes: 50 }\n")
-    with pytest.raises(oomproof.InputError, match=r"does not forecast its training.*train_config.max_number_of_boxes"):
-        open_job(str(path))
+    resizer = "image_resizer { fixed_shape_resizer { height: 300 width: 200 } }"
+    path.write_text(f"model {{ ssd {{ num_classes: 3 {resizer} }} }}\ntrain_config {{ batch_size: 24 }}\n")
+    assert resolve(open_job(str(path)), {"batch": 8})["batch_size"] == 8
     path.write_text("model { ssd { num_classes: 3 } }\ntrain_config { batchsize: 24 }\n")
     with pytest.raises(oomproof.InputError, match="batch_size"):
         open_job(str(path))

@@ -83,6 +83,6 @@ def test_an_application_of_keras() -> None:
 @pytest.mark.slow
 def test_what_another_model_does_not_have_is_said() -> None:
     job = open_torchvision("fasterrcnn_resnet50_fpn")
-    given = {"model": "ssdlite320_mobilenet_v3_large", "batch": 2, "roi_samples": 64}
+    given = {"model": "ssdlite320_mobilenet_v3_large", "batch": 2, "roi_samples": 64, "boxes": 9}
     notes = job.trace(TraceRequest(resolve(job, given))).about.notes
     assert notes == ("roi_samples=64 does nothing here: ssdlite320_mobilenet_v3_large has no such setting",)

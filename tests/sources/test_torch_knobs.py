@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -38,15 +40,47 @@ def values(knob: Knob) -> list[Any]:
 @pytest.mark.parametrize("accumulate", [1, 2, 3])
 def test_the_effective_batch_is_kept(batch: int, accumulate: int) -> None:
     options = knobs(batch=batch, accumulate=accumulate)["batch"].options
-    for option in options:
-        assert option.settings["batch"] * option.settings["accumulate"] == batch * accumulate
+    for option in options:  # as the step cuts it: into as many parts as it takes, which differ by an image at most
+        size, count = option.settings["batch"], option.settings["accumulate"]
+        assert count == math.ceil(batch * accumulate / size)
+        assert size == math.ceil(batch * accumulate / count)
     sizes = [option.settings["batch"] for option in options]
-    assert sizes == [size for size in range(batch, 0, -1) if batch % size == 0]
+    assert sizes == sorted(set(sizes), reverse=True)
+    assert set(sizes) >= {size for size in range(1, batch + 1) if batch % size == 0}
+    assert all(larger <= 2 * smaller for larger, smaller in itertools.pairwise(sizes))
+
+
+@pytest.mark.parametrize("batch", [8, 12, 16, 32])
+def test_where_halves_will_do_nothing_uneven_is_tried(batch: int) -> None:
+    for option in knobs(batch=batch)["batch"].options:
+        assert option.settings["batch"] * option.settings["accumulate"] == batch
+
+
+def test_uneven_micro_batches_say_what_they_are() -> None:
+    assert values(knobs(batch=13)["batch"]) == [
+        13,
+        "7 + 6",
+        "5 + 4 x 2",
+        "4 + 3 x 3",
+        "3 x 3 + 2 x 2",
+        "2 x 6 + 1",
+        "1 x 13",
+    ]
+
+
+def test_one_image_is_not_equivalent_under_batchnorm() -> None:
+    *others, alone = knobs({"batchnorms": 3}, batch=16)["batch"].options
+    assert alone.value == "1 x 16"
+    assert alone.promise == "different"
+    assert "image by itself" in alone.note
+    assert not any(option.promise for option in others)
+    assert ["so few images" in option.note for option in others] == [False, False, True, True]
+    assert not any(option.promise for option in knobs(batch=16)["batch"].options)
 
 
 def test_micro_batches_as_people_say_them() -> None:
     assert values(knobs(batch=4)["batch"]) == [4, "2 x 2", "1 x 4"]
-    assert values(knobs(batch=3, accumulate=2)["batch"]) == ["3 x 2", "1 x 6"]
+    assert values(knobs(batch=3, accumulate=2)["batch"]) == ["3 x 2", "2 x 3", "1 x 6"]
 
 
 def test_nothing_smaller_than_one_image() -> None:

@@ -95,8 +95,8 @@ def test_an_input_that_leaves_nothing_to_the_last_layer_is_refused() -> None:
 
 @pytest.mark.slow
 def test_the_report_says_what_was_built() -> None:
-    assert not traced(LITE).about.notes
-    (note,) = traced(LITE, image_size=(512, 384)).about.notes
+    assert not traced(LITE, boxes=20).about.notes
+    (note,) = traced(LITE, image_size=(512, 384), boxes=20).about.notes
     assert note.startswith("built for images of 512x384: the layers that torchvision publishes for 320x320")
 
 

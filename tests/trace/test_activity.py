@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
 from oomproof.changes.torch.training import OPTIMIZERS
-from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, PLAIN, ModuleCall
+from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, HALF_CONVOLUTION, HALF_DEPTHWISE, PLAIN, ModuleCall
 from oomproof.memory.timeline import KINDS, PHASES, Timeline
 from oomproof.trace.torch.loop import Pieces
 
@@ -123,9 +123,9 @@ def test_how_operations_compute() -> None:
         return set(work.form[work.flops > 0].tolist())
 
     assert forms() == {PLAIN, CONVOLUTION}
-    assert forms(precision="bf16") == forms(precision="fp16") == {HALF}
+    assert forms(precision="bf16") == forms(precision="fp16") == {HALF, HALF_CONVOLUTION}
     assert forms(groups=3) == {PLAIN, DEPTHWISE}
-    assert forms(groups=3, precision="bf16") == {HALF, DEPTHWISE}
+    assert forms(groups=3, precision="bf16") == {HALF, HALF_DEPTHWISE}
 
 
 # -- calls of modules ------------------------------------------------------------------------------------------

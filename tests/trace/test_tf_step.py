@@ -216,6 +216,34 @@ def test_a_saved_step_says_the_same(timeline: Timeline, tmp_path: Any) -> None:
     assert forecast(timeline_file.load(tmp_path / "step.timeline")).reserved == forecast(timeline).reserved
 
 
+def test_an_order_that_needs_less_lowers_the_lower_figure_alone(timeline: Timeline) -> None:
+    """A real step may run in it; the lower figure stood above such a step."""
+    told = [
+        forecaster.forecast(
+            replace(timeline, about=replace(timeline.about, orders=orders)), find("T4"), Runtime(), "job", {}
+        ).allocated
+        for orders in (
+            {"one": timeline.peak().bytes},
+            {"one": timeline.peak().bytes, "other": timeline.peak().bytes // 2},
+        )
+    ]
+    assert told[1].low == pytest.approx(told[0].low / 2, rel=0.01)
+    assert (told[1].expected, told[1].high) == (told[0].expected, told[0].high)
+
+
+def test_little_that_a_mask_leaves_over_is_in_the_lower_figure() -> None:
+    weight = matrix()
+
+    def forward(x: Any) -> Any:
+        return tf.nn.relu(tf.concat([tf.boolean_mask(x, x[:, 0] > 0)] * 4, 0) @ weight)
+
+    timeline = trace_step(sgd_step(weight, forward), (batch(),), dialect="cpu")
+    told = forecaster.forecast(timeline, find("8GiB"), Runtime(), "job", {}).allocated
+    assert told.low < 4 * MIB  # the weight, the batch, a gradient, and 2 % of what could be left
+    assert told.expected > 6 * MIB
+    assert told.high > 10 * MIB
+
+
 def test_orders_of_a_foreign_file_are_checked(timeline: Timeline, tmp_path: Any) -> None:
     for wrong in ({"orders": {"gpu": "much"}}, {"allocator": "mine"}, {"orders": {"gpu": -1}}):
         timeline_file.save(replace(timeline, about=replace(timeline.about, **wrong)), tmp_path / "bad.timeline")

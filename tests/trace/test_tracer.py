@@ -239,3 +239,13 @@ def test_tied_weights_stay_tied(tracer: Tracer) -> None:
     net[1].weight = net[0].weight
     net.to(torch.float16)
     assert net[1].weight is net[0].weight and net[0].weight.dtype is torch.float16
+
+
+def test_pairs_of_nine_hundred_boxes_and_a_large_image_s_anchors_are_computed() -> None:
+    def step() -> None:
+        boxes, anchors = torch.linspace(0, 1, 900), torch.linspace(0, 1, 267_069)
+        pairs = (boxes[:, None] - anchors).abs()  # 0.9 GiB: made up, some of them would be negative
+        assert torch.all(pairs >= 0)
+
+    with Tracer():
+        step()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -28,8 +31,9 @@ compiling = pytest.mark.skipif(not installed.xla_installed(), reason="needs oomp
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> Iterator[None]:
+def nothing_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     compiler._kept.clear()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     yield
     assert not _children()
 
@@ -94,6 +98,49 @@ def test_a_step_that_takes_a_dict_is_handed_to_xla() -> None:
     build(model, batch)
     module, roles, _ = _lowered(model, batch)
     assert module and [kind for kind, _ in roles].count("input") == 3
+
+
+@compiling
+def test_what_was_compiled_is_not_compiled_again_by_the_next_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "_ask", lambda *given: ({"sizes": {"temp": 1}, "version": "0"}, b"a plan"))
+    first = compile_step({}, CARD, hlo=b"a program")
+    custom = compile_step({"modules": ["layers.py"]}, CARD)
+    assert first == custom
+    compiler._kept.clear()  # as another process would begin
+    monkeypatch.setattr(compiler, "_ask", lambda *given: pytest.fail("asked again"))
+    assert compile_step({}, CARD, hlo=b"a program") == first
+    with pytest.raises(pytest.fail.Exception, match="asked again"):
+        compile_step({}, CARD, hlo=b"another program")
+    with pytest.raises(pytest.fail.Exception, match="asked again"):
+        compile_step({"modules": ["layers.py"]}, CARD)  # the user's own code may have changed
+
+
+LOWERING = """
+import hashlib, sys
+import keras, tensorflow as tf
+from oomproof.trace.keras.on_tensorflow import build
+from oomproof.trace.keras.on_xla import _lowered
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="relu"), keras.layers.Dense(1)])
+model.compile("adam", "mse")
+batch = tf.TensorSpec((2, 4)), tf.TensorSpec((2, 1))
+build(model, batch)
+print(hashlib.sha256(_lowered(model, batch)[0]).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_the_same_step_is_the_same_bytes_in_every_process() -> None:
+    seen = set()
+    for seed in ("1", "2"):
+        ran = subprocess.run(
+            [sys.executable, "-c", LOWERING],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        seen.add(ran.stdout.split()[-1])
+    assert len(seen) == 1
 
 
 @compiling

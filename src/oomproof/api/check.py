@@ -23,7 +23,8 @@ from oomproof.memory.forecast import Forecast, Hint, Seconds
 from oomproof.memory.host_memory import ram_of, shm_of
 from oomproof.memory.make_forecast import with_validation
 from oomproof.memory.runtime import Runtime
-from oomproof.memory.sweep import Sweep
+from oomproof.memory.settings import Role
+from oomproof.memory.sweep import Sweep, hold_to_smaller
 from oomproof.memory.timeline import Timeline
 from oomproof.memory.validation import Validation
 from oomproof.sources import as_job
@@ -33,6 +34,9 @@ from oomproof.sources.settings import resolve
 from oomproof.trace.request import be_silent
 
 __all__ = ["check", "sweep"]
+
+_MORE_WORK: tuple[Role, ...] = ("batch", "image size", "boxes")
+"""what a larger value of means more work"""
 
 
 def check(
@@ -57,12 +61,15 @@ def check(
     granted, shared = None if ram is None else ram_of(ram), None if shm is None else shm_of(shm)
     device = find(on) if isinstance(on, str) else on
     opened = as_job(job, settings=settings)
+    if isinstance(validate, bool) and any(setting.name == "validate" for setting in opened.settings):
+        settings, validate = {**settings, "validate": validate}, False  # a training script validates by itself
     resolved, say = resolve(opened, settings), progress or be_silent
     request = TraceRequest(resolved, device, progress=say)
     dataset = None if data is None else open_dataset(data)
     if dataset is None:
         step = opened.trace(request)
         say("replaying the allocator")
+        resolved = resolve(opened, settings)  # a script says only while it runs with how many workers it does
         forecast = forecast_step(step, device, resolved)
     else:
         found = find_worst_batch(opened, dataset, request, grouping)
@@ -130,7 +137,8 @@ def sweep(
             forecast_step(step, device, resolved), ram=granted, step_seconds=_step_time(step, device, resolved)
         )
         rows.append((_value(resolved, name), row))
-    return Sweep(name, tuple(rows))
+    rising = any(runs[0].name_of(role) == name or role == name for role in _MORE_WORK) if runs else False
+    return Sweep(name, hold_to_smaller(rows) if rising else tuple(rows))
 
 
 def forecast_step(step: Timeline, device: Device, settings: Settings) -> Forecast:

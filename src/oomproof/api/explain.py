@@ -18,6 +18,7 @@ from oomproof.diagnosis.diagnosis import Diagnosis
 from oomproof.diagnosis.gather import gather
 from oomproof.diagnosis.reading import read
 from oomproof.errors import InputError
+from oomproof.files.pipes import open_log
 
 if TYPE_CHECKING:
     from oomproof.memory.forecast import Forecast
@@ -47,14 +48,27 @@ def explain(
     return explain_stream(io.BytesIO(b"\n".join(_line(each) for each in log)), forecast)
 
 
-def explain_stream(stream: BinaryIO, forecast: Forecast | None = None) -> Diagnosis:
+def explain_stream(stream: BinaryIO, forecast: Forecast | None = None, *, name: str = "the log") -> Diagnosis:
     """Reads to the end of the stream, in bounded memory."""
+    _refuse_what_is_no_text(stream, name)
     facts = gather(read(stream))
     if forecast is None:
         return diagnose(facts)
     from oomproof.diagnosis.against_forecast import with_forecast
 
     return with_forecast(facts, forecast)
+
+
+def _refuse_what_is_no_text(stream: BinaryIO, name: str) -> None:
+    """Looks at how it begins, where that can be done without taking it away from the reader."""
+    beginning = stream.peek(2)[:2] if isinstance(stream, io.BufferedReader) else b""
+    if beginning == GZIP:
+        raise InputError(f"{name} is compressed: expected text; try `zcat {name} | oomproof explain -`")
+    if beginning.startswith(PICKLE):
+        raise InputError(
+            f"{name} is a memory snapshot that comes through a pipe: expected a file, as in `oomproof explain "
+            "snapshot.pickle`"
+        )
 
 
 def _line(given: str | bytes) -> bytes:
@@ -74,18 +88,14 @@ def _file(path: Path, forecast: Forecast | None) -> Diagnosis:
     try:
         if path.is_dir():
             raise InputError(f"{path} is a folder: expected a log, as in `oomproof explain train.log`")
-        with path.open("rb") as stream:
-            beginning = stream.read(2)
-            if beginning.startswith(PICKLE):
+        with open_log(path) as stream:
+            if stream.seekable() and stream.peek(1).startswith(PICKLE):
                 if forecast is not None:
                     raise InputError(f"{path} is a memory snapshot: a forecast is set against a log; leave out --job")
                 from oomproof.diagnosis.snapshot import explain_snapshot
 
                 return explain_snapshot(path)
-            if beginning == GZIP:
-                raise InputError(f"{path} is compressed: expected text; try `zcat {path} | oomproof explain -`")
-            stream.seek(0)
-            return explain_stream(stream, forecast)
+            return explain_stream(stream, forecast, name=str(path))
     except FileNotFoundError:
         raise InputError(f"there is no file {path}: expected a log, or `-` for what is piped in") from None
     except OSError as error:

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
+import shlex
+import shutil
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -19,11 +23,14 @@ from oomproof.cli.data import data
 from oomproof.cli.explain import explain
 from oomproof.cli.fit import FitCommand, fit
 from oomproof.cli.gpus import gpus
+from oomproof.cli.run import run
 from oomproof.cli.screen import complain
+from oomproof.cli.watch import watch
 from oomproof.cli.zoo import zoo
 from oomproof.errors import InternalError, OomproofError, internal_error
+from oomproof.sources.script.command import MARK, is_command
 
-FITS, FAILED, INTERRUPTED = 0, 1, 130
+FITS, FAILED, INTERRUPTED, TERMINATED = 0, 1, 130, 143
 
 # typer carries its own copy of click since 0.2x and uses the installed one before; both name this class's parent.
 UsageError: Any = typer.BadParameter.__bases__[0]
@@ -42,6 +49,8 @@ app.command()(explain)
 app.command()(data)
 app.command()(zoo)
 app.command()(gpus)
+app.command()(run)
+app.command()(watch)
 
 
 @app.callback(invoke_without_command=True)
@@ -55,9 +64,12 @@ def oomproof(
     \b
     Examples:
       oomproof check torchvision:maskrcnn_resnet50_fpn --batch 2 --on "RTX 3060"
+      oomproof check --on "RTX 3060" -- python train.py --batch-size 16
       oomproof check train_job.py:job --on 8GiB --set precision=fp16
       oomproof fit torchvision:maskrcnn_resnet50_fpn --batch 16 --on "RTX 3060"
       oomproof explain train.log
+      oomproof run -- python train.py --batch-size 16
+      oomproof watch 12345
       oomproof data annotations.json
       oomproof zoo --on "RTX 3060"
       oomproof gpus
@@ -72,11 +84,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code; a failure is one line on stderr (a fault of
     oomproof: a line and a report to copy).
 
-    0: fits, or done. 2: does not fit, or at risk. 1: bad input or a failure. 130: interrupted.
+    0: fits, or done. 2: does not fit, or at risk. 1: bad input or a failure. 130: interrupted. 143: terminated.
     """
     if arguments is None:
         _leave_garbage()
-    given = list(sys.argv[1:] if arguments is None else arguments)
+        signal.signal(signal.SIGTERM, _terminate)
+    given = _with_command(list(sys.argv[1:] if arguments is None else arguments))
     try:
         code = app(given, prog_name="oomproof", standalone_mode=False) or FITS
     except (KeyboardInterrupt, typer.Abort):
@@ -89,9 +102,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _tell(error)
         return FAILED
-    if code == INTERRUPTED:
-        complain("interrupted")
+    if code == INTERRUPTED and signal.getsignal(signal.SIGTERM) is _ended:
+        code = TERMINATED
+    if code in (INTERRUPTED, TERMINATED):
+        complain("interrupted" if code == INTERRUPTED else "terminated")
     return int(code)
+
+
+def _with_command(given: list[str]) -> list[str]:
+    """``-- python train.py --lr 0.1``: the words of a command become one text, which is a job."""
+    if "--" not in given or given[0] not in ("check", "fit"):
+        return given
+    at = given.index("--")
+    text = shlex.join(given[at + 1 :])
+    words = given[at + 1 :]
+    if not words or (len(words) == 1 and not is_command(text)) or not (is_command(text) or shutil.which(words[0])):
+        return given
+    return [*given[:at], "--", MARK + text]
+
+
+def _terminate(number: int, frame: object) -> None:
+    """``kill``, ``timeout`` and batch systems end a process by SIGTERM, which by itself would leave half-written files,
+    temporary folders and children behind. From here it goes as with Ctrl-C; a second one ends it at once."""
+    signal.signal(signal.SIGTERM, _ended)
+    raise KeyboardInterrupt
+
+
+def _ended(number: int, frame: object) -> None:
+    os._exit(TERMINATED)
 
 
 def _leave_garbage() -> None:

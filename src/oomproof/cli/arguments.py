@@ -102,6 +102,15 @@ Ram = Annotated[
         "count it too.",
     ),
 ]
+Patience = Annotated[
+    str | None,
+    typer.Option(
+        "--patience",
+        metavar="SECONDS",
+        help="Of a training script (-- python train.py): how long it may take to its second step.  [default: 300]",
+        show_default=False,
+    ),
+]
 Data = Annotated[
     str,
     typer.Option(
@@ -146,6 +155,15 @@ Shm = Annotated[
         metavar="SIZE",
         help="What /dev/shm can hold: 64MiB, as Docker has it by itself, or `this` machine's. Verdict and exit code "
         "then count the batches that data workers pass through it.",
+    ),
+]
+Html = Annotated[
+    Path | None,
+    typer.Option(
+        "--html",
+        metavar="FILE.html",
+        help="Also write the answer as a page, one file that opens offline with pictures: pip install 'oomproof[page]'",
+        show_default=False,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, bytes as integers; see docs/json.md.")]
@@ -232,7 +250,7 @@ def with_keys(overrides: Sequence[str] | None, given: dict[str, Any]) -> list[st
     return [*(overrides or ()), *(text for key in keys for text in (key, str(given.pop(key))))]
 
 
-def sweep_values(text: str) -> tuple[str, tuple[str, ...]]:
+def sweep_values(text: str, option: str = "--sweep") -> tuple[str, tuple[str, ...]]:
     """``batch=1..16`` or ``batch=1,2,4`` -> the setting's name and the values as texts.
 
     >>> sweep_values("batch=1..4")
@@ -242,12 +260,12 @@ def sweep_values(text: str) -> tuple[str, tuple[str, ...]]:
     >>> sweep_values("batch=1..48")
     ('batch', ('1', '2', '4', '8', '16', '32', '48'))
     """
-    name, wanted = pair(text, "--sweep", "batch=1..16")
+    name, wanted = pair(text, option, "batch=1..16")
     values = _range(text, wanted) if ".." in wanted else [part.strip() for part in OUTSIDE_BRACKETS.split(wanted)]
     if not all(values):
-        raise InputError(f"--sweep {text} has an empty value between its commas")
+        raise InputError(f"{option} {text} has an empty value between its commas")
     if len(values) > MOST_VALUES:
-        raise InputError(f"--sweep takes at most {MOST_VALUES} values, got {len(values)}; leave some out")
+        raise InputError(f"{option} takes at most {MOST_VALUES} values, got {len(values)}; leave some out")
     return name, tuple(dict.fromkeys(values))
 
 

@@ -18,12 +18,14 @@ from oomproof.cli.arguments import (
     From,
     Gpus,
     Grouping,
+    Html,
     ImageFolder,
     ImageSize,
     JobText,
     On,
     Overrides,
     Pairs,
+    Patience,
     Precision,
     Quiet,
     Ram,
@@ -39,11 +41,14 @@ from oomproof.cli.arguments import (
     with_keys,
     writable,
 )
+from oomproof.cli.pages import write_html
 from oomproof.cli.screen import at_work, show, write
 from oomproof.errors import InputError
+from oomproof.sources.script.command import MARK
 
 if TYPE_CHECKING:
     from oomproof.memory.forecast import Forecast
+    from oomproof.memory.grid import Grid
     from oomproof.memory.sweep import Sweep
     from oomproof.memory.validation import Validation
     from oomproof.sources.job import Job
@@ -93,6 +98,7 @@ def check(
     ] = False,
     ram: Ram = None,
     shm: Shm = None,
+    patience: Patience = None,
     sweep: Annotated[
         str,
         typer.Option(
@@ -103,6 +109,17 @@ def check(
             show_default=False,
         ),
     ] = "",
+    html: Html = None,
+    what_ifs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what-if",
+            metavar="NAME=VALUES",
+            help="Of --html: a slider of the page, batch=1,2,4,8. It has batch, image size and precision by default; "
+            "`none` leaves all away. May be repeated; every combination is traced, so it takes its time.",
+            show_default=False,
+        ),
+    ] = None,
     list_settings: Annotated[
         bool, typer.Option("--settings", help="List the settings the job has, with defaults, and exit.")
     ] = False,
@@ -125,6 +142,7 @@ def check(
     \b
     Examples:
       oomproof check torchvision:maskrcnn_resnet50_fpn --batch 2 --on "RTX 3060"
+      oomproof check --on "RTX 3060" -- python train.py --batch-size 16
       oomproof check train_job.py:job --on 8GiB --set precision=fp16 --json
       oomproof check torchvision:retinanet_resnet50_fpn --sweep batch=1..16 --on T4
       oomproof check mask_rcnn_R_50_FPN_3x.yaml --on "RTX 3060" SOLVER.IMS_PER_BATCH 8
@@ -132,8 +150,10 @@ def check(
       oomproof check step.timeline --on "RTX 4090"
       oomproof check train_job.py:job --on 8GiB --ram 16GiB --set workers=8
       oomproof check torchvision:maskrcnn_resnet50_fpn --batch 4 --data annotations.json --on "RTX 4070"
+      oomproof check torchvision:ssd300_vgg16 --on T4 --html report.html --what-if batch=4,8,16
     """
     given = given_settings(pairs or (), batch, image_size, base, gpus, precision=precision, backend=backend)
+    given |= {"patience": patience} if patience is not None else {}
     keys = with_keys(overrides, given)
     swept = sweep_values(sweep) if sweep else None
     if save is not None:
@@ -142,6 +162,13 @@ def check(
         writable(save, "--save")
     if swept is not None and data:
         raise InputError("--data looks at many batches, and --sweep at many values: leave one of them out")
+    if html is not None:
+        if swept is not None:
+            raise InputError("--html shows one answer, but --sweep makes many: leave one of them out, or use --what-if")
+        writable(html, "--html")
+    elif what_ifs:
+        raise InputError("--what-if makes sliders of a page: say where to write it, --html report.html")
+    axes = None if what_ifs == ["none"] or data else dict(sweep_values(each, "--what-if") for each in what_ifs or ())
     if list_settings:
         _print_settings(job, keys, given, config_file, as_json=as_json)
         return
@@ -155,7 +182,7 @@ def check(
         from oomproof import sources
 
         dataset = dataset_at(data, images, split, grouping, lambda doing, _: say(doing))
-        say(f"opening {job}")
+        say(f"opening {job.removeprefix(MARK)}")
         opened = sources.open_job(job, keys, given, config_file)
         answer: Forecast | Sweep
         if swept:
@@ -174,6 +201,9 @@ def check(
                 progress=say,
                 **given,
             )
+            if html is not None:
+                grid = None if axes is None else oomproof.what_if(opened, device, axes, progress=say, **given)
+                _write_page(html, answer, opened, grid)
     fits = _print(answer, opened, as_json)
     raise typer.Exit(FITS if fits else DOES_NOT_FIT)
 
@@ -187,6 +217,13 @@ def _validation(validate: bool | None, batch: int, keeps: int, grad: bool) -> Va
     if validate is False:
         raise InputError("--no-validate leaves nothing for --validation-batch, -keeps and -grad to say")
     return Validation(batch, keeps, grad)
+
+
+def _write_page(path: Path, answer: Forecast, job: Job, grid: Grid | None) -> None:
+    from oomproof.page.documents import check_document
+    from oomproof.sources.settings import settings_of
+
+    write_html(path, check_document(answer, settings_of(job), grid))
 
 
 def _print(answer: Forecast | Sweep, job: Job, as_json: bool) -> bool:

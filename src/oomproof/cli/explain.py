@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oomproof.cli.arguments import AsJson, Debug, On, Pairs, Quiet, device_on, given_settings
+from oomproof.cli.arguments import AsJson, Debug, Html, On, Pairs, Quiet, device_on, given_settings, writable
+from oomproof.cli.pages import write_html
 from oomproof.cli.screen import at_work, show, write
 from oomproof.errors import InputError
 
@@ -41,6 +42,7 @@ def explain(
     ] = "",
     on: On = "",
     pairs: Pairs = None,
+    html: Html = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -64,11 +66,17 @@ def explain(
     """
     if (on or pairs) and not job:
         raise InputError("--on and --set are about the job's forecast; name the job too: --job train_job.py:job")
+    if html is not None:
+        writable(html, "--html")
     forecast = _forecast(job, on, pairs or [], quiet or as_json, log) if job else None
     with _without_collector():
         found = _read(log, forecast)
         from oomproof.report import explain as reporting
 
+        if html is not None:
+            from oomproof.page.documents import explain_document
+
+            write_html(html, explain_document(found))
         if as_json:
             from oomproof.report.as_json import text
 
@@ -97,7 +105,7 @@ def _read(log: str, forecast: Forecast | None) -> Diagnosis:
         return diagnosed(Path(log), forecast=forecast)
     if sys.stdin is None:
         raise InputError("there is nothing on stdin; pipe a log in: python train.py 2>&1 | oomproof explain -")
-    return explain_stream(sys.stdin.buffer, forecast)
+    return explain_stream(sys.stdin.buffer, forecast, name="what is piped in")
 
 
 def _forecast(job: str, on: str, pairs: list[str], quiet: bool, log: str) -> Forecast:

@@ -19,6 +19,7 @@ from oomproof.cli.arguments import (
     From,
     Gpus,
     Grouping,
+    Html,
     ImageFolder,
     ImageSize,
     JobText,
@@ -39,6 +40,7 @@ from oomproof.cli.arguments import (
     with_keys,
     writable,
 )
+from oomproof.cli.pages import write_html
 from oomproof.cli.screen import at_long_work, complain, show, write
 
 if TYPE_CHECKING:
@@ -104,6 +106,7 @@ def fit(
     list_knobs: Annotated[
         bool, typer.Option("--knobs", help="List what may be turned, with values and promises, and exit.")
     ] = False,
+    html: Html = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
     debug: Annotated[
@@ -139,6 +142,8 @@ def fit(
     file = Path(target) if target else None
     if file is not None:
         writable(file, "--write")
+    if html is not None:
+        writable(html, "--html")
     device, host = device_on(on), granted(ram)
     if list_knobs:
         _print_knobs(job, keys, device, given, config_file, as_json=as_json, quiet=quiet)
@@ -166,6 +171,11 @@ def fit(
             progress=say,
             **given,
         )
+    if html is not None:
+        from oomproof.page.documents import check_document
+        from oomproof.sources.settings import settings_of
+
+        write_html(html, check_document(plan.after, settings_of(opened), plan=plan))
     _print(plan, opened, file, as_json=as_json, debug=debug)
     raise typer.Exit(INTERRUPTED if plan.interrupted else FITS if plan.fits else NOTHING_FITS)
 

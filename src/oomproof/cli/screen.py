@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TYPE_CHECKING
 
 from oomproof.errors import OomproofError
@@ -56,8 +56,30 @@ def complain(message: str) -> None:
 @contextmanager
 def at_work(quiet: bool) -> Iterator[Callable[[str], None]]:
     """While a user's code runs: its own prints go to stderr, so that stdout holds the report alone."""
-    with progress(quiet) as say, redirect_stdout(sys.stderr):
+    with progress(quiet) as say, stdout_to_stderr():
         yield say
+
+
+@contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """Prints of Python and of what lies beneath it: libraries in C and child processes write to the descriptor."""
+    with redirect_stdout(sys.stderr):
+        try:
+            kept = os.dup(1)
+        except OSError:  # closed
+            yield
+            return
+        try:
+            with suppress(OSError):
+                os.dup2(2, 1)
+            yield
+        finally:
+            with suppress(ImportError, OSError, AttributeError):  # what C has buffered
+                import ctypes
+
+                ctypes.CDLL(None).fflush(None)
+            os.dup2(kept, 1)
+            os.close(kept)
 
 
 @contextmanager
@@ -81,7 +103,7 @@ def at_long_work(quiet: bool) -> Iterator[Callable[[str, float], None]]:
         with at_work(quiet) as say:
             yield lambda doing, _: say(doing)
     else:
-        with _bar() as say_part, redirect_stdout(sys.stderr):
+        with _bar() as say_part, stdout_to_stderr():
             yield say_part
 
 

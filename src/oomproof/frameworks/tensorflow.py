@@ -20,6 +20,7 @@ with TENSORFLOW.needed():
     from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef  # a graph with what is to be kept of it
     from tensorflow.python.data.ops.dataset_ops import _VariantDataset
     from tensorflow.python.data.ops.options import ExternalStatePolicy
+    from tensorflow.python.eager.polymorphic_function.tracing_compilation import TracingOptions, trace_function
     from tensorflow.python.eager.record import stop_recording  # inside, no tape sees operations
     from tensorflow.python.framework.config import is_op_determinism_enabled
     from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
@@ -35,6 +36,12 @@ def probe() -> None:
         (tf.data.Dataset, "_inputs"),
         (tf.data.Dataset, "_as_serialized_graph"),
     )
+
+
+def trace_once(function: Any, arguments: tuple[Any, ...]) -> Any:
+    """The ConcreteFunction of a function. A tf.function whose variables are made while it is traced is traced twice;
+    here they are made as usual, outside, where Keras puts them."""
+    return trace_function(arguments, {}, TracingOptions(function, "step", autograph=False, bind_graph_to_function=True))
 
 
 def written_dataset(dataset: Any) -> bytes:
@@ -123,6 +130,6 @@ __all__ = [
     "Cluster", "ConfigProto", "MetaGraphDef", "NamedDevice", "array_of", "dataset_from", "file_of",
     "function_def_to_graph", "function_of", "functions_in", "handle_data_of", "input_of", "inputs_of",
     "is_op_determinism_enabled", "operation_definition", "optimize_graph", "parse_hlo", "parse_hlo_module", "probe",
-    "relaxes_shapes", "size_of", "stop_recording", "tensors_held_by", "trace_type", "traced_graphs", "within_adapter",
-    "written_dataset",
+    "relaxes_shapes", "size_of", "stop_recording", "tensors_held_by", "trace_once", "trace_type", "traced_graphs",
+    "within_adapter", "written_dataset",
 ]  # fmt: skip

@@ -7,6 +7,7 @@ are here where code calls them; where code only compares names (trace/torch), a 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from operator import attrgetter
@@ -33,8 +34,12 @@ with TORCH.needed():
     )
     from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
     from torch.nn.modules.conv import _ConvNd
+    from torch.nn.modules.module import _IncompatibleKeys
     from torch.utils import _foreach_utils
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+    LoadedKeys = _IncompatibleKeys  # what load_state_dict returns: missing and unexpected keys
+    DataLoaderIterator = _BaseDataLoaderIter  # what iter(DataLoader(...)) gives
     BatchNormBase = _BatchNorm  # parent of BatchNorm1d, 2d, 3d and SyncBatchNorm
     NormBase = _NormBase  # parent of all layers with running statistics, InstanceNorm too
     ConvBase = _ConvNd  # parent of all convolutions
@@ -56,7 +61,10 @@ with TORCH.needed():
     # -- operators -----------------------------------------------------------------------------------------------------
     multiply_lists = torch._foreach_mul_  # all tensors of a list at once, in place
     add_lists = torch._foreach_add_
+    is_dense = torch.ops.aten.is_non_overlapping_and_dense.default  # no gaps between a tensor's numbers
+    copy_lists = torch._foreach_copy_  # copy_lists(to, from)
     unsafe_view = torch.ops.aten._unsafe_view.default
+    copy_to = torch.ops.aten._to_copy.default  # what ``tensor.to`` comes down to
     softmaxes = (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default)
     softmax_backwards = (
         torch.ops.aten._softmax_backward_data.default,
@@ -154,6 +162,66 @@ def _apply(self: torch.nn.Module, fn: Callable[[Any], Any], recurse: bool = True
     return self
 
 
+def moving_by_swap() -> AbstractContextManager[Any]:
+    """``model.to(...)`` that turns real parameters into fake ones and leaves every Parameter the object that it was, as
+    PyTorch does: optimizers and lists made before still hold it."""
+    return patch.object(torch.nn.Module, "_apply", _apply_by_swap)
+
+
+def _apply_by_swap(self: torch.nn.Module, fn: Callable[[Any], Any], recurse: bool = True) -> torch.nn.Module:
+    for child in self.children() if recurse else ():
+        child._apply(fn)
+    for name, parameter in self._parameters.items():
+        if parameter is not None:
+            self._parameters[name] = _changed_by_swap(parameter, fn)
+    for name, buffer in self._buffers.items():
+        if buffer is not None:
+            self._buffers[name] = fn(buffer)
+    return self
+
+
+def _changed_by_swap(parameter: Any, fn: Callable[[Any], Any]) -> Any:
+    with torch.no_grad():
+        changed = fn(parameter)
+        gradient = None if parameter.grad is None else fn(parameter.grad)
+    if changed is parameter:
+        return parameter
+    parameter.grad = None
+    new = torch.nn.Parameter(changed, parameter.requires_grad)
+    del changed
+    try:
+        torch.utils.swap_tensors(parameter, new)
+        new = parameter
+    except RuntimeError:  # something else holds it too, an autograd node for instance
+        pass
+    new.grad = gradient
+    return new
+
+
+def without_cuda_start() -> AbstractContextManager[Any]:
+    """Naming a GPU starts nothing: tensors for it are made by a dispatch mode."""
+    return patch.object(torch.cuda, "_lazy_init", lambda: None)
+
+
+@contextmanager
+def lifted_on_cpu() -> Iterator[None]:
+    """``torch.tensor(data, device="cuda")`` makes its tensor on the CPU and moves it, so that dispatch modes see it.
+    (FakeTensorMode sets the same, and the guard that needs no driver, while it is entered.)"""
+    before = torch._C._only_lift_cpu_tensors()
+    torch._C._set_only_lift_cpu_tensors(True)
+    torch._C._ensureCUDADeviceGuardSet()
+    try:
+        yield
+    finally:
+        torch._C._set_only_lift_cpu_tensors(before)
+
+
+def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
+    """(device, dtype, non_blocking, memory_format) of the arguments of ``tensor.to``."""
+    parsed: tuple[Any, Any, bool, Any] = torch._C._nn._parse_to(*args, **kwargs)
+    return parsed
+
+
 # -- autograd ----------------------------------------------------------------------------------------------------------
 
 
@@ -225,6 +293,22 @@ def take_back(library: torch.library.Library) -> None:
     library._destroy()
 
 
+def uncompiled(model: Any) -> Any:
+    """The module inside what ``torch.compile`` has made of it."""
+    while isinstance(model, torch.nn.Module) and "_orig_mod" in model._modules:
+        model = model._orig_mod
+    return model
+
+
+def running_eagerly() -> AbstractContextManager[Any]:
+    """What was compiled runs as if it were not; for processes in which the compiler is loaded."""
+    if hasattr(torch.compiler, "set_stance"):  # from 2.6 on
+        stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+        return stance
+    switched_off: AbstractContextManager[Any] = importlib.import_module(f"{DYNAMO}.config").patch(disable=True)
+    return switched_off
+
+
 def forget_dynamo(module: ModuleType) -> None:
     """``import torch._dynamo`` has left the module as an attribute of torch too."""
     if vars(torch).get("_dynamo") is module:
@@ -243,10 +327,12 @@ __all__ = [
     "BelowAutograd",
     "ConvBase",
     "DataDependentOutputException",
+    "DataLoaderIterator",
     "DynamicOutputShapeException",
     "FakeTensor",
     "FakeTensorMode",
     "KeptKeys",
+    "LoadedKeys",
     "NormBase",
     "UnsupportedOperatorException",
     "WithoutKeys",
@@ -257,6 +343,8 @@ __all__ = [
     "applying_to_fakes",
     "ask_meta_kernels",
     "autocast_keys",
+    "copy_lists",
+    "copy_to",
     "cudnn_rnn",
     "cudnn_rnn_backward",
     "current_backward",
@@ -266,27 +354,34 @@ __all__ = [
     "forget_dynamo",
     "hooks_after_gradient",
     "hooks_before_step",
+    "is_dense",
     "keeps_result",
     "kernels_of_key",
+    "lifted_on_cpu",
     "lists_by_default",
     "lists_of_fakes",
     "make_subclass",
+    "moving_by_swap",
     "multiply_lists",
     "next_node_number",
     "node_number",
     "own_buffers",
     "own_parameters",
+    "parse_to",
     "plain_attention",
     "probe",
     "refuse_data_ptr",
+    "running_eagerly",
     "scheduled_step",
     "schema_of",
     "softmax_backwards",
     "softmaxes",
     "storage_key",
     "take_back",
+    "uncompiled",
     "unsafe_view",
     "unset_fake_temporarily",
     "version_of",
     "warn_of_data_ptr",
+    "without_cuda_start",
 ]  # fmt: skip

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 
-PLAIN, HALF, CONVOLUTION, DEPTHWISE = range(4)
-"""how an operation computes: as it is; in half precision; as an fp32 convolution, for which newer GPUs use TF32; or
-channel by channel, a convolution that is not a matrix product"""
+FORMS = range(7)
+PLAIN, HALF, CONVOLUTION, DEPTHWISE, HALF_CONVOLUTION, HALF_DEPTHWISE, GROUPED = FORMS
+"""how an operation computes: as it is; as a matrix product in half precision; as an fp32 convolution, for which newer
+GPUs use TF32; channel by channel, a convolution that is not a matrix product; both of these in half precision; or a few
+channels at a time, in whatever precision"""
 
 
 _COLUMNS = ("tick", "owner", "phase", "flops", "bytes", "form")
@@ -38,7 +40,7 @@ class Work:
     bytes: Ints = field(default_factory=_none)
     """read and written"""
     form: Ints = field(default_factory=_none)
-    """PLAIN, HALF, CONVOLUTION or DEPTHWISE"""
+    """PLAIN, HALF or one of the others"""
 
     def __len__(self) -> int:
         return len(self.tick)

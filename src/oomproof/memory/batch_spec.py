@@ -10,6 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+MOST_OBJECTS = 93
+"""in the most crowded training image of COCO; every source takes it where nothing is known of the data"""
+
+OBJECTS_HELP = f"annotated objects in every image; {MOST_OBJECTS} is the most that an image of COCO has"
+
 
 @dataclass(frozen=True)
 class ImageSpec:
@@ -39,3 +44,10 @@ def make_up(images: int, size: Sequence[int], objects: int) -> BatchSpec:
     """A batch of equal images, where nothing is known of the data."""
     height, width = size
     return BatchSpec((ImageSpec(height, width, objects),) * images)
+
+
+def note_on_objects(objects: int) -> list[str]:
+    """What a report says of the default; nothing once the user has said how many there are."""
+    if objects != MOST_OBJECTS:
+        return []
+    return [f"{MOST_OBJECTS} objects in every image, as in COCO's most crowded; --set boxes=N for your data"]

@@ -22,6 +22,8 @@ class Curve:
     """bytes of each kind at each point; they add up to what is live"""
     phases: tuple[tuple[int, str], ...]
     """(tick, phase) wherever another phase begins"""
+    made: tuple[tuple[str, str, int], ...] = ()
+    """(module, operation, bytes) of the block that was made last, at each point"""
 
     @property
     def live(self) -> Ints:
@@ -45,4 +47,15 @@ def draw_curve(timeline: Timeline, points: int = POINTS) -> Curve:
             died = np.bincount(timeline.died[rows], size, timeline.ticks + 1)
             kinds[kind] = np.cumsum(born - died).astype(np.int64)[tick]
     marks = zip(timeline.mark_tick.tolist(), timeline.mark_phase.tolist(), strict=True)
-    return Curve(tick, kinds, tuple((at, PHASES[phase]) for at, phase in marks))
+    return Curve(tick, kinds, tuple((at, PHASES[phase]) for at, phase in marks), _made(timeline, tick))
+
+
+def _made(timeline: Timeline, tick: Ints) -> tuple[tuple[str, str, int], ...]:
+    order = np.argsort(timeline.born, kind="stable")
+    if not len(order):
+        return (("", "", 0),) * len(tick)
+    last = np.searchsorted(timeline.born[order], tick, side="right") - 1
+    return tuple(
+        (timeline.owners[timeline.owner[row]], timeline.ops[timeline.op[row]], int(timeline.bytes[row]))
+        for row in order[np.maximum(last, 0)].tolist()
+    )

@@ -99,6 +99,8 @@ class Forecast:
     """what the framework itself calls ``allocated`` and ``reserved``"""
     curve: Curve | None = field(default=None, repr=False, compare=False)
     """live memory over the step, kind by kind"""
+    modules: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
+    """bytes at the peak by module, every one of them; ``owners`` has them as stages"""
     wanted: int = 0
     """bytes on the device at the upper figures where nothing has to be given back; on_device.high has it given back"""
     room: int | None = None

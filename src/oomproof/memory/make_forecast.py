@@ -23,6 +23,7 @@ from oomproof.memory.owners import stages
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.scratch import Price, cpu, cuda, priced, recurrent
 from oomproof.memory.settings import Settings
+from oomproof.memory.smaller_steps import most_reserved
 from oomproof.memory.timeline import Timeline
 
 GRANULE = 512
@@ -122,6 +123,11 @@ def order_spread(timeline: Timeline) -> float:
     return max(1.0, max(timeline.about.orders.values(), default=0) / max(1, timeline.peak().bytes))
 
 
+def lowest_order(timeline: Timeline) -> float:
+    """How much lower it is in the best of them, as a part."""
+    return min(1.0, min(timeline.about.orders.values(), default=1 << 62) / max(1, timeline.peak().bytes))
+
+
 def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, settings: Settings) -> Forecast:
     held = terms(timeline, device, runtime)
     margin, granule, around = held.margin, held.granule, held.around
@@ -135,7 +141,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
 
     allocated = Range(
         peak.bytes,
-        int(low.rounded(granule).peak().bytes * (1 - SLACK)),
+        int(low.rounded(granule).peak().bytes * (1 - SLACK) * lowest_order(timeline)),
         int(max(peak.bytes, worst.timeline.rounded(granule).peak().bytes) * margin),
     )
     reserved = Range(
@@ -143,6 +149,9 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         min(likely.reserved, allocated.low),
         int(max(likely.reserved, worst.reserved, allocated.high / margin) * margin),
     )
+    if held.replay is not None and not timeline.about.recorded:
+        luckless = int(most_reserved(high, held.replay) * margin)
+        reserved = replace(reserved, high=max(reserved.high, luckless))
     on_device = Range(reserved.expected + around.expected, reserved.low + around.low, reserved.high + around.high)
     wanted = on_device.high
     if likely.shortage is None and worst.shortage is None:
@@ -172,6 +181,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         notes=(*timeline.about.notes, *held.notes, *recurrent.notes(timeline)),
         read_by=held.read_by,
         curve=draw_curve(whole),
+        modules=whole.by_owner(peak.tick),
         wanted=wanted,
         room=held.room if held.room < device.budget - around.expected else None,
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from oomproof.memory.forecast import Forecast
@@ -37,3 +38,23 @@ def measure(setting: Any) -> float | None:
     lengths = setting if isinstance(setting, tuple) else (setting,)
     whole = all(isinstance(each, int) and not isinstance(each, bool) for each in lengths)
     return math.prod(lengths) if lengths and whole else None
+
+
+def hold_to_smaller(rows: Sequence[tuple[Any, Forecast]]) -> tuple[tuple[Any, Forecast], ...]:
+    """Rows of rising work: none has a lower upper figure than one with less. How well blocks happen to fall into the
+    allocator's gaps is luck (smaller_steps.py)."""
+    held = list(rows)
+    allocated = reserved = on_device = 0
+    for place in sorted(range(len(rows)), key=lambda place: measure(rows[place][0]) or 0):
+        setting, row = rows[place]
+        allocated = max(allocated, row.allocated.high)
+        reserved = max(reserved, row.reserved.high)
+        on_device = max(on_device, row.on_device.high)
+        row = replace(
+            row,
+            allocated=replace(row.allocated, high=allocated),
+            reserved=replace(row.reserved, high=reserved),
+            on_device=replace(row.on_device, high=on_device),
+        )
+        held[place] = (setting, row)
+    return tuple(held)

@@ -220,6 +220,9 @@ class Builder:
     def resize(self, block: int, nbytes: int) -> None:
         self._bytes[block] = nbytes
 
+    def size(self, block: int) -> int:
+        return self._bytes[block]
+
     def lifetime(self, block: int) -> tuple[int, int]:
         """(born, died) of a block; died is -1 while it lives."""
         return self._born[block], self._died[block]

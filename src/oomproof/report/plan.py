@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
@@ -113,8 +114,11 @@ def _about_the_batch(plan: Plan) -> Iterator[str]:
         return
     micro, count = plan.settings.of("batch"), plan.settings.get("accumulate", 1)
     product = f" = {micro} images x {count} micro-batches" if count > 1 else ""
-    if before == after:
-        yield f"the effective batch stays {after}{product}: learning rate and schedule stay as they are"
+    uneven = before != after and count > 1 and math.ceil(before / micro) == count  # micro-batches differ by an image
+    if uneven:
+        product = f" in {count} micro-batches of {micro} images at most"
+    if before == after or uneven:
+        yield f"the effective batch stays {before}{product}: learning rate and schedule stay as they are"
     else:
         yield f"the effective batch goes from {before} to {after}{product}: the learning rate has to follow it"
 

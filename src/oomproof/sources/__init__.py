@@ -19,7 +19,18 @@ from oomproof.sources.source import GROUP, Opening, Source
 if TYPE_CHECKING:
     from oomproof.sources.job import Job
 
-OURS = ("detectron2", "torchvision", "python", "keras", "saved", "tf_object_detection")
+OURS = (
+    "script",
+    "detectron2",
+    "torchvision",
+    "timm",
+    "ultralytics",
+    "transformers",
+    "python",
+    "keras",
+    "saved",
+    "tf_object_detection",
+)
 """asked in this order; then the sources of other packages"""
 
 

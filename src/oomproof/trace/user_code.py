@@ -6,11 +6,14 @@ well, and operations are computed by the tracer, so that a shape that does not f
 
 from __future__ import annotations
 
+import os
 import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
+from unittest.mock import patch
 
 from oomproof.errors import JobError, OomproofError, internal_error
 
@@ -21,8 +24,11 @@ _RUNS_THE_JOB = (
 """oomproof's code that calls the job's: its factories, its training step, its data"""
 _IN_OPERATIONS = (
     "trace/torch/tracer.py", "trace/torch/values.py", "trace/torch/gpu/", "trace/torch/shapes/", "trace/torch/around/",
+    "trace/torch/session/",
 )  # fmt: skip
 """oomproof's code that the job's code runs through with every operation"""
+_SAYS_FOR_THE_SYSTEM = ("sources/script/child/",)
+"""oomproof's code that a script finds in place of the system's, and that refuses as the system would"""
 _NEVER_A_SHAPE = (AttributeError, KeyError, NameError, ImportError, RecursionError)
 """what no operation says of tensors that do not fit"""
 
@@ -31,7 +37,8 @@ _NEVER_A_SHAPE = (AttributeError, KeyError, NameError, ImportError, RecursionErr
 def blaming_user_code() -> Iterator[None]:
     """An exception becomes a JobError that shows the user's line, or an InternalError where oomproof is to blame."""
     try:
-        yield
+        with _staying_alive():
+            yield
     except (OomproofError, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # a user's code may raise what is not an Exception
@@ -43,6 +50,20 @@ def blaming_user_code() -> Iterator[None]:
         raise JobError(f"the job raised {what}{f' at {line}' if line else ''}") from error
 
 
+@contextmanager
+def _staying_alive() -> Iterator[None]:
+    """``os._exit`` of the user's code would end oomproof, with an exit code that says something else."""
+    leave, here = os._exit, os.getpid()
+
+    def stay(code: int = 0) -> NoReturn:
+        if os.getpid() != here:  # a child that the user's code has made
+            leave(code)
+        raise SystemExit(f"os._exit({code})")
+
+    with patch.object(os, "_exit", stay):
+        yield
+
+
 def _is_own_fault(error: BaseException) -> bool:
     """Whether the innermost line that is not a library's is oomproof's, and does not stand for the job's code."""
     if isinstance(error, (SystemExit, SyntaxError, MemoryError)):
@@ -52,6 +73,8 @@ def _is_own_fault(error: BaseException) -> bool:
     if at < 0 or not _is_own(files[at]):
         return False
     by_itself = at == len(files) - 1  # else a library has raised it that was called there
+    if _within(files[at], _SAYS_FOR_THE_SYSTEM) and isinstance(error, OSError):
+        return False
     if _within(files[at], _RUNS_THE_JOB):
         return by_itself and not isinstance(error, TypeError)  # which a factory with other arguments gives as well
     if _within(files[at], _IN_OPERATIONS):
@@ -64,7 +87,15 @@ def _user_line(error: BaseException) -> str:
     """The innermost line of the traceback that belongs to neither oomproof nor a library."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}: {(error.text or '').strip()}"
-    frames = traceback.extract_tb(error.__traceback__)
+    return _line_among(traceback.extract_tb(error.__traceback__))
+
+
+def user_line_now() -> str:
+    """The line of the user's code that runs now."""
+    return _line_among(traceback.extract_stack())
+
+
+def _line_among(frames: traceback.StackSummary) -> str:
     theirs = [frame for frame in frames if not _is_own(frame.filename) and not _is_library(frame.filename)]
     return "".join(f"{frame.filename}:{frame.lineno}: {frame.line}" for frame in theirs[-1:])
 

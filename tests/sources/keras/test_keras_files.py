@@ -93,8 +93,42 @@ def test_a_damaged_file_is_told(tmp_path: Path, name: str) -> None:
         open_job(str(tmp_path / f"none_{name}"))
 
 
-def test_a_model_that_was_not_compiled_is_told(tmp_path: Path) -> None:
-    images = keras.Input((4,))
-    keras.Model(images, layers.Dense(2)(images)).save(tmp_path / "plain.keras")
-    with pytest.raises(InputError, match="saved without its training"):
-        oomproof.check(str(tmp_path / "plain.keras"), on="8GiB")
+def saved_for_inference(file: Path) -> Path:
+    images = keras.Input((16, 16, 3))
+    kept = layers.Conv2D(4, 3)(images)
+    classes = layers.Dense(5, activation="softmax", name="classes")(layers.Flatten()(kept))
+    keras.Model(images, {"classes": classes, "mask": layers.Conv2D(1, 1, name="mask")(kept)}).save(file)
+    return file
+
+
+@pytest.mark.parametrize("suffix", ["keras", "h5"])
+def test_a_model_saved_for_inference_is_forecast_with_a_stated_training(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"plain.{suffix}"
+    model = keras.Sequential([keras.Input((16, 16, 3)), layers.Conv2D(4, 3), layers.Flatten(), layers.Dense(5)])
+    model.save(file)
+    expected = {}
+    for optimizer, loss in (("adam", "mse"), ("sgd", "sparse_categorical_crossentropy")):
+        model.compile(keras.optimizers.get(optimizer) if optimizer == "adam" else keras.optimizers.SGD(0.01, 0.9), loss)
+        expected[optimizer] = oomproof.check(model, on="8GiB", batch=8).allocated.expected
+    assumed = oomproof.check(str(file), on="8GiB", batch=8)
+    assert assumed.allocated.expected == expected["adam"]
+    assert any("optimizer=adam and loss=mse; --set" in note for note in assumed.notes)
+    given = {"optimizer": "sgd", "loss": "sparse_categorical_crossentropy"}
+    told = oomproof.check(str(file), on="8GiB", batch=8, **given)
+    assert told.allocated.expected == expected["sgd"] < expected["adam"]
+    assert any("optimizer=sgd and loss=sparse_categorical_crossentropy;" in note for note in told.notes)
+
+
+def test_each_output_has_the_loss_of_its_activation(tmp_path: Path) -> None:
+    file = saved_for_inference(tmp_path / "two.keras")
+    assert load(file).loss == {"classes": "sparse_categorical_crossentropy", "mask": "mse"}
+    assert load(file, loss="mae").loss == {"classes": "mae", "mask": "mae"}
+    assert oomproof.check(str(file), on="8GiB", batch=8).fits
+
+
+def test_only_a_model_without_a_loss_takes_one(tmp_path: Path) -> None:
+    net().save(tmp_path / "model.keras")
+    with pytest.raises(InputError, match="has no setting 'loss'"):
+        oomproof.check(str(tmp_path / "model.keras"), on="8GiB", loss="mae")
+    with pytest.raises(InputError, match="loss must be one of own, mse"):
+        oomproof.check(str(saved_for_inference(tmp_path / "two.keras")), on="8GiB", loss="focal")

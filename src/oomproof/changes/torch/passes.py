@@ -6,7 +6,7 @@ The tracer and the user's training run this very code.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -22,15 +22,19 @@ from oomproof.changes.torch.recompute import recompute
 from oomproof.changes.torch.training import CHOICES, PRECISIONS, Training
 from oomproof.changes.torch.trees import mapped
 from oomproof.errors import CannotDo, InputError
+from oomproof.frameworks.torch import uncompiled
 
 Loss = Callable[[torch.nn.Module, Any], Any]
 """loss(model, batch): a tensor, or a dict or list of tensors"""
+Share = float | Mapping[str, float]
+"""what a micro-batch's losses count for: all alike, or each by its name"""
 
 
 def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
-    """The user's own model, whose modules the settings name, inside what spreads it over GPUs."""
+    """The user's own model, whose modules the settings name, inside what compiles it or spreads it over GPUs."""
+    model = uncompiled(model)
     while isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
-        model = model.module
+        model = uncompiled(model.module)
     return model
 
 
@@ -77,16 +81,14 @@ class Passes:
         if self._at_once is not None:
             self._at_once.release()
 
-    def backward(self, batch: Any, share: float = 1.0, last: bool = True) -> torch.Tensor:
+    def backward(self, batch: Any, share: Share = 1.0, last: bool = True) -> torch.Tensor:
         """Adds the gradients of ``share`` of a micro-batch's loss; returns that part of the loss. GPUs exchange their
         gradients with the ``last`` one only."""
         if self._at_once is not None:
             self._at_once.expect(last)
         silent = getattr(self.model, "no_sync", nullcontext)
         with nullcontext() if last else silent():
-            loss = self._forward(batch)
-            if share != 1:
-                loss = loss * share
+            loss = self._forward(batch, share)
             if self._first and self.training.zero_grad == "before_backward":
                 self._zero_grad()
             self._first = False
@@ -102,11 +104,19 @@ class Passes:
         if self.average is not None:
             self.average.update_parameters(unwrapped(self.model))
 
-    def _forward(self, batch: Any) -> torch.Tensor:
+    def losses(self, batch: Any) -> Any:
+        """What the loss function returns, in the precision that is trained in."""
         assert self.loss is not None
         half = PRECISIONS[self.training.precision]
         with torch.autocast(self.device.type, dtype=half) if half else nullcontext():
-            return total(self.loss(self.model, batch), self.loss)
+            return self.loss(self.model, batch)
+
+    def _forward(self, batch: Any, share: Share) -> torch.Tensor:
+        losses = self.losses(batch)
+        if isinstance(share, Mapping):
+            return total({name: loss * share[name] for name, loss in losses.items()}, self.loss)
+        whole = total(losses, self.loss)
+        return whole if share == 1 else whole * share
 
     def _zero_grad(self) -> None:
         self.optimizer.zero_grad(set_to_none=self.training.zero_grad != "keep")

@@ -43,10 +43,10 @@ class Step:
         settings: Any = None,
         weight: Callable[[Any], float] | None = None,
     ) -> None:
-        self.settings = _as_mapping(settings)
+        self.settings = as_mapping(settings)
         self.weight = weight
         training = checked(training_from(self.settings))
-        self._largest = _largest_micro_batch(self.settings)
+        self._largest = largest_micro_batch(self.settings)
         given = type(optimizer).__name__
         if training.optimizer not in ("own", given.lower()):
             raise InputError(
@@ -69,7 +69,7 @@ class Step:
     def __call__(self, batch: Any) -> torch.Tensor:
         passes = self._passes
         parts = split(batch, self._count(batch))
-        shares = self._shares(parts)
+        shares = shares_of(parts, self.weight)
         total = torch.zeros((), device=passes.device)
         passes.begin()
         for place, (part, share) in enumerate(zip(parts, shares, strict=True), 1):
@@ -90,18 +90,20 @@ class Step:
                 raise
             return 1  # nothing has to be split, so nothing need be counted
 
-    def _shares(self, parts: list[Any]) -> list[float]:
-        if len(parts) == 1:
-            return [1.0]
-        weights = [float(self.weight(part) if self.weight else images_in(part)) for part in parts]
-        if any(weight < 0 or not math.isfinite(weight) for weight in weights):
-            raise InputError(f"weight(batch) must give a number from 0 on for every micro-batch; it gave {weights}")
-        if not sum(weights):  # no boxes in any image: nothing to go by but the images
-            weights = [float(images_in(part)) for part in parts]
-        return [weight / sum(weights) for weight in weights]
+
+def shares_of(parts: list[Any], weight: Callable[[Any], float] | None) -> list[float]:
+    """What each micro-batch's loss counts for: by its images, or by what ``weight`` says it is divided by."""
+    if len(parts) == 1:
+        return [1.0]
+    weights = [float(weight(part) if weight else images_in(part)) for part in parts]
+    if any(each < 0 or not math.isfinite(each) for each in weights):
+        raise InputError(f"weight(batch) must give a number from 0 on for every micro-batch; it gave {weights}")
+    if not sum(weights):  # no boxes in any image: nothing to go by but the images
+        weights = [float(images_in(part)) for part in parts]
+    return [each / sum(weights) for each in weights]
 
 
-def _as_mapping(settings: Any) -> Mapping[str, Any]:
+def as_mapping(settings: Any) -> Mapping[str, Any]:
     """What a step may go by: a parameter of the job's own code is the job's affair, the size of batches apart."""
     if settings is None:
         return {}
@@ -117,7 +119,7 @@ def _as_mapping(settings: Any) -> Mapping[str, Any]:
     return {name: value for name, value in settings.items() if name == "batch" or name not in own}
 
 
-def _largest_micro_batch(settings: Mapping[str, Any]) -> int | None:
+def largest_micro_batch(settings: Mapping[str, Any]) -> int | None:
     largest = settings.get("batch")
     if largest is None:
         return None

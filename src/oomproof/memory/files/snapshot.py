@@ -25,6 +25,10 @@ from oomproof.memory.timeline import KINDS, Builder, Timeline
 MAX_FILE = 512 << 20
 MAX_EVENTS = 4_000_000
 MAX_FRAMES = 200
+MOST_FRAMES = 2_000_000
+"""frames that are looked at in all stacks together; the blocks of further stacks have no owner"""
+BYTES_A_ROW = 12
+"""the least that an event or a block takes in a file, with its keys and numbers; real ones take more than 30"""
 NOT_COUNTED = "memory outside PyTorch's allocator (CUDA context, NCCL, other processes)"
 RECORD = (
     "call torch.cuda.memory._record_memory_history() before the training "
@@ -52,18 +56,20 @@ def load_snapshot(path: str | os.PathLike[str]) -> Timeline:
                 f"expected at most {MAX_FILE >> 20} MiB; found {file.stat().st_size >> 20} MiB; "
                 "record less, with _record_memory_history(max_entries=100000)"
             )
-        return _timeline(read_plain(file.read_bytes()), file.name)
+        content = file.read_bytes()
+        return _timeline(read_plain(content), file.name, len(content))
     except NotPlain as error:
         raise DamagedFile(f"{clean(file.name)}: {error}; {RECORD}") from None
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from None
 
 
-def _timeline(snapshot: Any, name: str) -> Timeline:
+def _timeline(snapshot: Any, name: str, written: int) -> Timeline:
     if not isinstance(snapshot, dict):
         raise NotPlain(f"expected a snapshot, which is a dict; found {type(snapshot).__name__}")
     traces, segments = _lists(snapshot, "device_traces"), _lists(snapshot, "segments")
     device = max(range(len(traces)), key=lambda i: len(_list(traces[i], "device_traces")), default=-1)
+    _refuse_repeated(traces[device] if traces else [], segments, written)
     events = list(_events(traces[device])) if traces else []
     if not any(event.action == "alloc" for event in events):
         raise NotPlain("expected a history of allocations; found none, for recording was not on")
@@ -93,6 +99,14 @@ def _timeline(snapshot: Any, name: str) -> Timeline:
             not_counted=(NOT_COUNTED, *([f"{others} more GPU(s) of this snapshot"] if others else [])),
         )
     )
+
+
+def _refuse_repeated(trace: Sequence[Any], segments: Sequence[Any], size: int) -> None:
+    """A pickle may name one event or block a million times in two million bytes; PyTorch writes each by itself."""
+    blocks = (segment.get("blocks") for segment in segments if isinstance(segment, dict))
+    rows = len(trace) + len(segments) + sum(len(each) for each in blocks if isinstance(each, list))
+    if rows * BYTES_A_ROW > size:
+        raise NotPlain(f"expected every event and block to be written out; found {rows} in {size} bytes")
 
 
 def _allocate(step: Builder, size: int, line: tuple[str, str]) -> int:
@@ -152,27 +166,30 @@ class _Lines:
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[str, str]] = {}
+        self._left = MOST_FRAMES
 
     def of(self, frames: Any) -> tuple[str, str]:
         """(owner, op): the innermost line outside PyTorch's own package, or else within it."""
         if id(frames) not in self._seen:
-            self._seen[id(frames)] = _line(frames)
+            self._seen[id(frames)] = self._line(frames)
         return self._seen[id(frames)]
 
+    def _line(self, frames: Any) -> tuple[str, str]:
+        if frames is None:
+            return "(before the recording)", "unknown"
+        first = None
+        for frame in islice(_list(frames, "frames"), min(MAX_FRAMES, self._left)):
+            self._left -= 1
+            if isinstance(frame, dict) and isinstance(name := frame.get("filename"), str) and name.endswith(".py"):
+                first = first or frame
+                if not PYTORCH.search(name):
+                    return _describe(frame)
+        return _describe(first) if first else ("(no Python frame)", "unknown")
 
-def _line(frames: Any) -> tuple[str, str]:
-    if frames is None:
-        return "(before the recording)", "unknown"
-    python = [
-        (frame["filename"], frame.get("line"), str(frame.get("name"))[:80])
-        for frame in islice(_list(frames, "frames"), MAX_FRAMES)
-        if isinstance(frame, dict) and isinstance(frame.get("filename"), str) and frame["filename"].endswith(".py")
-    ]
-    if not python:
-        return "(no Python frame)", "unknown"
-    filename, line, name = next((frame for frame in python if not PYTORCH.search(frame[0])), python[0])
-    short = re.split(r"[/\\]", filename)[-1][-80:]
-    return _one_line(f"{short}:{str(line)[:10]} {name}"), _one_line(name)
+
+def _describe(frame: dict[str, Any]) -> tuple[str, str]:
+    name, short = str(frame.get("name"))[:80], re.split(r"[/\\]", frame["filename"])[-1][-80:]
+    return _one_line(f"{short}:{str(frame.get('line'))[:10]} {name}"), _one_line(name)
 
 
 def _one_line(text: str) -> str:

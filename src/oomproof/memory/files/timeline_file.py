@@ -27,7 +27,8 @@ FORMAT, VERSION = "oomproof timeline", 1
 HEADER = "header.json"
 COLUMNS = (*BLOCKS, *CALLS, *MARKS)
 
-MAX_ROWS = 2_000_000
+MAX_ROWS = 200_000
+"""blocks of two steps; the largest that were traced had 60,000. Each is replayed several times, 40,000 a second"""
 MAX_COLUMN = 8 * MAX_ROWS + 1024
 MAX_HEADER = 16 << 20
 MAX_FILE = MAX_HEADER + len(COLUMNS) * MAX_COLUMN
@@ -38,6 +39,8 @@ NPY = re.compile(rb"\x93NUMPY\x01\x00..\{'descr': '<i8', 'fortran_order': False,
 
 def save(timeline: Timeline, path: str | os.PathLike[str]) -> None:
     """Writes the Timeline beside ``path`` first, then puts it in place: a reader never sees half a file."""
+    if max(len(timeline.born), len(timeline.calls.tick)) > MAX_ROWS:
+        raise InputError(f"cannot write {path}: the step has more than {MAX_ROWS:,} blocks, too many to be read again")
     try:
         with new_content(Path(path)) as file:
             _write(timeline, file)
@@ -93,7 +96,8 @@ def _read(archive: zipfile.ZipFile) -> tuple[dict[str, Any], dict[str, Ints]]:
     for member in members:
         limit = MAX_HEADER if member.filename == HEADER else MAX_COLUMN
         if member.file_size > limit:
-            raise Wrong(f"{member.filename}: expected at most {limit} bytes; it declares {member.file_size}")
+            rows = "" if member.filename == HEADER else f", {MAX_ROWS} rows"
+            raise Wrong(f"{member.filename}: expected at most {limit} bytes{rows}; it declares {member.file_size}")
         # bzip2 and LZMA can be made to take gigabytes before they give a byte.
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or member.flag_bits & 1:
             raise Wrong(f"{member.filename}: expected it stored or deflated; found another method")

@@ -34,10 +34,22 @@ def find_needs(problem: Problem, estimates: Estimates, tracer: StepTracer) -> tu
         enough = _least_of(more, knob, tracer)
         if enough:
             found.append(f"{words} {knob.name}: {enough} would fit")
+    if enough := _smaller_batch(problem, wider, tracer):
+        found.insert(0, f"{words} {enough} would fit")
     if not found:
         least = estimates.room.on_device(min(estimates.thriftiest(step).peak for step in estimates.base)) / 2**30
         found.append(f"no knob of this job is enough: it needs about {least:.2f} GiB at least")
     return tuple(found)
+
+
+def _smaller_batch(problem: Problem, estimates: Estimates, tracer: StepTracer) -> str:
+    """Where a framework cannot cut its batch up, a smaller one is another training that may be allowed."""
+    whole = next((knob for knob in problem.others if knob.role == "batch"), None)
+    if whole is None or problem.batch is None or len(problem.batch.options) > 1:
+        return ""
+    knobs = tuple(whole if knob.name == whole.name else knob for knob in estimates.problem.knobs)
+    enough = _best_of(estimates.allowing(replace(estimates.problem, knobs=knobs)), tracer)
+    return enough and f"{whole.name}: {enough}"
 
 
 def _best_of(estimates: Estimates, tracer: StepTracer) -> str:

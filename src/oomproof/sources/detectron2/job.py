@@ -11,13 +11,14 @@ from typing import Any
 from oomproof.errors import InputError
 from oomproof.memory.about import About
 from oomproof.memory.batch_rule import BatchRule
+from oomproof.memory.batch_spec import MOST_OBJECTS, OBJECTS_HELP
 from oomproof.memory.runtime import HELP as RUN_HELP
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.detectron2.config import keys
 from oomproof.sources.detectron2.config.config import Config, read
 from oomproof.sources.detectron2.config.schema import DEFAULTS
 from oomproof.sources.detectron2.notes import notes
-from oomproof.sources.detectron2.sizes import MOST_BOXES, images_per_gpu, largest_image
+from oomproof.sources.detectron2.sizes import images_per_gpu, largest_image
 from oomproof.sources.job import Job, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.torch.job import training_settings
 
@@ -48,7 +49,7 @@ class Detectron2Job(Job):
                 "image_size", size, "height x width of the largest images after resizing, in pixels",
                 follows=largest_image,
             ),
-            Setting("boxes", MOST_BOXES, "annotated objects in every image; 93 is the most that an image of COCO has"),
+            Setting("boxes", MOST_OBJECTS, OBJECTS_HELP),
             Setting("real", _installed(), "trace Detectron2's own code, where it is installed, not a blueprint of it"),
         )  # fmt: skip
         found = (*own, *around, *_training(self.config.values, self.training), *_run(self.training))

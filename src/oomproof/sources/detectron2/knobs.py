@@ -85,7 +85,8 @@ def _batch(values: Values, settings: Settings, about: About, rescaling: bool) ->
     options = [Option(whole, {name: whole, "accumulate": already})]
     for size in sizes:
         count = already * whole // size
-        options.append(Option(f"{size} x {count}", {name: size, "accumulate": count}, note=_kept(about)))
+        promise = "different" if about.batchnorms and size == 1 else ""  # statistics of one image by itself
+        options.append(Option(f"{size} x {count}", {name: size, "accumulate": count}, 0.0, _kept(about), promise))
     for size in sizes if rescaling else ():
         schedule = rescaled(values, size / whole)
         words = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in schedule.items())

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from oomproof.memory.batch_spec import note_on_objects
 from oomproof.sources.detectron2.config import keys
 from oomproof.sources.detectron2.config.config import COMMAND_LINE, Config
 from oomproof.sources.detectron2.config.schema import DEFAULTS
-from oomproof.sources.detectron2.sizes import MOST_BOXES, images_per_gpu, is_beyond_config
+from oomproof.sources.detectron2.sizes import images_per_gpu, is_beyond_config
 
 
 def notes(config: Config, values: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
@@ -30,8 +31,7 @@ def notes(config: Config, values: Mapping[str, Any], settings: Mapping[str, Any]
             f"INPUT.MIN_SIZE_TRAIN is {settings['INPUT.MIN_SIZE_TRAIN']}, INPUT.MAX_SIZE_TRAIN "
             f"{settings['INPUT.MAX_SIZE_TRAIN']}"
         )
-    if settings["boxes"] == MOST_BOXES:
-        found.append(f"{MOST_BOXES} objects in every image, as in COCO's most crowded; --set boxes=N for your data")
+    found += note_on_objects(settings["boxes"])
     if values["MODEL.DEVICE"] != "cuda":
         found.append(
             f"MODEL.DEVICE {values['MODEL.DEVICE']}: this training uses no GPU; forecast is what it takes with cuda"

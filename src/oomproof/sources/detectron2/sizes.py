@@ -7,9 +7,6 @@ from typing import Any
 
 from oomproof.errors import CannotDo, InputError
 
-MOST_BOXES = 93
-"""objects in the most crowded training image of COCO"""
-
 
 def images_per_gpu(settings: Mapping[str, Any]) -> int:
     """The share of one GPU; a remainder is refused, as by Detectron2."""

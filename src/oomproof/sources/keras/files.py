@@ -8,7 +8,7 @@ import json
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from oomproof.sources.job import SUFFIX, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.keras.compiled import MaybeCompiled
 from oomproof.sources.keras.installed import keras_on
 from oomproof.sources.keras.job import KerasJob
+from oomproof.sources.keras.uncompiled import LOSS, compile_untrained, describe_training, is_compiled
+from oomproof.sources.without_training import without_training
 from oomproof.trace.user_code import blaming_user_code
 
 SUFFIXES = (".keras", ".h5", ".hdf5")
@@ -49,20 +51,24 @@ class SavedModel(MaybeCompiled):
 
     @cached_property
     def settings(self) -> tuple[Setting, ...]:
-        custom = _needs_custom(_config(self.path))
-        if custom:  # what the model has is known when its layers are
+        config = _config(self.path)
+        own = (_CUSTOM,) if is_compiled(config) else (_CUSTOM, LOSS)
+        if _needs_custom(config):  # what the model has is known when its layers are
             from oomproof.sources.keras.training import batch_setting, training_settings
 
-            return (_CUSTOM, batch_setting(32), *training_settings({}))
-        return (*self._job("").settings, _CUSTOM)
+            return (*own, batch_setting(32), *training_settings({}))
+        return (*self._job("").settings, *own)
 
     def trace(self, request: TraceRequest) -> Timeline:
         request.progress("reading the model")
         settings = request.settings
-        return self._job(settings["custom"]).trace(request.changed(settings.without("custom")))
+        job = self._job(settings["custom"], settings.get("loss", "own"))
+        if "loss" in settings:
+            job = replace(job, assumed=(describe_training(keras_on(), job.made, settings),))
+        return job.trace(request.changed(settings.without("custom", "loss")))
 
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
-        return self._job(settings["custom"]).knobs(settings, about)
+        return self._job(settings["custom"], settings.get("loss", "own")).knobs(settings, about)
 
     @property
     def place(self) -> Path:
@@ -73,13 +79,13 @@ class SavedModel(MaybeCompiled):
 
         return write_training_code(settings, path, _loading(self.path, settings["custom"]), changes)
 
-    def _job(self, custom: str) -> KerasJob:
-        if custom not in self._jobs:
-            self._jobs[custom] = KerasJob(load(self.path, custom), name=self.name)
-        return self._jobs[custom]
+    def _job(self, custom: str, loss: str = "own") -> KerasJob:
+        if (custom, loss) not in self._jobs:
+            self._jobs[custom, loss] = KerasJob(load(self.path, custom, loss), name=self.name)
+        return self._jobs[custom, loss]
 
     @cached_property
-    def _jobs(self) -> dict[str, KerasJob]:
+    def _jobs(self) -> dict[tuple[str, str], KerasJob]:
         return {}
 
 
@@ -90,7 +96,7 @@ def _loading(path: Path, custom: str) -> list[str]:
     if needed and custom:
         code.append(f"from {Path(custom).stem if custom.endswith('.py') else custom} import {', '.join(needed)}")
         objects = ", custom_objects={" + ", ".join(f"{name!r}: {name}" for name in needed) + "}"
-    if path.suffix == ".keras":
+    if path.suffix == ".keras" and is_compiled(_config(path)):
         return [*code, f"model = keras.saving.load_model({str(path)!r}{objects})"]
     # Keras 3.15 does not read losses back that it has written to HDF5 by name (mse).
     load = f"model = keras.saving.load_model({str(path)!r}, compile=False{objects})"
@@ -99,13 +105,15 @@ def _loading(path: Path, custom: str) -> list[str]:
 
 def open_saved_model(path: Path) -> SavedModel:
     if not path.is_file():
-        raise InputError(f"there is no file {path}: expected a model saved with model.save('{path.stem}.keras')")
+        problem = f"{path} is not a file" if path.exists() else f"there is no file {path}"
+        raise InputError(f"{problem}: expected a model saved with model.save('{path.stem}.keras')")
     _config(path)
     return SavedModel(path)
 
 
-def load(path: Path, custom: str = "") -> Any:
-    """The model, built and compiled as its config says, with weights of no meaning."""
+def load(path: Path, custom: str = "", loss: str = "own") -> Any:
+    """The model, built and compiled as its config says, with weights of no meaning. One that was saved for inference
+    is compiled with a usual optimizer and ``loss``."""
     keras = keras_on()
     config = _config(path)
     needed = _needs_custom(config)
@@ -114,10 +122,12 @@ def load(path: Path, custom: str = "") -> Any:
         objects = _objects(path, needed, custom)
     model = _built(keras, path, config, objects)
     if not getattr(model, "compiled", False):
-        raise InputError(
-            f"{path.name} was saved without its training: expected a compiled model. Call model.compile(optimizer=..., "
-            "loss=...) before model.save(...), or write a FILE.py:FUNCTION that compiles it (docs/keras.md)"
-        )
+        if is_compiled(config):
+            raise InputError(
+                f"{path.name} cannot be compiled as it was: Keras {keras.__version__} does not read its "
+                "compile_config; write a FILE.py:FUNCTION that compiles it (docs/keras.md)"
+            )
+        compile_untrained(keras, model, loss)
     return model
 
 
@@ -286,5 +296,5 @@ def _module(custom: str) -> Any:
         folder, name = str(Path.cwd()), custom
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    with blaming_user_code():
+    with blaming_user_code(), without_training("when it is imported"):
         return importlib.import_module(name)

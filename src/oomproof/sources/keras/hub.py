@@ -10,6 +10,7 @@ from typing import Any
 
 from oomproof.errors import InputError, did_you_mean
 from oomproof.memory.about import About
+from oomproof.memory.batch_spec import MOST_OBJECTS, OBJECTS_HELP, note_on_objects
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.job import SUFFIX, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.keras.compiled import MaybeCompiled
@@ -111,7 +112,7 @@ class HubJob(MaybeCompiled):
             Setting("classes", self._preset.classes, "number of classes"),
         ]
         if self._preset.task == "detection":
-            own.append(Setting("boxes", 100, "boxes that every image is padded to"))
+            own.append(Setting("boxes", MOST_OBJECTS, f"{OBJECTS_HELP}; images with fewer are padded"))
         # The models are classes of their own: precision is that of the policy they are built under, widths are theirs.
         left = [setting for setting in training_settings({}) if setting.name != "width"]
         return (*own, *left)
@@ -120,7 +121,8 @@ class HubJob(MaybeCompiled):
         request.progress("building the model")
         settings = request.settings
         step = self._job(settings).trace(request.changed(settings.without("precision", "image_size")))
-        return replace(step, about=replace(step.about, settings=settings))
+        notes = (*note_on_objects(settings.get("boxes", 0)), *step.about.notes)
+        return replace(step, about=replace(step.about, settings=settings, notes=notes))
 
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         from oomproof.sources.keras.knobs import training_knobs

@@ -46,7 +46,7 @@ def _adopts(given: Any) -> Job | None:
 SOURCE = Source(
     name="Keras",
     forms=("keras:NAME", "keras_hub:NAME", "a saved FILE.keras"),
-    about="a model of keras.applications or KerasHub, or a compiled model in a file",
+    about="a model of keras.applications or KerasHub, or a model in a file",
     recognises=_recognises,
     open=_open,
     adopts=_adopts,

@@ -27,6 +27,7 @@ from oomproof.sources.python.knobs import parameter_knobs
 from oomproof.sources.python.words import BATCHES, SIZES, role_of
 from oomproof.sources.torch.job import TorchJob
 from oomproof.sources.torch.training_code import write_training_code
+from oomproof.sources.without_training import without_training
 from oomproof.trace.user_code import blaming_user_code
 
 
@@ -121,7 +122,7 @@ class PythonJob(Job):
 
     def _job(self, settings: Settings) -> TorchJob | KerasJob:
         chosen = self._values(settings)
-        with blaming_user_code():
+        with blaming_user_code(), without_training("when it is called"):
             job = self.make(**chosen)
         if is_model(job):
             job = KerasJob(job)
@@ -142,9 +143,8 @@ def with_one_batch(settings: tuple[Setting, ...]) -> tuple[Setting, ...]:
 
 def open_python(path: Path, function: str) -> PythonJob:
     if not path.is_file():
-        raise InputError(
-            f"there is no file {path}: expected a Python file with a function that returns a TorchJob or a KerasJob"
-        )
+        problem = f"{path} is not a file" if path.exists() else f"there is no file {path}"
+        raise InputError(f"{problem}: expected a Python file with a function that returns a TorchJob or a KerasJob")
     module = _import(path)
     make = getattr(module, function, None)
     if not callable(make):
@@ -154,6 +154,9 @@ def open_python(path: Path, function: str) -> PythonJob:
             f"{path} has no function '{function}'"
             + (f"; it has {', '.join(meant)}" if meant else " (it has no functions)")
         )
+    if is_model(make):
+        built = make
+        make = lambda: built  # noqa: E731 (a compiled model that is there, in place of a function that builds it)
     name = f"{path.name}:{function}"
     literals = _literals(make, name)
     return PythonJob(name, make, _parameters(make, name, literals), path, literals)
@@ -220,7 +223,11 @@ def _import(path: Path) -> Any:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     sys.modules[spec.name] = module
-    with blaming_user_code():
-        spec.loader.exec_module(module)
+    try:
+        with blaming_user_code(), without_training("when it is imported"):
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[spec.name]
+        raise
     remember_compile()
     return module

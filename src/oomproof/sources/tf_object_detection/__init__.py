@@ -1,4 +1,4 @@
-"""Jobs of the TensorFlow Object Detection API. So far its pipeline.config: read, checked and edited without TensorFlow.
+"""Jobs of the TensorFlow Object Detection API: its pipeline.config read, checked, forecast and edited.
 
-May import ``oomproof.errors`` and what is general of the other sources; never TensorFlow, protobuf or the API itself.
+The API itself, TensorFlow and protobuf are loaded by a child process alone (trace/tf_object_detection).
 """

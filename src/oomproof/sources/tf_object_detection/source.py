@@ -1,4 +1,4 @@
-"""A ``pipeline.config`` of the TensorFlow Object Detection API: read and checked; its memory is not forecast yet."""
+"""A ``pipeline.config`` of the TensorFlow Object Detection API."""
 
 from __future__ import annotations
 
@@ -27,22 +27,17 @@ def _recognises(text: str) -> bool:
 
 
 def _open(opening: Opening) -> Job:
-    """Every mistake in the file is told first; then what is not there yet."""
+    """Every mistake in the file is told first."""
     from oomproof.sources.tf_object_detection.config.config import read_config
+    from oomproof.sources.tf_object_detection.job import open_config
 
-    dead = read_config(Path(opening.text)).dead_fields()
-    count = "a field that does nothing" if len(dead) == 1 else f"{len(dead)} fields that do nothing"
-    idle = f" It has {count}: {'; '.join(map(str, dead))}" if dead else ""
-    raise InputError(
-        f"{opening.text} is a pipeline.config that the Object Detection API would read, but this version of oomproof "
-        f"does not forecast its training (docs/tf_object_detection.md says what it does with it).{idle}"
-    )
+    return open_config(read_config(Path(opening.text)), opening.text)
 
 
 SOURCE = Source(
     name="TensorFlow Object Detection API",
-    forms=("a pipeline.config (checked, not yet forecast)",),
-    about="mistakes in it and fields that do nothing are named",
+    forms=("a pipeline.config",),
+    about="a training of the TensorFlow Object Detection API, traced by its own code where it is installed",
     recognises=_recognises,
     open=_open,
 )

@@ -52,8 +52,10 @@ def _narrower(settings: Settings) -> list[str]:
 
 
 def _batches(settings: Settings) -> str:
-    """The effective batch, which no plan changes."""
+    """The effective batch, which no plan changes. Micro-batches may differ by an image, so that their number and the
+    size of the largest do not tell it."""
     size, parts = settings.of("batch"), settings.get("accumulate", 1)
-    known = isinstance(size, int) and isinstance(parts, int)
-    whole = f"batches of {size * parts} images" if known else "batches as they are"
-    return f"{whole}: the step splits them" if parts != 1 else whole
+    if parts != 1:
+        most = f", {size} images at most" if isinstance(size, int) else ""
+        return f"all images of an update: the step splits them{most}"
+    return f"batches of {size} images" if isinstance(size, int) else "batches as they are"

@@ -10,7 +10,7 @@ from types import ModuleType
 from oomproof.errors import InputError, did_you_mean
 from oomproof.memory.about import About
 from oomproof.memory.batch_rule import BatchRule
-from oomproof.memory.batch_spec import BatchSpec
+from oomproof.memory.batch_spec import MOST_OBJECTS, OBJECTS_HELP, BatchSpec
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.job import SUFFIX, Job, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.torch.job import TorchJob, training_settings
@@ -62,7 +62,7 @@ class TorchvisionJob(Job):
         ]
         if self.task == "detection":
             own += [
-                Setting("boxes", 20, "annotated objects in every image"),
+                Setting("boxes", MOST_OBJECTS, OBJECTS_HELP),
                 Setting(
                     "trainable_layers", -1, "backbone layers that are trained, from the end; -1: torchvision's default"
                 ),

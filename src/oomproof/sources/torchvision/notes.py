@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from oomproof.memory.batch_spec import note_on_objects
 from oomproof.sources.job import Job, Settings
 from oomproof.sources.torchvision import families
 from oomproof.sources.torchvision.job import open_torchvision
@@ -11,7 +12,7 @@ from oomproof.sources.torchvision.job import open_torchvision
 
 def notes(job: Job, model: str, settings: Settings) -> list[str]:
     """``job`` is the one that was asked for; ``model`` is what its settings chose, which may be another."""
-    return [*_idle(job, model, settings), *_input(model, settings)]
+    return [*_idle(job, model, settings), *_input(model, settings), *note_on_objects(settings.get("boxes", 0))]
 
 
 def _idle(job: Job, model: str, settings: Settings) -> Iterator[str]:

@@ -85,17 +85,23 @@ def _lowered(model: Any, batch: Sequence[Any]) -> tuple[bytes, list[tuple[str, s
             f"TensorFlow cannot hand this step to XLA: {reason}; --set jit_compile=false forecasts it without"
         ) from error
     module = _module(written)
-    return module.SerializeToString(), _roles(model, concrete, module), scopes
+    # Maps in one order: the same step is the same bytes in every process, by which the compiler's answer is found.
+    return module.SerializeToString(deterministic=True), _roles(model, concrete, module), scopes
 
 
 def _module(written: bytes) -> Any:
     from oomproof.frameworks.tensorflow import parse_hlo_module
 
     module = parse_hlo_module(written)
+    module.name = module.entry_computation_name = "step"  # TensorFlow numbers its functions in the order they are made
     for computation in module.computations:
+        if computation.id == module.entry_computation_id:
+            computation.name = module.name
         for instruction in computation.instructions:
             if instruction.opcode == "copy":  # says nothing here, and the way to the compiler has no word for it
                 instruction.opcode = "reshape"
+            for name in ("source_file", "source_line"):  # a line that moves makes no other program
+                instruction.metadata.ClearField(name)
     return module
 
 

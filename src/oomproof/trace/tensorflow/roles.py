@@ -19,6 +19,8 @@ OUTSIDE = "(step)"
 GRADIENT = re.compile(r"(?:^|/)(?:gradient_tape|gradients(?:_\d+)?)/")
 """what TensorFlow puts in front of the name of the operation a gradient is of"""
 _ADDED_BY_GRAPPLER = re.compile(r"^(?:ConstantFolding|ArithmeticOptimizer|LayoutOptimizer)/|-\d+-.*LayoutOptimizer$")
+_UPDATES_WITH_SLOTS = ("ResourceApply", "ResourceSparseApply", "Apply", "SparseApply")
+"""operations that update their first input, and whatever variables follow it are its slots"""
 _SHARED_WITH_FORWARD = frozenset({"Const", "Shape", "ShapeN", "Size", "Rank", "VarHandleOp", "ReadVariableOp"})
 """what grappler lets the forward pass read although a gradient gave it its name"""
 
@@ -48,15 +50,27 @@ def variable_roles(
     graph: Graph, roles: Roles, variables: Sequence[Variable], known: Mapping[int, tuple[str, str]]
 ) -> dict[str, tuple[str, str]]:
     """(kind, owner) of each variable, by the name of its handle. ``known`` says so by id() of the handle; of the
-    others, what is trained is a parameter, what only the update writes belongs to the optimizer."""
+    others, what is trained is a parameter, what only the update writes belongs to the optimizer. A slot has the owner
+    of the weight that it is updated with."""
     written = set[str]()
+    updated_with: dict[str, str] = {}
     for number, node in enumerate(graph.nodes):
+        names = [graph.nodes[source].name for source, _ in node.inputs]
         if roles.phase[number] == "optimizer" and node.op not in kernels.VARIABLE_READS:
-            written.update(graph.nodes[source].name for source, _ in node.inputs)
-    found = {}
+            written.update(names)
+        if node.op.startswith(_UPDATES_WITH_SLOTS):
+            updated_with.update(dict.fromkeys(names[1:], names[0]))
+    found: dict[str, tuple[str, str]] = {}
     for variable in variables:
-        kind = "parameter" if variable.trainable else "optimizer" if variable.node in written else "buffer"
-        found[variable.node] = known.get(variable.identity, (kind, dotted(variable.name.split(":")[0], keep=-1)))
+        handle, is_weight = variable.node, variable.trainable
+        if is_weight is None:
+            is_weight = handle in updated_with.values()
+        kind = "parameter" if is_weight else "optimizer" if handle in written else "buffer"
+        found[handle] = known.get(variable.identity, (kind, dotted(variable.name.split(":")[0], keep=-1)))
+    for variable in variables:
+        weight = updated_with.get(variable.node)
+        if weight in found and variable.identity not in known:
+            found[variable.node] = "optimizer", found[weight][1]
     return found
 
 

@@ -33,6 +33,8 @@ WEIGHS = 1 << 20
 LARGEST = "unknown sides at their longest"
 SHARE = 0.5
 """how much of what the data decides on is expected to be there (what a mask leaves over): nothing is known of it"""
+SHORTEST, FEWEST = "unknown sides at their shortest", 0.02
+"""what the lower figure counts of it: an image may have one object of a hundred that there is room for"""
 STEPS = 2
 """steps in a Timeline: what the first leaves behind decides where the allocator puts the second"""
 
@@ -45,6 +47,8 @@ class Names:
     """name scope -> owner"""
     variables: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     """id() of a variable's handle -> (kind, owner)"""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """node that stands for an input -> owner; others have their own name"""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ class PreparedStep:
     captured: Captured
     variables: Mapping[str, tuple[str, str]]
     """(kind, owner) by the name of the handle"""
+    inputs: Mapping[str, str]
+    """owner by the name of the node"""
     capability: str
     guessed: int = 0
     """tensors with a side that is not known before the step runs"""
@@ -65,11 +71,13 @@ class PreparedStep:
     """what such a side counts as, where the caller has said it"""
     largest: PreparedStep | None = None
     """the same with every such side as long as it can get"""
+    smallest: PreparedStep | None = None
+    """and with next to nothing of it"""
 
 
 def trace_step(
-    step: Callable[..., Any],
-    batch: Sequence[Any],
+    step: Callable[..., Any] | Captured,
+    batch: Sequence[Any] = (),
     *,
     names: Names | None = None,
     dialect: Dialect = "cuda",
@@ -82,7 +90,8 @@ def trace_step(
 
     ``step(*batch)`` does all of it (forward, loss, gradients, update) with TensorFlow operations: a plain function, a
     tf.function or a ConcreteFunction. ``batch`` is what it is called with: tensors, arrays or TensorSpecs in any
-    nesting; only their shapes and types are used. Variables must exist before, or be made in the first call.
+    nesting; only their shapes and types are used. Variables must exist before, or be made in the first call. A step
+    that is captured already (session_graph.py) has its batch in it.
 
     ``dialect``: ``cuda`` for a GPU of compute capability ``capability``; ``cpu`` as this machine would run it with
     one thread for operations, which tests hold against the real allocator. A side of a shape that the data decides
@@ -111,6 +120,9 @@ def timeline_of(
         graph = step.largest.graph
         largest = likely_orders(graph, on_gpu=on_gpu) | other_orders(graph, on_gpu=on_gpu)
         peaks |= {f"{name}, {LARGEST}": peak for name, peak in _peaks(step.largest, largest, dialect).items()}
+    if step.smallest is not None:
+        shortest = likely_orders(step.smallest.graph, on_gpu=on_gpu)
+        peaks |= {f"{name}, {SHORTEST}": peak for name, peak in _peaks(step.smallest, shortest, dialect).items()}
     expected = laid_out(step, orders[in_the_middle({name: peaks[name] for name in likely})], dialect)
     return replace(expected, about=replace(describe(step, dialect, about or About()), orders=peaks))
 
@@ -127,8 +139,8 @@ def in_the_middle(peaks: Mapping[str, int]) -> str:
 
 
 def prepared(
-    step: Callable[..., Any],
-    batch: Sequence[Any],
+    step: Callable[..., Any] | Captured,
+    batch: Sequence[Any] = (),
     *,
     names: Names | None = None,
     dialect: Dialect = "cuda",
@@ -140,7 +152,7 @@ def prepared(
     names = names or Names()
     tensorflow()
     progress("tracing the step")
-    captured = capture(step, batch)
+    captured = step if isinstance(step, Captured) else capture(step, batch)
     progress("optimizing the graph")
     definition = optimized(captured, gpu=dialect == "cuda", capability=capability)
     progress("reading the graph")
@@ -152,11 +164,14 @@ def prepared(
         roles = roles_of(graph, names.scopes)
         variables = variable_roles(graph, roles, captured.variables, names.variables)
         return PreparedStep(
-            graph, roles, captured, variables, capability, reader.guessed, reader.without_bound, reader.unknown
-        )
+            graph, roles, captured, variables, names.inputs, capability, reader.guessed, reader.without_bound,
+            reader.unknown,
+        )  # fmt: skip
 
     ready = as_step(SHARE)
-    return replace(ready, largest=as_step(1.0)) if ready.guessed and unknown is None else ready
+    if not ready.guessed or unknown is not None:
+        return ready
+    return replace(ready, largest=as_step(1.0), smallest=as_step(FEWEST))
 
 
 def laid_out(step: PreparedStep, order: Order, dialect: Dialect, steps: int = STEPS) -> Timeline:
@@ -177,7 +192,8 @@ def laid_out(step: PreparedStep, order: Order, dialect: Dialect, steps: int = ST
         for number in graph.arguments:
             node = graph.nodes[number]
             kind = "input" if node.name in captured.inputs else "buffer"
-            given[number] = run.hold(node.outputs[0].bytes, kind=kind, owner=node.name, op="input")
+            owner = step.inputs.get(node.name, node.name)
+            given[number] = run.hold(node.outputs[0].bytes, kind=kind, owner=owner, op="input")
         run.run(graph, order, step.roles, given)
         for memory in given.values():
             run.release(memory)

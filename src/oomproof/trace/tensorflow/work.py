@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, PLAIN, Work
+from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, HALF_CONVOLUTION, HALF_DEPTHWISE, PLAIN, Work
 from oomproof.memory.timeline import PHASES, Timeline
 from oomproof.trace.tensorflow.buffers import kernels
 from oomproof.trace.tensorflow.graph.graph import Graph, Node
@@ -71,15 +71,21 @@ def work_of(graph: Graph, node: Node) -> tuple[int, int, int] | None:
     written = sum(output.bytes for output in node.outputs)
     if node.op in _PICKS:
         read = min(read, written)
-    if node.op in kernels.VARIABLE_UPDATES:  # the variable is read and written, and is not a tensor of the graph
-        written += 2 * read
+    if node.op in kernels.VARIABLE_UPDATES:  # variables are read and written, and are not tensors of the graph
+        written += 2 * read * sum(graph.output(ref).dtype == "resource" for ref in node.inputs)
     flops = _flops(graph, node)
     if not flops:
         return 0, read + written, PLAIN
+    return flops, read + written, _form(node)
+
+
+def _form(node: Node) -> int:
+    half = node.outputs[0].dtype in _HALF
     if node.op.startswith(("Depthwise", "_FusedDepthwise")):
-        return flops, read + written, DEPTHWISE
-    # TensorFlow lets matrix products use TF32 as well as convolutions, unless it is told otherwise.
-    return flops, read + written, HALF if node.outputs[0].dtype in _HALF else CONVOLUTION
+        return HALF_DEPTHWISE if half else DEPTHWISE
+    if half:
+        return HALF_CONVOLUTION if "Conv" in node.op else HALF
+    return CONVOLUTION  # TensorFlow lets matrix products use TF32 as well as convolutions, unless it is told otherwise
 
 
 def _launches(graph: Graph, node: Node) -> bool:

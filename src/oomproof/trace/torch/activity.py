@@ -11,7 +11,17 @@ import numpy as np
 import torch
 
 from oomproof.frameworks.torch import current_backward, keeps_result, storage_key
-from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, PLAIN, ModuleCall, Work
+from oomproof.memory.activity import (
+    CONVOLUTION,
+    DEPTHWISE,
+    GROUPED,
+    HALF,
+    HALF_CONVOLUTION,
+    HALF_DEPTHWISE,
+    PLAIN,
+    ModuleCall,
+    Work,
+)
 from oomproof.memory.scratch.recurrent import BACKWARD, FORWARD
 from oomproof.memory.timeline import PHASES
 
@@ -102,11 +112,15 @@ def work_of(
 
 
 def _form(name: str, args: Any, dtype: torch.dtype) -> int:
-    if "convolution" in name:
-        x, groups = (args[0], args[8]) if name == "convolution" else (args[1], args[9])
-        if groups == x.shape[1] > 1:
-            return DEPTHWISE
-    return HALF if dtype in _HALF else CONVOLUTION if "convolution" in name else PLAIN
+    half = dtype in _HALF
+    if "convolution" not in name:
+        return HALF if half else PLAIN
+    x, groups = (args[0], args[8]) if name == "convolution" else (args[1], args[9])
+    if groups == x.shape[1] > 1:
+        return HALF_DEPTHWISE if half else DEPTHWISE
+    if groups > 1:
+        return GROUPED
+    return HALF_CONVOLUTION if half else CONVOLUTION
 
 
 def _flops(name: str, args: Any, outs: Sequence[torch.Tensor]) -> int:

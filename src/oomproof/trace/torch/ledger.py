@@ -16,6 +16,7 @@ import torch
 
 from oomproof.changes.torch.trees import tensors_of
 from oomproof.frameworks.torch import (
+    FakeTensor,
     NormBase,
     current_backward,
     current_node,
@@ -45,6 +46,8 @@ class Ledger:
         """large contents whose storage died while operations may still wait for them"""
         self.host: dict[int, int] = {}
         """bytes of host RAM for blocks that a real run has there"""
+        self.off_device: set[int] = set()
+        """storages that the job has brought to host RAM"""
         self._live: dict[int, int] = {}
         self._ends: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         """what tells of the death of a block's storage"""
@@ -55,14 +58,18 @@ class Ledger:
         self._fixed: set[int] = set()
         self._statistics: set[int] = set()
         """running statistics of normalisation: recomputing knows how to leave them alone"""
-        self._in_step = self._in_optimizer = self._after_backward = self._validating = False
+        self.validating = False
+        """a model is run to be measured, not trained"""
+        self.backwards = 0
+        """backward passes that were seen in steps"""
+        self._in_step = self._in_optimizer = self._after_backward = False
         self._activity = Activity()
 
     # -- where we are ------------------------------------------------------------------------------------------
 
-    def name_modules(self, model: torch.nn.Module, whole: str | None = None) -> None:
+    def name_modules(self, model: torch.nn.Module, whole: str | None = None, *, prefix: str = "") -> None:
         for path, module in model.named_modules():
-            self._names[module] = whole or path or type(module).__name__
+            self._names[module] = whole or f"{prefix}{path}".rstrip(".") or type(module).__name__
 
     def module_name(self, module: torch.nn.Module) -> str:
         """A module's path; one that is made on the way is named by its class under the module that runs it."""
@@ -94,7 +101,7 @@ class Ledger:
         self.builder.enter("forward")
 
     def start_validation(self) -> None:
-        self._in_step = self._validating = True
+        self._in_step = self.validating = True
         self._activity = Activity()
         self._last_node = next_node_number()
         self._enter("validation", torch.is_grad_enabled())
@@ -113,11 +120,13 @@ class Ledger:
         if not self._in_step:
             return True
         grad = torch.is_grad_enabled()
-        if self._validating:
+        if self.validating:
             self._enter("validation", grad)
-        elif self._in_optimizer:
+            return True
+        if self._in_optimizer:
             self._enter("optimizer", False)
         elif current_backward() != -1:
+            self.backwards += not self._after_backward
             self._after_backward = True
             # Backward records nothing by itself: gradients on mean that a checkpointed part is computed again.
             self._enter("backward", grad)
@@ -150,6 +159,7 @@ class Ledger:
         del self._ends[block]
         if self._live.get(key) == block:
             del self._live[key]
+            self.off_device.discard(key)
             value = self.values.pop(key, None)
             if value is not None and value.users and value.storage is not None:
                 self.outlived.append(value)
@@ -163,16 +173,16 @@ class Ledger:
         if owner is not None:
             self.builder.set_owner(block, owner)
 
-    def mark_model(self, model: torch.nn.Module, owner: str | None = None) -> None:
+    def mark_model(self, model: torch.nn.Module, owner: str | None = None, *, prefix: str = "") -> None:
         """Parameters and buffers, each under its module's path (or all under ``owner``)."""
         whole = owner
         for path, module in model.named_modules():
-            owner = whole or path or type(module).__name__
+            owner = whole or f"{prefix}{path}".rstrip(".") or type(module).__name__
             for parameter in own_parameters(module).values():
-                if parameter is not None:
+                if isinstance(parameter, FakeTensor):
                     self.mark(parameter, "parameter", owner)
             for buffer in own_buffers(module).values():
-                if buffer is not None:
+                if isinstance(buffer, FakeTensor):
                     self.mark(buffer, "buffer", owner)
                     if isinstance(module, NormBase):
                         self._statistics.add(self.track(buffer, "buffer"))
@@ -186,7 +196,12 @@ class Ledger:
     def mark_state(self, optimizer: torch.optim.Optimizer, owners: Mapping[int, str]) -> None:
         for parameter, state in optimizer.state.items():
             for tensor in tensors_of(state):
-                self.mark(tensor, "optimizer", owners.get(id(parameter), OUTSIDE))
+                if isinstance(tensor, FakeTensor):  # counts of steps may be on the CPU
+                    self.mark(tensor, "optimizer", owners.get(id(parameter), OUTSIDE))
+
+    def live(self) -> int:
+        """Bytes of all blocks that are alive now."""
+        return sum(map(self.builder.size, self._live.values()))
 
     def erase(self, blocks: Iterable[int]) -> None:
         """Blocks that a real run would not have had."""
@@ -198,6 +213,14 @@ class Ledger:
         block = self.track(tensor, "host")
         self.erase([block])
         self.host[block] = _pinned(tensor.untyped_storage().nbytes())
+
+    def take_off_device(self, tensor: torch.Tensor) -> None:
+        """What ``tensor.cpu()`` makes, and what is made of that."""
+        self.erase([self.track(tensor, "host")])
+        self.off_device.add(storage_key(tensor.untyped_storage()))
+
+    def is_off_device(self, tensor: torch.Tensor) -> bool:
+        return bool(self.off_device) and storage_key(tensor.untyped_storage()) in self.off_device
 
     def call(self, spec: Mapping[str, Any]) -> None:
         self.builder.call(owner=self.owner(), spec=spec)

@@ -23,12 +23,17 @@ import torch
 from oomproof.changes.torch.gradients import at_once_for
 from oomproof.changes.torch.training import Training
 from oomproof.changes.torch.trees import mapped
+from oomproof.errors import JobError, OomproofError
 from oomproof.frameworks.torch import BatchNormBase, FakeTensor, own_buffers, own_parameters
 from oomproof.memory.about import About
 from oomproof.memory.first_step import with_first_step
 from oomproof.memory.timeline import PHASES, Timeline
 from oomproof.memory.validation import Validation
-from oomproof.trace.request import Progress, be_silent
+from oomproof.trace.request import Progress, TooManyValues, be_silent
+from oomproof.trace.torch.around.left_behind import find_leftovers, given_back, let_go
+from oomproof.trace.torch.around.said_device import Asked, describe_other_way
+from oomproof.trace.torch.around.threads import tracing_threads
+from oomproof.trace.torch.around.uncompiled import uncompiled_by, without_compiling
 from oomproof.trace.torch.around.without_dynamo import without_dynamo
 from oomproof.trace.torch.gpu.detections import filled_detections
 from oomproof.trace.torch.gpu.dialect import Dialect, speaking
@@ -52,18 +57,51 @@ def trace_step(
 ) -> Timeline:
     """``about`` is what the caller knows of the job; what the trace finds is added to it. With ``validation``, what
     comes after the step is traced in its place: weights, gradients and optimizer state are as the step leaves them."""
-    with (
-        without_dynamo(),
-        _steady_lifetimes(),
-        _same_chance(),
-        speaking(dialect),
-        Tracer(patience) as tracer,
-        blaming_user_code(),
-        ExitStack() as tracing,
-    ):
+    known, asked = about or About(), Asked()
+
+    def traced(told: Asked | None, known: About) -> Timeline:
+        with without_compiling() as compiled, without_dynamo(), _steady_lifetimes(), _same_chance(), speaking(dialect):
+            plain = replace(pieces, model=uncompiled_by(pieces.model, compiled))
+            step = _trace(
+                plain,
+                training,
+                told=told,
+                dialect=dialect,
+                about=known,
+                patience=patience,
+                validation=validation,
+                progress=progress,
+            )
+            return replace(step, about=replace(step.about, notes=(*step.about.notes, *compiled)))
+
+    try:
+        return traced(asked if dialect == "cuda" else None, known)
+    except JobError as error:
+        if not asked.line or isinstance(error, TooManyValues):
+            raise
+        # A GPU's way may lead to kernels that only a GPU has: the CPU's is better than none.
+        try:
+            return traced(None, replace(known, notes=(*known.notes, describe_other_way(asked.line, error))))
+        except OomproofError:
+            raise error from error.__cause__
+
+
+def _trace(
+    pieces: Pieces,
+    training: Training,
+    *,
+    told: Asked | None,
+    dialect: Dialect,
+    about: About,
+    patience: int | None,
+    validation: Validation | None,
+    progress: Progress,
+) -> Timeline:
+    """``told``: Python code hears of a GPU, and the first line that asks is noted there."""
+    with Tracer(patience, told=told) as tracer, blaming_user_code(), ExitStack() as tracing, tracing_threads(tracer):
         ledger = tracer.ledger
         progress("building the model")
-        loop = Loop(pieces, training)
+        loop = Loop(_lent(pieces, tracing), training)
         _adopt_model(tracer, loop.model)
         tracer.know_weights(loop.model)
         ledger.name_modules(loop.model)
@@ -104,7 +142,7 @@ def trace_step(
         model = type(loop.model).__name__
         whole = [call.separable for call in timeline.modules if call.path == model]
         found = replace(
-            about or About(),
+            about,
             framework=f"torch {torch.__version__}",
             dialect=dialect,
             threads=torch.get_num_threads(),
@@ -121,6 +159,18 @@ def trace_step(
         )
         timeline = replace(timeline, about=found)
     return timeline if primed_at is None else with_first_step(timeline, primed_at)
+
+
+def _lent(pieces: Pieces, tracing: ExitStack) -> Pieces:
+    """The pieces with a model that is given back as it was, where it has lived before the trace."""
+
+    def model() -> torch.nn.Module:
+        lent = pieces.model()
+        if isinstance(lent, torch.nn.Module) and not all(isinstance(each, FakeTensor) for each in lent.parameters()):
+            tracing.enter_context(given_back(lent))
+        return lent
+
+    return replace(pieces, model=model)
 
 
 def _prime(ledger: Ledger, loop: Loop) -> tuple[int, dict[torch.Tensor, list[int]]]:
@@ -189,7 +239,8 @@ def _owners(model: torch.nn.Module) -> dict[torch.nn.Parameter, str]:
 def _watching(parameters: Iterable[torch.Tensor]) -> Iterator[set[torch.Tensor]]:
     """The parameters that backward brings a gradient to."""
     used: set[torch.Tensor] = set()
-    hooks = [parameter.register_post_accumulate_grad_hook(used.add) for parameter in parameters]
+    trained = (parameter for parameter in parameters if parameter.requires_grad)  # optimizers may hold frozen ones
+    hooks = [parameter.register_post_accumulate_grad_hook(used.add) for parameter in trained]
     try:
         yield used
     finally:
@@ -236,13 +287,16 @@ def _same_chance() -> Iterator[None]:
 
 @contextmanager
 def _steady_lifetimes() -> Iterator[None]:
-    """Cyclic garbage stays until the end, as it may in a real step; a collection in the middle would be luck."""
+    """Cyclic garbage stays until the end, as it may in a real step; a collection in the middle would be luck. Nothing
+    of the trace stays behind it."""
     enabled = gc.isenabled()
     gc.disable()
     gc.freeze()  # what was there before is not looked through again and again
     try:
         yield
     finally:
+        left = find_leftovers()
         gc.unfreeze()
+        let_go(left)
         if enabled:
             gc.enable()

@@ -12,13 +12,14 @@ the business of dialect.py.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 
-from oomproof.errors import Unanswerable
+from oomproof.errors import JobError, Unanswerable
 from oomproof.frameworks.torch import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -30,6 +31,7 @@ from oomproof.frameworks.torch import (
 from oomproof.trace.request import check_patience
 from oomproof.trace.torch.activity import work_of
 from oomproof.trace.torch.around.interrupt import Interrupt
+from oomproof.trace.torch.around.said_device import Asked
 from oomproof.trace.torch.around.stand_ins import stand_ins
 from oomproof.trace.torch.gpu.scratch import call_spec
 from oomproof.trace.torch.ledger import Ledger
@@ -59,7 +61,7 @@ from oomproof.trace.torch.values import (
 
 aten = torch.ops.aten
 
-LARGEST_VALUE = 512 << 20
+LARGEST_VALUE = 1 << 30
 """A lazy value of more bytes is never computed: it counts as a network output."""
 NETWORK_OP_BYTES = 4 << 20
 """From this size on a costly operation counts as the network's even if no weight takes part (attention)."""
@@ -71,40 +73,53 @@ _DEVICE, _META = torch.ops.prim.device.default, torch.device("meta")
 class Tracer(FakeTensorMode):  # type: ignore[misc]
     """``demands`` counts, operation by operation, how often a value was asked for."""
 
-    def __init__(self, patience: int | None = None) -> None:
+    def __init__(self, patience: int | None = None, *, told: Asked | None = None) -> None:
+        """``told``: Python code hears that what is traced is on a GPU, and the first line that asks is noted there."""
         super().__init__(allow_non_fake_inputs=True)
-        self._patience = patience
+        self._patience, self.told = patience, told
         self.cache_enabled = False  # FakeTensorMode's own memory: Shapes is quicker
         self.ledger = Ledger()
         self.demands: Counter[str] = Counter()
         self._values = self.ledger.values
         self._fakes = Fakes(self)
-        self._inside = False
+        self.inside = False
+        """FakeTensorMode is at work on an operation"""
         self._building = True
+        self._landing: bool | None = None
         self._open = ExitStack()
+        self._depth, self._thread = 0, 0
+        self._one_at_a_time = threading.RLock()
         self._interrupt = Interrupt()
 
     def __enter__(self) -> Tracer:
-        if not self._inside:
+        """PyTorch enters a mode once more for operations on its tensors in other threads; nothing more is put in place
+        for those."""
+        if self._depth == 0:
             self._open.enter_context(self._interrupt.kept())
             self._open.enter_context(stand_ins(self))
+            self._thread = threading.get_ident()
+        if threading.get_ident() == self._thread:
+            self._depth += 1
         super().__enter__()
         return self
 
     def __exit__(self, *raised: Any) -> None:
         super().__exit__(*raised)
-        if not self._inside:
-            self._open.close()
+        if threading.get_ident() == self._thread:
+            self._depth -= 1
+            if self._depth == 0:
+                self._open.close()
 
     # -- dispatch ----------------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _DEVICE and type(args[0]) is FakeTensor:  # asked more often than operations are run
             return _META if args[0].fake_mode.in_kernel_invocation else args[0].fake_device
-        if self._inside:  # while FakeTensorMode decomposes an operation, its parts are not blocks of the real one
+        if self.inside:  # while FakeTensorMode decomposes an operation, its parts are not blocks of the real one
             return super().__torch_dispatch__(func, types, args, kwargs)
         facts = look_up(func)
-        return (self._run_apart if facts.apart else self._run)(func, facts, types, args, kwargs or {})
+        with self._one_at_a_time:
+            return (self._run_apart if facts.apart else self._run)(func, facts, types, args, kwargs or {})
 
     def _run_apart(self, func: Any, facts: OpFacts, types: Any, args: Any, kwargs: Any) -> Any:
         """Operations that are not simply run on shapes."""
@@ -140,11 +155,11 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
 
     def _fake(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """What FakeTensorMode says."""
-        self._inside = True
+        self.inside = True
         try:
             return super().__torch_dispatch__(func, types, args, kwargs)
         finally:
-            self._inside = False
+            self.inside = False
 
     def _watched(self, func: Any, facts: OpFacts, types: Any, args: Any, kwargs: Any, *, remember: bool) -> Any:
         """Runs an operation on shapes; new storages become blocks, and its work is noted down."""
@@ -160,14 +175,19 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
                 out = self._fake(func, types, args, kwargs)
             except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException):
                 return self._answer(func, facts.name, args, kwargs)
-            seen = learnt(key, args, kwargs, out)
             outs = tensors_in(out if isinstance(out, (list, tuple)) else (out,))
+            if any(each.layout is not torch.strided for each in outs):
+                raise JobError(_SPARSE.format(facts.name))
+            seen = learnt(key, args, kwargs, out)
             fresh = {at: each for at, each in enumerate(outs) if storage_key(each.untyped_storage()) not in before}
         work = seen.work or seen.work_out(facts, args, kwargs, outs)
         written = written_by(facts, args, kwargs) if facts.written else []
         self.ledger.note_nodes()
         if fresh or written:  # a view costs nothing
             self.ledger.ran(facts.name, work, fresh.values(), written)
+            if self._lands_off_device(args, kwargs):
+                for each in fresh.values():
+                    self.ledger.take_off_device(each)
             if seen.mixes:
                 self.ledger.mixed()
         if seen.spec is not None:
@@ -177,6 +197,23 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         elif fresh or written:
             self._remember(func, facts, args, kwargs, fresh=fresh, written=written)
         return out
+
+    def _lands_off_device(self, args: Any, kwargs: Any) -> bool:
+        """Whether results are in host RAM: where all that they are made from is."""
+        if self._landing is not None:
+            return self._landing
+        if not self.ledger.off_device:
+            return False
+        given = tensors_in(args, kwargs)
+        return bool(given) and all(map(self.ledger.is_off_device, given))
+
+    def landed(self, tensor: torch.Tensor, *, off_device: bool) -> torch.Tensor:
+        """A copy on the other side: in host RAM (``off_device``), or on the GPU."""
+        self._landing = off_device
+        try:
+            return tensor.clone()
+        finally:
+            self._landing = None
 
     def _between_operations(self) -> None:
         if self._interrupt.asked:
@@ -240,8 +277,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         """What costly operations make of these is a network output; whatever filled them is forgotten."""
         self._building = False
         for parameter in model.parameters():
-            storage = parameter.untyped_storage()
-            self._values[storage_key(storage)] = Value(storage.nbytes(), parameter.dtype, weight=True)
+            self.call_weight(parameter)
 
     def _forget(self, written: list[torch.Tensor]) -> None:
         """Contents that are no longer what they were; an updated weight stays a weight."""
@@ -260,6 +296,21 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         fake = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype)
         self._values[storage_key(fake.untyped_storage())] = known(real)
         return fake.requires_grad_(real.requires_grad)
+
+    def lay_out(self, real: torch.Tensor, op: str, *, weight: bool = False) -> torch.Tensor:
+        """A fake tensor that lies in memory as a real one does, with its content; a ``weight``'s content is let go."""
+        fake: torch.Tensor = self._fakes.like(real)
+        self.ledger.track(fake, op)
+        storage = fake.untyped_storage()
+        large = storage.nbytes() > LARGEST_VALUE
+        unknown = Value(storage.nbytes(), fake.dtype, weight=weight, from_network=not weight)
+        self._values[storage_key(storage)] = unknown if weight or large else known(real)
+        return fake
+
+    def call_weight(self, tensor: torch.Tensor) -> None:
+        """What costly operations make of it is a network output; whatever filled it is forgotten."""
+        storage = tensor.untyped_storage()
+        self._values[storage_key(storage)] = Value(storage.nbytes(), tensor.dtype, weight=True)
 
     def _remember(self, func: Any, facts: OpFacts, args: Any, kwargs: Any, *, fresh: Any, written: Any) -> None:
         """Gives every storage the operation made or wrote its Value."""
@@ -312,11 +363,15 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             except (NotImplementedError, RuntimeError) as error:
                 raise Unanswerable(_unanswerable(name, error)) from error
 
+        off_device = self._lands_off_device(args, kwargs)
+
         def faked(leaf: Any) -> Any:
             if not isinstance(leaf, torch.Tensor):
                 return leaf
             fake = self._fakes.like(leaf)
             self.ledger.track(fake, name)
+            if off_device:
+                self.ledger.take_off_device(fake)
             self._values[storage_key(fake.untyped_storage())] = known(leaf)
             return fake
 
@@ -331,6 +386,12 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
 
 NETWORK_NUMBER = 0.5
 """What ``loss.item()`` says: some plausible number that costs nothing to find."""
+
+
+_SPARSE = (
+    "the step makes a sparse tensor (operation '{}'), whose memory is not forecast. Train with dense ones: "
+    "nn.Embedding(..., sparse=False), whose gradient is as large as its table"
+)
 
 
 def _on_cpu(kwargs: Any) -> Any:

@@ -19,6 +19,11 @@ def missing() -> tuple[str, ...]:
     return tuple(name for name in NEEDED if not _version(name))
 
 
+def installed_versions() -> tuple[str, ...]:
+    """What a compiler's answer depends on beside the question."""
+    return tuple(f"{name} {_version(name)}" for name in (*NEEDED, "jaxlib", "jax-cuda13-pjrt"))
+
+
 def compiler_version() -> str:
     return f"XLA of jax {_version('jax')}"
 

@@ -89,7 +89,11 @@ def parse(text: str, name: str) -> YamlFile:
     """Every key of a config text; ``name`` is its name in errors."""
     if len(text) > _MOST_YAML:
         raise InputError(f"{name} is larger than {_MOST_YAML >> 10} KiB: no config is; check the path")
-    loader = _Reader(text)
+    try:
+        loader = _Reader(text)
+    except yaml.reader.ReaderError as error:
+        place = f"{name}:{text.count(chr(10), 0, error.position) + 1}"
+        raise InputError(f"{place}: this is no YAML that Detectron2 reads: remove the control character") from None
     try:
         root = loader.get_single_node()
         if not isinstance(root, yaml.MappingNode):

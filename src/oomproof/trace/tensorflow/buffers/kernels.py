@@ -18,6 +18,8 @@ SHARES_FIRST = _ops(
     Identity Reshape Squeeze ExpandDims StopGradient PreventGradient Bitcast CheckNumerics PlaceholderWithDefault
     EnsureShape Assign AssignAdd AssignSub DestroyTemporaryVariable Merge RefMerge _Chosen Enter Exit NextIteration
     TensorListPushBack TensorListSetItem TensorListResize OptionalFromValue OptionalGetValue
+    ApplyGradientDescent ApplyMomentum ApplyKerasMomentum ApplyAdam ApplyAdaMax ApplyRMSProp ApplyCenteredRMSProp
+    ApplyAdagrad ApplyAdagradV2 ApplyAdadelta ApplyFtrl ApplyFtrlV2 ApplyProximalGradientDescent ApplyProximalAdagrad
     """
 )
 """the result is the first input under another name"""
@@ -49,6 +51,7 @@ ELEMENTWISE = _ops(
 WRITES_INTO: dict[str, dict[int, tuple[int, ...]]] = {
     "BiasAdd": {0: (0,)},
     "FusedBatchNormV3": {0: (0,)},
+    "_FusedBatchNormEx": {0: (0,)},
     "Softmax": {0: (0,)},
     "LogSoftmax": {0: (0,)},
     "SoftmaxCrossEntropyWithLogits": {1: (0,)},
@@ -74,10 +77,20 @@ WRITES_INTO_ON_CPU: dict[str, dict[int, tuple[int, ...]]] = {"MaxPoolGrad": {0: 
 VARIABLE_READS = frozenset({"ReadVariableOp"})
 VARIABLE_TAKES = frozenset({"AssignVariableOp"})
 """the variable's memory becomes that of the value"""
-VARIABLE_UPDATES = frozenset({"AssignAddVariableOp", "AssignSubVariableOp"})
-"""in place, or in a copy where the old value is still read"""
+VARIABLE_UPDATES = _ops(
+    """
+    AssignAddVariableOp AssignSubVariableOp
+    ResourceApplyGradientDescent ResourceApplyMomentum ResourceApplyKerasMomentum ResourceApplyAdam ResourceApplyAdaMax
+    ResourceApplyAdamWithAmsgrad ResourceApplyRMSProp ResourceApplyCenteredRMSProp ResourceApplyAdagrad
+    ResourceApplyAdagradV2 ResourceApplyAdagradDA ResourceApplyAdadelta ResourceApplyFtrl ResourceApplyFtrlV2
+    ResourceApplyProximalGradientDescent ResourceApplyProximalAdagrad ResourceApplyPowerSign ResourceApplyAddSign
+    """
+)
+"""in place, or in a copy where the old value is still read; an optimizer's kernel does so with its slots, too"""
+REF_VARIABLES = frozenset({"VariableV2", "Variable"})
+"""variables of TensorFlow 1 that are not resources: their result is the memory itself"""
 
-HANDLES = frozenset({"VarHandleOp", "NoOp", "Assert", "Placeholder", "_Arg", "Const"})
+HANDLES = frozenset({"VarHandleOp", "NoOp", "Assert", "Placeholder", "_Arg", "Const"}) | REF_VARIABLES
 """take no memory when they run; inputs and constants are there before"""
 
 CHEAP = _ops(

@@ -105,6 +105,8 @@ class Execution:
             self._update(frame, node)
         elif node.op == "Const":
             self._put(frame, (number, 0), self._constants.get((id(graph), number)))
+        elif node.op in kernels.REF_VARIABLES:
+            self._put(frame, (number, 0), self.variables.get(node.name))
         elif node.op not in kernels.HANDLES:
             self._compute(frame, number)
         if self.workbook is not None:
@@ -204,22 +206,30 @@ class Execution:
         return node.name
 
     def _update(self, frame: Frame, node: Node) -> None:
-        name = self._variable(frame.graph, node.inputs[0])
-        held = self.variables.get(name)
-        if held is None:
-            return
         if node.op in kernels.VARIABLE_TAKES:
-            value = frame.values.get(node.inputs[1])
-            if value is None or value is held:
-                return
-            value.references += 1
-            self._stays_as(value, held)
-            self.variables[name] = value
-            self._drop(held)
-        elif held.references > 1:  # somebody still reads the old value: it is copied before it is changed
-            kind, owner = self._variable_roles[name]
-            self.variables[name] = self.hold(held.bytes, kind=kind, owner=owner, op=node.op)
-            self._drop(held)
+            self._replace(self._variable(frame.graph, node.inputs[0]), frame.values.get(node.inputs[1]))
+            return
+        for ref in node.inputs:
+            if frame.graph.output(ref).dtype == "resource":
+                self._change(self._variable(frame.graph, ref), node.op)
+
+    def _replace(self, name: str, value: Memory | None) -> None:
+        held = self.variables.get(name)
+        if held is None or value is None or value is held:
+            return
+        value.references += 1
+        self._stays_as(value, held)
+        self.variables[name] = value
+        self._drop(held)
+
+    def _change(self, name: str, op: str) -> None:
+        held = self.variables.get(name)
+        if held is None or held.references == 1:
+            return
+        # Somebody still reads the old value: it is copied before it is changed.
+        kind, owner = self._variable_roles[name]
+        self.variables[name] = self.hold(held.bytes, kind=kind, owner=owner, op=op)
+        self._drop(held)
 
     def _stays_as(self, value: Memory, held: Memory) -> None:
         """What becomes a variable's memory is of the variable's kind from now on."""

@@ -32,7 +32,8 @@ class Variable:
     shape: tuple[int, ...]
     dtype: str
     bytes: int
-    trainable: bool
+    trainable: bool | None
+    """None: nobody but the update's kernel knows it, as an optimizer's slot"""
     identity: int
     """id() of its handle, by which a model knows it again"""
 
@@ -50,8 +51,8 @@ class Captured:
     targets: tuple[str, ...]
     """nodes that run for their effect"""
     variables: tuple[Variable, ...]
-    function: Any
-    """the ConcreteFunction itself, for those who want to run it"""
+    function: Any = None
+    """the ConcreteFunction itself, for those who want to run it; a graph of TensorFlow 1 has none"""
 
 
 def tensorflow() -> Any:
@@ -133,7 +134,7 @@ def _spec(part: Any) -> Any:
 
 def _variable(tf: Any, node: str, handle: Any, variable: Any) -> Variable | None:
     """What is known of a captured handle; None where it is not a variable (a lookup table, an iterator)."""
-    trainable = True
+    trainable = None
     if variable is not None:
         name, shape, dtype, trainable = variable.name, variable.shape, variable.dtype, bool(variable.trainable)
     else:
@@ -165,24 +166,33 @@ def _as_at_run_time(tf: Any, concrete: Any, variables: dict[str, Variable]) -> t
     definition.versions.CopyFrom(plain.versions)
     definition.library.CopyFrom(plain.library)
     for index, tensor in enumerate(graph.inputs):
-        node = definition.node.add(name=tensor.op.name, op="_Arg")
-        if tensor.dtype not in (tf.resource, tf.variant) and tensor.shape.is_fully_defined():
-            node.op = SHAPED
-            node.attr["dtype"].type = tensor.dtype.as_datatype_enum
-            node.attr["shape"].shape.CopyFrom(tensor.shape.as_proto())
-            continue
-        node.attr["T"].type = tensor.dtype.as_datatype_enum
-        node.attr["index"].i = index
-        variable = variables.get(node.name)
-        if variable is not None:
-            node.attr["_handle_dtypes"].list.type.append(tf.as_dtype(variable.dtype).as_datatype_enum)
-            node.attr["_handle_shapes"].list.shape.add().CopyFrom(tf.TensorShape(variable.shape).as_proto())
+        add_argument(tf, definition, tensor, index, variables.get(tensor.op.name))
     for name in inner:
         definition.node.add().CopyFrom(nodes[name])
+    return definition, add_results(definition, graph.outputs)
+
+
+def add_argument(tf: Any, definition: Any, tensor: Any, index: int, variable: Variable | None) -> None:
+    """A node that stands for something that is handed in: a tensor, or the handle of a variable."""
+    node = definition.node.add(name=tensor.op.name, op="_Arg")
+    if tensor.dtype not in (tf.resource, tf.variant) and tensor.shape.is_fully_defined():
+        node.op = SHAPED
+        node.attr["dtype"].type = tensor.dtype.as_datatype_enum
+        node.attr["shape"].shape.CopyFrom(tensor.shape.as_proto())
+        return
+    node.attr["T"].type = tensor.dtype.as_datatype_enum
+    node.attr["index"].i = index
+    if variable is not None:
+        node.attr["_handle_dtypes"].list.type.append(tf.as_dtype(variable.dtype).as_datatype_enum)
+        node.attr["_handle_shapes"].list.shape.add().CopyFrom(tf.TensorShape(variable.shape).as_proto())
+
+
+def add_results(definition: Any, outputs: Sequence[Any]) -> tuple[str, ...]:
+    """Nodes that stand for what is returned."""
     results = []
-    for index, tensor in enumerate(graph.outputs):
+    for index, tensor in enumerate(outputs):
         results.append(f"result_{index}_RetVal")
         node = definition.node.add(name=results[-1], op="_Retval", input=[tensor.name.removesuffix(":0")])
         node.attr["T"].type = tensor.dtype.as_datatype_enum
         node.attr["index"].i = index
-    return definition, tuple(results)
+    return tuple(results)

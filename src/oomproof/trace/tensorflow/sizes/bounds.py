@@ -22,6 +22,11 @@ _GROWS = """
 """
 GROWS = frozenset(_GROWS.split())
 """may make more than goes in, as much as the values say"""
+RESERVES = {"FusedBatchNormV3": 5, "_FusedBatchNormEx": 5}
+"""which result is what cuDNN keeps for the backward pass. It has no shape before the step runs, and no data decide on
+it: see ``reserved``"""
+_BITS = 32
+"""of an element of that result"""
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,14 @@ def from_inputs(inputs: Sequence[Any], result: Any) -> Bound:
         return _spread(known, max((math.prod(shape) for shape in shapes), default=1))
     longest = [max(each) for each in zip(*alike, strict=True)]
     return [long if side is None else side for side, long in zip(known, longest, strict=True)]
+
+
+def reserved(normalised: Sequence[int], share: float) -> tuple[int, ...]:
+    """What fused batch normalisation keeps for its gradient beside mean and variance: one number on a CPU (TensorFlow
+    2.21), and on a GPU in cuDNN's plain spatial mode, which TensorFlow asks for. In its persistent mode with an
+    activation (TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT, half precision) cuDNN keeps a bit for every element: that is
+    the most, 1/32 of the input, and goes into the upper figure."""
+    return () if share < 1 else (-(-math.prod(normalised) // _BITS),)
 
 
 def sides_of(tensor: Any) -> list[int]:

@@ -14,7 +14,7 @@ from typing import Any
 from oomproof.trace.tensorflow.buffers import lists
 from oomproof.trace.tensorflow.buffers.lists import Elements, Shape
 from oomproof.trace.tensorflow.graph.graph import Ref
-from oomproof.trace.tensorflow.sizes.bounds import GROWS, Case, bounded, from_inputs
+from oomproof.trace.tensorflow.sizes.bounds import GROWS, RESERVES, Case, bounded, from_inputs, reserved
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,9 @@ class Sides:
         """The shapes of what ``operation`` makes, which is written down as node ``number``."""
         outputs = list(operation.outputs)
         is_open = [not _complete(tensor.shape) and tensor.dtype.base_dtype.name not in NO_MEMORY for tensor in outputs]
+        reserve = RESERVES.get(operation.type)
+        if reserve is not None:
+            is_open[reserve] = False
         if self.unknown is None:
             self._note_list(operation, inputs, number)
             if (count := self._counted(operation, inputs)) is not None:
@@ -72,10 +75,13 @@ class Sides:
         follows |= self._given(operation).value is not None
         if not any(is_open) and not follows:
             self._known.update(((number, index), tensor) for index, tensor in enumerate(outputs))
-            return [tuple(tensor.shape.as_list() or ()) if _complete(tensor.shape) else () for tensor in outputs]
+            shapes = [tuple(tensor.shape.as_list() or ()) if _complete(tensor.shape) else () for tensor in outputs]
+            if reserve is not None:
+                shapes[reserve] = reserved(shapes[0], self.share)
+            return shapes
         self.open += sum(is_open)
         if self.unknown is not None:
-            return [self._filled(tensor) for tensor in outputs]
+            return [() if index == reserve else self._filled(tensor) for index, tensor in enumerate(outputs)]
         made = self._made(operation, [self._here(ref) for ref in inputs], source)
         self._numbered.update(((number, index), tensor) for index, tensor in enumerate(made))
         return [tuple(tensor.shape.as_list()) if _complete(tensor.shape) else () for tensor in made]
@@ -187,11 +193,13 @@ class Sides:
         # With numbers that are bounds, two shapes that are the same at run time need not agree.
         except (ValueError, TypeError, self.tf.errors.OpError):
             made = [self._placeholder(tensor.dtype, tensor.shape) for tensor in operation.outputs]
-        for tensor in made:
+        for index, tensor in enumerate(made):
             if _complete(tensor.shape) or tensor.dtype.base_dtype.name in NO_MEMORY:
                 continue
             case = Case(self.tf, inputs, tensor, len(made), self.share, source.room if source else None)
             sides = bounded(operation.type, case)
+            if RESERVES.get(operation.type) == index:
+                sides = list(reserved(case.shape(0), self.share))
             if sides is None or tensor.shape.rank not in (None, len(sides)):
                 sides = from_inputs(inputs, tensor)
                 if operation.type in GROWS or not inputs:

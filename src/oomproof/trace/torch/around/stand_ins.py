@@ -20,17 +20,12 @@ from torch.optim import optimizer as optimizers
 
 from oomproof.changes.torch import optimizer_state
 from oomproof.frameworks.torch import FAKE_TENSOR_LOG, FakeTensor, applying_to_fakes, lists_of_fakes
+from oomproof.trace.torch.around.pretended_gpu import pretended_gpu, silent_gpu
+from oomproof.trace.torch.around.said_device import said_to_be_on_gpu
 from oomproof.trace.torch.values import CPU, computing, mapped
 
 if TYPE_CHECKING:
     from oomproof.trace.torch.tracer import Tracer
-
-
-_TALKS_TO_THE_GPU = (
-    "empty_cache", "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved",
-    "reset_peak_memory_stats", "set_device", "synchronize",
-)  # fmt: skip
-"""training loops call these around a step; without a GPU they fail"""
 
 
 @contextmanager
@@ -44,13 +39,15 @@ def stand_ins(tracer: Tracer) -> Iterator[None]:
                 stack.enter_context(patch.object(torch.nn.init, name, _without_values(function)))
         # A shape error in the user's model is told as theirs; FakeTensorMode would print its own traceback before.
         stack.enter_context(patch.object(logging.getLogger(FAKE_TENSOR_LOG), "disabled", True))
-        for name in _TALKS_TO_THE_GPU:
-            stack.enter_context(patch.object(torch.cuda, name, lambda *args, **kwargs: 0))
+        stack.enter_context(silent_gpu())
         stack.enter_context(patch.object(torch.amp.autocast, "__init__", _on_cpu(torch.amp.autocast.__init__)))
         stack.enter_context(patch.object(torch.amp.GradScaler, "__init__", _on_cpu(torch.amp.GradScaler.__init__)))
         stack.enter_context(lists_of_fakes())
         for name, move in _to_and_from_host(tracer).items():
             stack.enter_context(patch.object(optimizer_state, name, move))
+        if tracer.told is not None:
+            stack.enter_context(said_to_be_on_gpu(tracer, tracer.told))
+            stack.enter_context(pretended_gpu(tracer.told))
         _follow_modules(stack, tracer)
         _follow_optimizers(stack, tracer)
         yield
@@ -78,9 +75,14 @@ def _fake_methods(tracer: Tracer) -> dict[str, Callable[..., Any]]:
     def stay(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         return self
 
+    def cuda(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return tracer.landed(self, off_device=False) if tracer.ledger.is_off_device(self) else self
+
     to_anywhere = torch.Tensor.to
 
     def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if tracer.ledger.is_off_device(self) and any(map(_is_gpu, (*args, *kwargs.values()))):
+            self = cuda(self)
         here = mapped(_here, args)
         return to_anywhere(self, *here, **{key: _here(value) for key, value in kwargs.items()})
 
@@ -93,7 +95,7 @@ def _fake_methods(tracer: Tracer) -> dict[str, Callable[..., Any]]:
 
     return {
         "numpy": numpy, "tolist": tolist, "__array__": array, "__deepcopy__": deepcopy,
-        "cuda": stay, "pin_memory": stay, "to": to,
+        "cuda": cuda, "pin_memory": stay, "to": to,
     }  # fmt: skip
 
 
@@ -117,11 +119,20 @@ def _is_parameter(tensor: torch.Tensor) -> bool:
 
 def _here(argument: Any) -> Any:
     """A device named in user code becomes the one that is traced on."""
-    if isinstance(argument, torch.device):
+    if isinstance(argument, torch.device) or type(argument) is int:  # a GPU's number
         return CPU
     if isinstance(argument, str) and argument.split(":")[0] in ("cuda", "mps", "xpu", "cpu"):
         return CPU
     return argument
+
+
+def _is_gpu(argument: Any) -> bool:
+    """Whether ``to(argument)`` asks for a GPU: a device, its name or number, or a tensor that is there."""
+    if isinstance(argument, torch.Tensor):
+        return bool(argument.is_cuda)
+    if isinstance(argument, str):
+        return argument.startswith("cuda")
+    return argument.type == "cuda" if isinstance(argument, torch.device) else type(argument) is int
 
 
 def _on_cpu(init: Callable[..., None]) -> Callable[..., None]:

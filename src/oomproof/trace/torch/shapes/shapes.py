@@ -26,6 +26,7 @@ MOST = 50_000
 _MEMORY: dict[Any, Seen] = {}
 """shared by all traces of the process: what an operation makes of shapes does not depend on the job"""
 _PLAIN = frozenset({bool, int, float, str, torch.dtype, torch.device, type(None)})
+_GENERATOR = torch.Generator
 _LAYOUT = torch.Tensor.layout.__get__
 """the tensor's own, around a property of fake tensors that takes three times as long"""
 
@@ -118,7 +119,7 @@ def _described(argument: Any) -> Any:
         return tuple(map(_described, argument))
     if isinstance(argument, (torch.memory_format, torch.layout)):
         return argument
-    if kind is torch.Generator:  # says which numbers are drawn, not how many
+    if kind is _GENERATOR:  # says which numbers are drawn, not how many
         return kind
     raise _NotPlain
 

@@ -1,0 +1,253 @@
+"""A training step that goes on when memory runs out.
+
+guard = oomproof.Guard(model, optimizer)
+for batch in loader:                                    # batches of the size the training always had
+    total = guard.step(batch, lambda model, batch: model(*batch))
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NoReturn
+
+import torch
+
+from oomproof.changes.torch.micro_batches import images_in, moved, split
+from oomproof.changes.torch.passes import Loss, Passes, Share, checked, in_channels_last, prepare_model, unwrapped
+from oomproof.changes.torch.step import as_mapping, largest_micro_batch, shares_of
+from oomproof.changes.torch.training import training_from
+from oomproof.changes.torch.whole_batch import find_detector, look_at
+from oomproof.errors import CannotDo, InputError, OutOfMemory
+from oomproof.frameworks.torch import BatchNormBase
+from oomproof.run.guard import ranks as meeting
+from oomproof.run.guard.before_step import BeforeStep
+from oomproof.run.guard.failures import Failure, attempt, free_memory
+from oomproof.run.guard.protected_update import UpdateFailed, protect_update, updated_tensors, versions_of
+from oomproof.run.guard.rungs import MAY_BE_ALLOWED, climb, has_batch_statistics, rungs_for
+from oomproof.run.guard.sizes import FIRST_PATIENCE, Sizes
+
+LOG = logging.getLogger("oomproof.guard")
+INTACT = "parameters and optimizer are as before this step"
+NOT_INTACT = "some parameters were updated and others were not: go on from a checkpoint"
+
+
+class Guard:
+    """``guard.step(batch, loss)`` is one optimizer step on one batch, in as many micro-batches as fit.
+
+    When memory runs out, the step begins again from the state it began with (random numbers, buffers, no gradients), in
+    smaller micro-batches whose gradients add up to the batch's. Every change is a line of the log ``oomproof.guard``.
+    ``plan`` is what ``Step`` takes as settings. ``weight(batch)`` says what losses are divided by, where they are not
+    means over images; for torchvision's detectors that is known. Where one image does not fit, blocks are computed
+    again in backward, and what ``allow`` names is tried (``precision``: bf16); then OutOfMemory is raised.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        plan: Any = None,
+        scaler: torch.amp.GradScaler | None = None,
+        *,
+        weight: Callable[[Any], float] | None = None,
+        allow: Collection[str] = (),
+        floor: int = 1,
+        patience: int = FIRST_PATIENCE,
+    ) -> None:
+        settings = as_mapping(plan)
+        training = checked(training_from(settings))
+        if training.gradients == "at_once":
+            raise CannotDo(
+                "gradients=at_once cannot be taken back when a step fails in its middle: plan with "
+                "`--fix gradients=kept`, or train with oomproof.Step, which does not recover"
+            )
+        prepare_model(model, training)
+        self._passes = passes = Passes(model, optimizer, None, training)
+        passes.scaler = scaler if scaler is not None else passes.scaler
+        self._ranks = meeting.ranks_of(model, passes.device)
+        passes.model = unwrapped(model)
+        if passes.scaler is not None:
+            passes.scaler.scale(torch.zeros((), device=passes.device))  # it makes its tensors when first used
+        self.weight = weight
+        self.steps = self.recoveries = 0
+        self.sizes = Sizes(largest_micro_batch(settings), floor, patience)
+        self._rungs = rungs_for(passes, allow)
+        self._protected = protect_update(optimizer, passes.device, training.optimizer_state)
+        self._before = BeforeStep(passes.model, passes.device)
+        self._detector = None if weight else find_detector(passes.model)
+        self._largest_part = 0
+        self._said: set[str] = set()
+
+    @property
+    def scaler(self) -> torch.amp.GradScaler | None:
+        return self._passes.scaler
+
+    @property
+    def average(self) -> Any:
+        """The averaged model, with ``ema``."""
+        return self._passes.average
+
+    def step(self, batch: Any, loss: Loss, before_update: Callable[[], Any] | None = None) -> torch.Tensor:
+        """Trains on one batch and returns its loss, without a graph. ``before_update`` finds the whole batch's
+        gradients, unscaled: to clip them, for instance."""
+        self._passes.loss = loss
+        self._ranks.share_buffers()
+        self._before.note()
+        found = self._gradients(batch)
+        self._ranks.exchange()
+        self._do_update(before_update)
+        self.steps += 1
+        images = self._images(batch)
+        larger = self.sizes.went_well(images) if images else None
+        if larger is not None:
+            LOG.info(f"step {self.steps}: trying micro-batches of {_images(larger)} again")
+        return found
+
+    # -- forward and backward ------------------------------------------------------------------------------------------
+
+    def _gradients(self, batch: Any) -> torch.Tensor:
+        """The loss of the batch; its gradients are in place. All processes leave this with theirs, or none does."""
+        while True:
+            found, fared, failure = self._own_gradients(batch)
+            worst, self.sizes.largest = self._ranks.meet(fared, self.sizes.largest)
+            if worst == meeting.GOOD:
+                return found
+            self._begin_again()
+            # Every process takes the same one, whatever each has done on its own account.
+            self._rungs = [rung for rung in self._rungs if rung.setting in MAY_BE_ALLOWED]
+            rung = climb(self._passes, self._rungs) if worst == meeting.CLIMB else None
+            if rung is None:
+                self._stop(failure)
+            self._tell(failure, f"from now on {rung.says}")
+
+    def _own_gradients(self, batch: Any) -> tuple[Any, int, Failure | None]:
+        """The loss, how it went, and what went wrong: tried until it works or there is nothing left to try."""
+        while True:
+            found, failure = attempt("forward or backward", lambda: self._pass(batch))
+            if failure is None:
+                return found, meeting.GOOD, None
+            self._begin_again()
+            self.recoveries += 1
+            if not self._make_smaller(failure, self._largest_part):
+                return None, meeting.CLIMB if self._rungs else meeting.STOP, failure
+
+    def _make_smaller(self, failure: Failure, images: int) -> bool:
+        """Whether there is another way to try the step, which has now been chosen."""
+        coupled = has_batch_statistics(self._passes.model, [BatchNormBase])
+        if coupled and self._climb_alone(failure):  # the same results, which a split batch would not have
+            return True
+        if images and self.sizes.failed(images):
+            now = self.sizes.largest
+            assert now is not None
+            kept = "batch normalisation sees micro-batches, so results differ" if coupled else "the update is the same"
+            self._tell(failure, f"going on with micro-batches of {_images(now)} instead of {images}; {kept}")
+            return True
+        return self._climb_alone(failure)
+
+    def _climb_alone(self, failure: Failure) -> bool:
+        """Takes the next rung that leaves results as they are, so no other process need know."""
+        own = [rung for rung in self._rungs if rung.setting not in MAY_BE_ALLOWED]
+        rung = climb(self._passes, own)
+        self._rungs = own + [rung for rung in self._rungs if rung.setting in MAY_BE_ALLOWED]
+        if rung is not None:
+            self._tell(failure, f"from now on {rung.says}")
+        return rung is not None
+
+    def _pass(self, batch: Any) -> torch.Tensor:
+        """All micro-batches of the batch."""
+        passes = self._passes
+        images = self._images(batch)
+        parts = split(batch, self.sizes.count(images)) if images else [batch]
+        self._largest_part = self._images(parts[0])
+        shares, drawing = self._shares(parts)
+        result = torch.zeros((), device=passes.device)
+        passes.begin()
+        with drawing:
+            for place, (part, share) in enumerate(zip(parts, shares, strict=True), 1):
+                result += passes.backward(self._on_device(part), share, last=place == len(parts))
+        return result
+
+    def _shares(self, parts: list[Any]) -> tuple[list[Share], AbstractContextManager[None]]:
+        if len(parts) > 1 and self._detector is not None:
+            passes = self._passes
+            whole = look_at(self._detector, lambda part: passes.losses(self._on_device(part)), parts, passes.device)
+            if whole is not None:
+                return list(whole.weights), whole.drawing()
+            self._say_once(
+                f"losses of {type(self._detector).__name__} are divided by what a batch has; they can be weighed where "
+                "loss(model, batch) returns the dict of losses as the model does"
+            )
+        return list(shares_of(parts, self.weight)), nullcontext()
+
+    def _on_device(self, part: Any) -> Any:
+        here = moved(part, self._passes.device)
+        return in_channels_last(here) if self._passes.training.channels_last else here
+
+    def _images(self, batch: Any) -> int:
+        """0: they cannot be counted, so the batch is never split."""
+        try:
+            return images_in(batch)
+        except InputError:
+            return 0
+
+    def _begin_again(self) -> None:
+        self._passes.optimizer.zero_grad(set_to_none=True)
+        free_memory(self._passes.device)
+        self._before.restore()
+
+    # -- the update ----------------------------------------------------------------------------------------------------
+
+    def _do_update(self, before_update: Callable[[], Any] | None) -> None:
+        """Stage by stage: one that fails is done again, those before it are not."""
+        passes = self._passes
+        scaler, optimizer, average = passes.scaler, passes.optimizer, passes.average
+        if before_update is not None:
+            if scaler is not None:
+                self._twice(lambda: scaler.unscale_(optimizer))
+            self._twice(before_update)
+        written = [] if self._protected else updated_tensors(optimizer)
+        self._twice((lambda: scaler.step(optimizer)) if scaler is not None else optimizer.step, written)
+        if scaler is not None:
+            self._twice(scaler.update)
+        if average is not None:
+            self._twice(lambda: average.update_parameters(passes.model), list(average.parameters()))
+
+    def _twice(self, action: Callable[[], Any], written: Sequence[torch.Tensor] = ()) -> None:
+        """Once more after a failure, unless it has written to some of its tensors already."""
+        before = versions_of(written)
+        try:
+            _, failure = attempt("the update", action)
+            if failure is None:
+                return
+            self.recoveries += 1
+            free_memory(self._passes.device)
+            if before != versions_of(written):
+                raise UpdateFailed(failure, intact=False)
+            self._tell(failure, "trying that again with what was freed")
+            _, failure = attempt("the update", action)
+            if failure is not None:
+                raise UpdateFailed(failure, intact=before == versions_of(written))
+        except UpdateFailed as error:
+            self._stop(error.failure, error.intact)
+
+    # -- words ---------------------------------------------------------------------------------------------------------
+
+    def _tell(self, failure: Failure | None, what: str) -> None:
+        asked = f" ({failure.asked})" if failure is not None and failure.asked else ""
+        where = failure.doing if failure is not None else "another process"
+        LOG.warning(f"step {self.steps + 1}: out of memory in {where}{asked}: {what}")
+
+    def _say_once(self, what: str) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            LOG.warning(what)
+
+    def _stop(self, failure: Failure | None, intact: bool = True) -> NoReturn:
+        from oomproof.run.guard.diagnosis import describe_end
+
+        raise OutOfMemory(describe_end(self.steps + 1, failure, INTACT if intact else NOT_INTACT))
+
+
+def _images(count: int) -> str:
+    return f"{count} image{'s' * (count != 1)}"

@@ -1,0 +1,72 @@
+"""What is read: host memory of a process and its children, /dev/shm, and the device."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+SHM = Path("/dev/shm")
+
+
+def host_bytes(pid: int | None = None) -> int:
+    """Memory of a process and all its children. Shared pages count once over all who share them (PSS), where the system
+    tells; loader workers share most of theirs."""
+    import psutil  # type: ignore[import-untyped]
+
+    try:
+        process = psutil.Process(pid)
+        tree = [process, *process.children(recursive=True)]
+    except psutil.Error:
+        return 0
+    return sum(_process_bytes(each) for each in tree)
+
+
+def _process_bytes(process: Any) -> int:
+    import psutil
+
+    if sys.platform.startswith("linux"):
+        try:
+            for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    return int(line.split()[1]) << 10
+        except OSError:
+            pass  # gone, or another user's
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def shm_bytes() -> int:
+    """What is held in /dev/shm, by anybody."""
+    try:
+        return shutil.disk_usage(SHM).used
+    except OSError:
+        return 0
+
+
+def device_bytes(pid: int | None = None) -> int:
+    """What a process and its children hold on all GPUs, as the driver tells; 0 without one."""
+    try:
+        import psutil
+        import pynvml as nvml
+
+        nvml.nvmlInit()
+    except Exception:  # no package or no driver: nothing to read
+        return 0
+    try:
+        own = {pid or os.getpid()}
+        own |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
+        return sum(
+            process.usedGpuMemory or 0
+            for place in range(nvml.nvmlDeviceGetCount())
+            for process in nvml.nvmlDeviceGetComputeRunningProcesses(nvml.nvmlDeviceGetHandleByIndex(place))
+            if process.pid in own
+        )
+    except (nvml.NVMLError, psutil.Error):
+        return 0
+    finally:
+        nvml.nvmlShutdown()

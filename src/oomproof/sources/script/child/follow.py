@@ -1,0 +1,155 @@
+"""Runs a script as Python would, under a session that follows it, and tells the parent what comes of it."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import runpy
+import signal
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from oomproof.errors import InternalError, JobError, OomproofError
+from oomproof.sources.script.child.importing import when_imported
+from oomproof.sources.script.child.network import refuse_network, refused_hosts
+from oomproof.sources.script.child.writes import keep_writes
+from oomproof.trace.user_code import blaming_user_code
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Told:
+    """What goes to the parent."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._process = os.getpid()
+
+    def say(self, **facts: Any) -> None:
+        if os.getpid() == self._process:  # not from workers that were forked
+            os.write(self._descriptor, json.dumps(facts).encode() + b"\n")
+
+    def doing(self, text: str) -> None:
+        self.say(doing=text)
+
+
+def follow(folder: Path, descriptor: int) -> None:
+    request = json.loads((folder / "request.json").read_text())
+    _end_with_parent(request["parent"])
+    os.set_inheritable(descriptor, False)
+    told = Told(descriptor)
+    keep_writes(folder / "kept", allowed=(folder,))
+    refuse_network()
+    following = Following(request, folder, told)
+    when_imported("torch", following.begin)
+    try:
+        with blaming_user_code():
+            _run(request)
+    except OomproofError as error:
+        if following.ended_well(error):
+            following.leave()
+        _leave_with_error(told, request, error)
+    else:
+        following.leave()
+
+
+class Following:
+    """The session, from the moment when the script has imported PyTorch."""
+
+    def __init__(self, request: dict[str, Any], folder: Path, told: Told) -> None:
+        self.request, self.folder, self.told = request, folder, told
+        self.session: Any = None
+        self._context: Any = None
+
+    def begin(self, torch: ModuleType) -> None:
+        from oomproof.trace.torch.session.card import Card
+        from oomproof.trace.torch.session.session import following
+
+        card = self.request["card"]
+        self._context = following(
+            Card(card["name"], card["total"], tuple(card["capability"])),
+            self.save,
+            dialect=self.request["dialect"],
+            validate=self.request["validate"],
+            progress=self.told.doing,
+        )
+        self.session = self._context.__enter__()
+
+    def save(self, timeline: Any) -> None:
+        """Keeps the Timeline and ends the process at once: no ``finally`` of the script, no handler, no checkpoint."""
+        from oomproof.memory.files import timeline_file
+
+        timeline_file.save(timeline, self.folder / "step.timeline")
+        self.told.say(done=True)
+        os._exit(0)
+
+    def ended_well(self, error: OomproofError) -> bool:
+        """``sys.exit()`` at the end of a script is not a failure."""
+        cause = error.__cause__
+        return isinstance(cause, SystemExit) and cause.code in (None, 0)
+
+    def leave(self) -> None:
+        """The script has ended by itself."""
+        steps = self.session.steps.count() if self.session is not None else 0
+        if steps:
+            self.session.note(f"the script took {steps} step, no more: what a second one adds is not seen")
+            self.save(self.session.build())
+        name = self.request["name"]
+        why = "it never imported PyTorch" if self.session is None else "no optimizer has stepped"
+        self.told.say(error=f"{name} ended without a training step: {why}", done=True)
+        os._exit(1)
+
+
+def _run(request: dict[str, Any]) -> None:
+    """The script in ``__main__``, as ``python FILE`` or ``python -m MODULE`` has it."""
+    kind, target, arguments = request["kind"], request["target"], request["arguments"]
+    sys.argv = [target if kind in ("file", "notebook") else "-m" if kind == "module" else "-c", *arguments]
+    if kind == "module":
+        sys.path.insert(0, str(Path.cwd()))
+        runpy.run_module(target, run_name="__main__", alter_sys=True)
+        return
+    sys.path.insert(0, "" if kind == "code" else str(Path(target).resolve().parent))
+    main = ModuleType("__main__")
+    sys.modules["__main__"] = main
+    if kind == "notebook":
+        from oomproof.sources.script.child.notebook import read_notebook
+
+        cells = read_notebook(Path(target))
+        for name, source in cells:
+            exec(compile(source, name, "exec"), vars(main))
+        return
+    if kind == "code":
+        exec(compile(target, "<string>", "exec"), vars(main))
+        return
+    main.__file__ = target
+    with open(target, "rb") as file:  # noqa: PTH123 (the script's own open, as Python would)
+        code = compile(file.read(), target, "exec", dont_inherit=True)
+    exec(code, vars(main))
+
+
+def _leave_with_error(told: Told, request: dict[str, Any], error: OomproofError) -> None:
+    text, cause = str(error), error.__cause__
+    if isinstance(cause, SystemExit):  # argparse has printed why
+        sys.stderr.flush()
+        os._exit(cause.code if isinstance(cause.code, int) else 1)
+    if not isinstance(error, InternalError):
+        text = text.replace("the job raised", f"{request['name']} raised", 1)
+        if hosts := refused_hosts():
+            text += (
+                f"; it asked for {hosts}, and a script has no network while it is checked: let it download what it "
+                "needs once, then check it again"
+            )
+    kind = type(error).__name__ if isinstance(error, (JobError, InternalError)) else "JobError"
+    told.say(error=text, kind=kind, done=True)
+    os._exit(1)
+
+
+def _end_with_parent(parent: int) -> None:
+    """Killed when the parent dies, however it dies."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it has died before
+        os._exit(1)

@@ -1,0 +1,185 @@
+"""Starts the process that a script is followed in, listens to it, and sees to it that nothing of it is left.
+
+The process tells what it does on a pipe, a line of JSON each, and leaves the Timeline in a file. Whatever the script
+prints goes to another pipe, of which only the end is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import tempfile
+import time
+import uuid
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oomproof.errors import InternalError, JobError
+from oomproof.memory.cards.devices import Device
+from oomproof.memory.files import timeline_file
+from oomproof.memory.timeline import Timeline
+from oomproof.sources.script.command import Command
+from oomproof.sources.script.ending import TAG, end_all
+from oomproof.trace.request import Progress
+
+CHILD = Path(__file__).parent / "child" / "main.py"
+ENVIRONMENT = {
+    "CUDA_VISIBLE_DEVICES": "",  # no real GPU is touched
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "MPLBACKEND": "Agg",
+    "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
+    "WANDB_MODE": "disabled", "WANDB_SILENT": "true", "COMET_MODE": "disabled", "NEPTUNE_MODE": "debug",
+    "CLEARML_OFFLINE_MODE": "1", "YOLO_OFFLINE": "true", "TQDM_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+}  # fmt: skip
+"""Services that log trainings are switched off by their own names for it."""
+_KEPT_OUTPUT = 8192
+_LONGEST = 300
+_PLAIN_CAPABILITY = (8, 0)
+"""of a device that is only a size"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A script to follow, on a device."""
+
+    command: Command
+    device: Device | None = None
+    patience: int = 300
+    validate: bool = False
+    dialect: str = "cuda"
+
+
+def run_script(run: Run, progress: Progress) -> Timeline:
+    """The Timeline of the first steps of a script."""
+    with tempfile.TemporaryDirectory(prefix="oomproof-script-") as name:
+        folder = Path(name)
+        (folder / "tmp").mkdir()
+        (folder / "request.json").write_text(json.dumps(_request(run)))
+        progress(f"starting {run.command.name}")
+        heard = _follow(run, folder, progress)
+        if "error" in heard:
+            kind = {"InternalError": InternalError}.get(heard.get("kind", ""), JobError)
+            raise kind(heard["error"])
+        file = folder / "step.timeline"
+        if not file.is_file():
+            raise JobError(_ended_without(run, heard))
+        return timeline_file.load(file)
+
+
+def _request(run: Run) -> dict[str, Any]:
+    command, device = run.command, run.device
+    return {
+        "parent": os.getpid(),
+        "kind": command.kind,
+        "target": command.target,
+        "arguments": command.arguments,
+        "ranks": command.ranks,
+        "name": command.name,
+        "card": {
+            "name": device.name if device else "GPU",
+            "total": device.total if device else 80 << 30,
+            "capability": (device.capability if device and device.capability != (0, 0) else _PLAIN_CAPABILITY),
+        },
+        "validate": run.validate,
+        "dialect": run.dialect,
+    }
+
+
+def _follow(run: Run, folder: Path, progress: Progress) -> dict[str, Any]:
+    """Runs the process until it ends or patience does; what it said last, and the end of what it printed."""
+    reading, writing = os.pipe()
+    output_reading, output_writing = os.pipe()
+    tag = uuid.uuid4().hex
+    words = [run.command.python, *run.command.options, str(CHILD), str(folder), str(writing)]
+    environment = {**os.environ, **ENVIRONMENT, **run.command.variables, TAG: tag, "TMPDIR": str(folder / "tmp")}
+    child = subprocess.Popen(
+        words,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=output_writing,
+        stderr=output_writing,
+        pass_fds=(writing,),
+        start_new_session=True,
+    )
+    os.close(writing)
+    os.close(output_writing)
+    heard: dict[str, Any] = {}
+    kept: deque[bytes] = deque()
+    until = time.monotonic() + run.patience
+    try:
+        with selectors.DefaultSelector() as selector:
+            selector.register(reading, selectors.EVENT_READ)
+            selector.register(output_reading, selectors.EVENT_READ)
+            rest = b""
+            while "done" not in heard:
+                left = until - time.monotonic()
+                if left <= 0:
+                    heard["error"] = _too_slow(run, heard, kept)
+                    break
+                ready = selector.select(min(left, 0.5))
+                for key, _ in ready:
+                    content = os.read(key.fd, 1 << 16)
+                    if key.fd == output_reading:
+                        _keep(kept, content)
+                        if not content:
+                            selector.unregister(output_reading)
+                    elif content:
+                        *lines, rest = (rest + content).split(b"\n")
+                        for line in lines:
+                            _hear(line, heard, progress)
+                    else:
+                        heard["done"] = True
+                if not ready and child.poll() is not None:
+                    break
+    finally:
+        end_all(child, tag)
+        for descriptor in (reading, output_reading):
+            os.close(descriptor)
+    heard["code"] = child.returncode
+    heard["output"] = b"".join(kept).decode(errors="replace")
+    return heard
+
+
+def _hear(line: bytes, heard: dict[str, Any], progress: Progress) -> None:
+    try:
+        said = json.loads(line)
+    except ValueError:  # a script that writes to every descriptor it finds
+        return
+    if isinstance(said, dict):
+        heard.update(said)
+        if "doing" in said:
+            progress(str(said["doing"])[:_LONGEST])
+
+
+def _keep(kept: deque[bytes], content: bytes) -> None:
+    kept.append(content)
+    while sum(map(len, kept)) - len(kept[0]) > _KEPT_OUTPUT:
+        kept.popleft()
+
+
+def _too_slow(run: Run, heard: Mapping[str, Any], kept: deque[bytes]) -> str:
+    doing = f" (it was {heard['doing']})" if heard.get("doing") else ""
+    said = _last_words(b"".join(kept).decode(errors="replace"))
+    return (
+        f"{run.command.name} did not come to the end of its second step within {run.patience} s{doing}"
+        f"{said and '; the last that it printed: ' + said}; give it more time with --patience SECONDS"
+    )
+
+
+def _ended_without(run: Run, heard: Mapping[str, Any]) -> str:
+    code = heard.get("code")
+    how = f"was killed by signal {-code}" if isinstance(code, int) and code < 0 else f"ended with exit code {code}"
+    said = _last_words(str(heard.get("output", "")))
+    doing = f" while {heard['doing']}" if heard.get("doing") else ""
+    return f"{run.command.name} {how}{doing} before its second step{said and ': ' + said}"
+
+
+def _last_words(text: str) -> str:
+    lines = [" ".join(line.split()) for line in text.replace("\r", "\n").splitlines() if line.strip()]
+    return lines[-1][:_LONGEST] if lines else ""

@@ -1,0 +1,112 @@
+"""Which fields of a pipeline.config decide memory, where they are in it, and under which names they are settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from oomproof.errors import InputError
+from oomproof.sources.tf_object_detection.config.config import Config
+
+BATCH = "batch_size"
+OPTIMIZERS = ("momentum_optimizer", "adam_optimizer", "rms_prop_optimizer")
+STATE = {"momentum_optimizer": 1, "adam_optimizer": 2, "rms_prop_optimizer": 2}
+"""numbers that each keeps for a weight"""
+
+
+@dataclass(frozen=True)
+class MemoryField:
+    """``path`` in the config; the setting has the field's own name."""
+
+    name: str
+    path: str
+    help: str
+
+
+_TRAINING = (
+    MemoryField(BATCH, "train_config.batch_size", "train_config.batch_size: images a step, of all GPUs together"),
+    MemoryField("use_moving_average", "train_config.optimizer.use_moving_average", "one more copy of every weight"),
+    MemoryField(
+        "unpad_groundtruth_tensors", "train_config.unpad_groundtruth_tensors",
+        "ground truth is cut to the objects that an image has before it is matched",
+    ),
+    MemoryField(
+        "max_number_of_boxes", "train_input_reader.max_number_of_boxes",
+        "train_input_reader.max_number_of_boxes: ground truth of every image is padded to this number",
+    ),
+    MemoryField(
+        "load_instance_masks", "train_input_reader.load_instance_masks",
+        "masks of all padded objects, each as large as the image, go to the device",
+    ),
+    MemoryField("shuffle_buffer_size", "train_input_reader.shuffle_buffer_size", "records in the shuffle buffer (RAM)"),
+    MemoryField("num_readers", "train_input_reader.num_readers", "files that are read at a time (RAM)"),
+    MemoryField(
+        "num_prefetch_batches", "train_input_reader.num_prefetch_batches", "batches that are kept ready (RAM)"
+    ),
+    MemoryField(
+        "num_parallel_batches", "train_input_reader.num_parallel_batches", "batches that are made at a time (RAM)"
+    ),
+)  # fmt: skip
+_TWO_STAGES = {
+    "first_stage_max_proposals": "regions that the first stage keeps of every image",
+    "first_stage_minibatch_size": "anchors that the first stage's loss is taken from",
+    "second_stage_batch_size": "regions of every image that the box and mask heads train on",
+    "initial_crop_size": "side of what is cut out of the feature map for every region",
+}
+_MASKS = {
+    "mask_height": "of the masks that the mask head predicts",
+    "mask_width": "of the masks that the mask head predicts",
+    "mask_prediction_num_conv_layers": "of the mask head",
+    "mask_prediction_conv_depth": "channels of the mask head's layers; 0: the API chooses by classes",
+}
+MASK_HEAD = "model.faster_rcnn.second_stage_box_predictor.mask_rcnn_box_predictor"
+
+
+def memory_fields(config: Config) -> tuple[MemoryField, ...]:
+    """Those that this config's model reads."""
+    found = list(_TRAINING)
+    if config.which("model") == "faster_rcnn":
+        start = "model.faster_rcnn"
+        found += [MemoryField(name, f"{start}.{name}", help) for name, help in _TWO_STAGES.items()]
+        if has_mask_head(config):
+            found += [MemoryField(name, f"{MASK_HEAD}.{name}", help) for name, help in _MASKS.items()]
+    return tuple(found)
+
+
+def has_mask_head(config: Config) -> bool:
+    """Whether the model is trained to predict masks."""
+    if config.which("model") == "center_net":
+        return config.value("model.center_net.mask_estimation_task") is not None
+    return (
+        config.which("model") == "faster_rcnn"
+        and config.is_set(MASK_HEAD)
+        and bool(config.value(f"{MASK_HEAD}.predict_instance_masks"))
+    )
+
+
+def optimizer_of(config: Config) -> str:
+    return config.which("train_config.optimizer")
+
+
+def classes_of(config: Config) -> int:
+    model = config.which("model")
+    return int(config.value(f"model.{model}.num_classes") or 0) if model != "center_net" else 0
+
+
+def require_model(config: Config) -> str:
+    """The model's kind; InputError for one that cannot be forecast."""
+    model = config.which("model")
+    if model not in ("ssd", "faster_rcnn", "center_net"):
+        raise InputError(
+            f"{config.name}: model {{ {model or '...'} }} cannot be forecast; expected ssd, faster_rcnn or center_net"
+        )
+    return model
+
+
+def set_fields(config: Config, settings: dict[str, Any]) -> dict[str, Any]:
+    """Values by path, for those settings that the config does not have already."""
+    return {
+        each.path: settings[each.name]
+        for each in memory_fields(config)
+        if each.name in settings and settings[each.name] != config.value(each.path)
+    }

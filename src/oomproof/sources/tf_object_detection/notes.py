@@ -1,0 +1,70 @@
+"""What a reader of a forecast should know about a training of the API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from oomproof.sources.tf_object_detection.anchors import smallest_anchor
+from oomproof.sources.tf_object_detection.config.config import Config
+from oomproof.sources.tf_object_detection.config.dead_fields import tensorflow_of
+from oomproof.sources.tf_object_detection.fields import BATCH, has_mask_head
+from oomproof.sources.tf_object_detection.planned import planned_values
+from oomproof.sources.tf_object_detection.sizes import has_size, size_of
+
+
+def notes_of(config: Config, settings: Mapping[str, Any]) -> list[str]:
+    height, width = settings["image_size"]
+    found = [_assumed(settings, f"{height}x{width}")]
+    if settings["gpus"] > 1:
+        found.append(
+            f"batch_size {settings[BATCH]} is that of all {settings['gpus']} GPUs: one of them was traced, with one "
+            "more set of gradients while they are exchanged"
+        )
+    if settings["load_instance_masks"]:
+        size = settings[BATCH] // settings["gpus"] * settings["max_number_of_boxes"] * height * width * 4
+        told = f"masks of ground truth are padded to {settings['max_number_of_boxes']} of the image's size: "
+        found.append(f"{told}{size / 2**20:,.0f} MiB on the device" + _unused(config))
+    if settings["use_moving_average"] and not config.is_set("train_config.optimizer.use_moving_average"):
+        found.append("use_moving_average is not in the file and true by default: one more copy of every weight")
+    before = size_of(config) if has_size(config) else settings["image_size"]
+    if anchor := smallest_anchor(config, before):
+        grown = min(settings["image_size"]) > min(before)
+        if grown:
+            planned = config.with_values(planned_values(config, settings))
+            now = smallest_anchor(planned, settings["image_size"])
+            found.append(
+                f"for the larger input, anchors are rescaled: the smallest keeps its {anchor:.0f} pixels ({now:.0f}), "
+                "the largest still covers the image; the network must be trained with them"
+            )
+    found += _dead(config)
+    version = tensorflow_of(config)
+    found.append(
+        f"the API's own model, targets, losses and optimizer were traced (TensorFlow {version or 2}); images that it "
+        "writes to TensorBoard are not counted"
+    )
+    return found
+
+
+def _dead(config: Config) -> list[str]:
+    """Fields that do nothing, one line for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for each in config.dead_fields():
+        line = each.place.rpartition(":")[0].rpartition(":")[2]
+        reasons.setdefault(each.reason, []).append(f"{each.path.rpartition('.')[2]} (line {line})")
+    return [f"does nothing, since {reason}: {', '.join(fields)}" for reason, fields in reasons.items()]
+
+
+def _assumed(settings: Mapping[str, Any], size: str) -> str:
+    most = settings["max_number_of_boxes"]
+    if settings["boxes"]:
+        objects = f"{settings['boxes']} objects in each"
+    elif settings["unpad_groundtruth_tensors"]:
+        objects = f"{most // 2} objects in each, and {most} (max_number_of_boxes) at worst; --set boxes=N for your data"
+    else:
+        objects = f"padded to {most} objects each (unpad_groundtruth_tensors is false)"
+    return f"assumed: {settings[BATCH]} images of {size}, {objects}"
+
+
+def _unused(config: Config) -> str:
+    return "" if has_mask_head(config) else ", which the model does not read: load_instance_masks: false"

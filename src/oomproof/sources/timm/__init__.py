@@ -1,0 +1,1 @@
+"""Models of timm by name."""

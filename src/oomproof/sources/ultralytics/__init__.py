@@ -1,0 +1,1 @@
+"""Models of Ultralytics by name: YOLO and RT-DETR, with their own losses."""

@@ -1,0 +1,164 @@
+"""A training step of the API, built as its own programs build it, but never run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from oomproof.frameworks.object_detection import import_api, parse_config, part
+from oomproof.trace.tensorflow.graph.capture import Captured, capture, tensorflow
+from oomproof.trace.tensorflow.graph.session_graph import capture_session
+from oomproof.trace.tensorflow.trace_step import Names
+from oomproof.trace.tf_object_detection.batch import GROUND_TRUTH, IMAGES, Shapes, count_boxes, shapes_of
+from oomproof.trace.tf_object_detection.request import StepRequest
+from oomproof.trace.tf_object_detection.stages import Stages, parts_of
+
+AVERAGES, _AVERAGE = "moving averages", "ExponentialMovingAverage"
+"""their owner, and how their names end in TensorFlow 1"""
+
+
+@dataclass(frozen=True)
+class BuiltStep:
+    captured: Captured
+    names: Names
+    features: Shapes
+    labels: Shapes
+    optimizer: str
+    batchnorms: int
+    """layers whose statistics are taken from the batch"""
+    graph: Any = None
+    """for TensorFlow 1: the graph, what runs and what is fed, for those who want to run it"""
+    fetches: tuple[Any, ...] = ()
+    feeds: tuple[Any, ...] = ()
+
+
+def build_step(request: StepRequest) -> BuiltStep:
+    tensorflow()  # without its greetings
+    tf = import_api(tensorflow_1=request.tensorflow == 1)
+    config = parse_config(request.text)
+    return _build_graph(tf, config, request) if request.tensorflow == 1 else _build_function(tf, config, request)
+
+
+def _build_function(tf: Any, config: Any, request: StepRequest) -> BuiltStep:
+    """As ``model_lib_v2.train_loop`` does it."""
+    from oomproof.frameworks.tensorflow import trace_once
+
+    lib = part("model_lib_v2")
+    training, stages = config.train_config, Stages(tf)
+    model = part("builders.model_builder").build(config.model, is_training=True, add_summaries=False)
+    stages.watch(model)
+    step_count = tf.Variable(0, trainable=False, dtype=tf.int64, name="global_step")
+    optimizer, _ = part("builders.optimizer_builder").build(training.optimizer, global_step=step_count)
+    shapes = shapes_of(config, request)
+    features, labels = ({name: tf.TensorSpec(*each, name=name) for name, each in some.items()} for some in shapes)
+    if training.optimizer.use_moving_average:
+        _make_variables(tf, model, features)
+        optimizer.shadow_copy(model)
+    clip = training.gradient_clipping_by_norm if training.gradient_clipping_by_norm > 0 else None
+
+    def step(features: Any, labels: Any) -> Any:
+        losses = lib.eager_train_step(
+            model, features, count_boxes(tf, labels, request), training.unpad_groundtruth_tensors, optimizer,
+            training_step=step_count, add_regularization_loss=training.add_regularization_loss,
+            clip_gradients_value=clip,
+        )  # fmt: skip
+        step_count.assign_add(1)
+        return losses
+
+    # The API's code needs no conversion to graphs, which would take longer than all the rest.
+    with tf.device("/CPU:0"):
+        captured = capture(trace_once(tf.autograph.experimental.do_not_convert(step), (features, labels)), ())
+    graph = captured.function.graph
+    norms = _count_norms(graph)
+    names = Names(
+        stages.owners(node.name for node in graph.get_operations()),
+        _variables(model, optimizer, stages),
+        _inputs(captured, shapes),
+    )
+    return BuiltStep(captured, names, *shapes, type(optimizer).__name__, norms)
+
+
+def _make_variables(tf: Any, model: Any, features: Any) -> None:
+    """Moving averages are copies of weights that must be there before."""
+    from oomproof.frameworks.tensorflow import trace_once
+
+    fields = part("core.standard_fields").InputDataFields
+    predict = tf.autograph.experimental.do_not_convert(model.predict)
+    trace_once(predict, (features[fields.image], features[fields.true_image_shape]))
+
+
+def _variables(model: Any, optimizer: Any, stages: Stages) -> dict[int, tuple[str, str]]:
+    """(kind, owner) by id() of the handle."""
+    known: dict[int, tuple[str, str]] = {}
+    owners: dict[str, str] = {}
+    part_of = parts_of(model)
+    trained = {id(each) for each in model.trainable_variables}
+    for each in model.variables:
+        owner = owners[each.name.split(":")[0]] = stages.variable_owner(each.name, part_of.get(id(each), ""))
+        known[id(each.handle)] = "parameter" if id(each) in trained else "buffer", owner
+    for each in optimizer.variables() if callable(optimizer.variables) else optimizer.variables:
+        is_average = "average" in each.name.lower()
+        owner = next((found for name, found in owners.items() if name in each.name), "model")
+        known.setdefault(id(each.handle), ("optimizer", AVERAGES if is_average else owner))
+    return known
+
+
+def _inputs(captured: Captured, shapes: tuple[Shapes, Shapes]) -> dict[str, str]:
+    """Which of the arguments are images, and which ground truth: they come in the order of their names."""
+    names = [*sorted(shapes[0]), *sorted(shapes[1])]
+    owners = [IMAGES] * len(shapes[0]) + [GROUND_TRUTH] * len(shapes[1])
+    assert len(names) == len(captured.inputs), (names, captured.inputs)
+    return dict(zip(captured.inputs, owners, strict=True))
+
+
+def _build_graph(tf: Any, config: Any, request: StepRequest) -> BuiltStep:
+    """As ``model_main.py`` does it, which lets an Estimator run what ``model_lib.create_model_fn`` builds."""
+    lib, v1 = part("model_lib"), tf.compat.v1
+    stages, graph, shapes = Stages(tf), tf.Graph(), shapes_of(config, request)
+    with graph.as_default():
+        features, labels = (
+            {name: v1.placeholder(each[1], each[0], name) for name, each in some.items()} for some in shapes
+        )
+
+        def make_model(is_training: bool, add_summaries: bool) -> Any:
+            made = part("builders.model_builder").build(config.model, is_training=is_training, add_summaries=False)
+            return stages.watch(made)
+
+        configs = part("utils.config_util").create_configs_from_pipeline_proto(config)
+        configs.setdefault("eval_input_config", None)  # asked for, and read in evaluation alone
+        build = lib.create_model_fn(make_model, configs)
+        made = build(features, count_boxes(tf, labels, request), "train", None)
+    inputs = [*features.values(), *labels.values()]
+    captured = capture_session(graph, [made.train_op.op], [made.train_op], inputs)
+    operations = graph.get_operations()
+    norms = _count_norms(graph)
+    names = Names(
+        stages.owners(node.name for node in operations),
+        {
+            each.identity: (
+                _kind_of(each.name, each.trainable),
+                AVERAGES if each.name.endswith(_AVERAGE) else stages.variable_owner(each.name),
+            )
+            for each in captured.variables
+        },
+        dict.fromkeys((each.op.name for each in features.values()), IMAGES)
+        | dict.fromkeys((each.op.name for each in labels.values()), GROUND_TRUTH),
+    )
+    optimizer = config.train_config.optimizer.WhichOneof("optimizer")
+    return BuiltStep(
+        captured, names, *shapes, optimizer, norms, graph, (made.train_op,), (*features.values(), *labels.values())
+    )
+
+
+def _count_norms(graph: Any) -> int:
+    """Normalisations that take their statistics from the batch."""
+    found = (each for each in graph.get_operations() if each.type == "FusedBatchNormV3")
+    return sum(bool(each.get_attr("is_training")) for each in found)
+
+
+def _kind_of(name: str, trained: bool | None) -> str:
+    if trained:
+        return "parameter"
+    *_, last = name.split("/")
+    slots = ("Momentum", "RMSProp", "Adam", _AVERAGE)
+    return "optimizer" if last.startswith(slots) else "buffer"

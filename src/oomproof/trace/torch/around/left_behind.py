@@ -1,0 +1,98 @@
+"""Nothing of a trace outlives it.
+
+Libraries keep tensors that they need again: anchors in ``functools.lru_cache``, position tables in a dictionary of
+their module. What they keep while a step is traced is fake, and a real step in the same process would die of it. So
+what is still there when a trace is over is followed back to what was there before, and taken out of it.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from types import FrameType, ModuleType
+from typing import Any
+
+import torch
+
+from oomproof.frameworks.torch import FakeTensor
+
+_CACHED = type(lru_cache(int))
+_FAR = 8
+"""containers and objects between a cache and a tensor in it"""
+
+
+@dataclass(frozen=True, eq=False)
+class Leftovers:
+    fakes: list[torch.Tensor]
+    made: set[int]
+    """all objects that the trace has made and that are still there, by their ids"""
+
+
+def find_leftovers() -> Leftovers:
+    """Of what was made since ``gc.freeze``: nothing older is looked at, so that this takes no time."""
+    gc.collect()
+    made = gc.get_objects()
+    return Leftovers([each for each in made if type(each) is FakeTensor], set(map(id, made)))
+
+
+def let_go(left: Leftovers) -> None:
+    """Takes fake tensors out of caches, dictionaries, lists and sets that live on. Attributes of objects stay as they
+    are: what was there before them is not known."""
+    if not left.fakes:
+        return
+    namespaces = {id(vars(module)) for module in list(sys.modules.values()) if isinstance(module, ModuleType)}
+    held: dict[int, Any] = {id(each): each for each in left.fakes}
+    holders: dict[int, Any] = {}
+    front: list[Any] = list(left.fakes)
+    for _ in range(_FAR):
+        own = {id(each) for each in (left.fakes, front, held, holders)}
+        found = [each for each in gc.get_referrers(*front) if id(each) not in own and not isinstance(each, FrameType)]
+        namespaces.update(id(names) for names in (getattr(each, "__dict__", None) for each in found) if names)
+        holders.update((id(each), each) for each in found)
+        front = [each for each in found if id(each) in left.made and id(each) not in held]
+        held.update((id(each), each) for each in front)
+        if not front:
+            break
+    for holder in holders.values():
+        if id(holder) not in namespaces:
+            _empty(holder, held)
+
+
+def _empty(holder: Any, held: dict[int, Any]) -> None:
+    if isinstance(holder, _CACHED):
+        holder.cache_clear()
+    elif isinstance(holder, dict):
+        for key in [key for key, value in holder.items() if id(value) in held or id(key) in held]:
+            del holder[key]
+    elif type(holder) is list:
+        holder[:] = [each for each in holder if id(each) not in held]
+    elif type(holder) is set:
+        holder -= {each for each in holder if id(each) in held}
+
+
+@contextmanager
+def given_back(model: torch.nn.Module) -> Iterator[None]:
+    """A model that the user goes on with gets its own weights, layers, hooks and attributes back."""
+    before = [(vars(module), _copied(vars(module))) for module in model.modules()]
+    gradients = [(each, each.grad) for each in model.parameters()]
+    try:
+        yield
+    finally:
+        for attributes, kept in before:
+            attributes.clear()
+            for name, (value, content) in kept.items():
+                attributes[name] = value
+                if content is not None:
+                    value.clear()
+                    value.update(content)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+
+
+def _copied(attributes: dict[str, Any]) -> dict[str, tuple[Any, dict[Any, Any] | None]]:
+    """Every attribute, and what is in it where it is a dictionary: there modules keep their weights and layers."""
+    return {name: (value, dict(value) if isinstance(value, dict) else None) for name, value in attributes.items()}

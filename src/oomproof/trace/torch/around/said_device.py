@@ -1,0 +1,100 @@
+"""What Python code hears when it asks where a tensor is.
+
+Fake tensors are CPU tensors, and PyTorch's C++ goes on seeing that: the autograd engine would ask a GPU for its
+streams. But libraries have kernels and thresholds of their own for GPUs (``if boxes.is_cuda:``), so Python code is
+told what it would be told in the training run: all that is traced is on the GPU, but for what ``.cpu()`` has brought to
+the host. While FakeTensorMode works on an operation, its own Python code is told the truth.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import torch
+
+from oomproof.frameworks.torch import FakeTensor
+
+if TYPE_CHECKING:
+    from oomproof.trace.torch.tracer import Tracer
+
+GPU = torch.device("cuda", 0)
+_OWN, _TORCH = str(Path(__file__).resolve().parents[3]), str(Path(torch.__file__).parent)
+_TRUE_DEVICE = FakeTensor.device.fget
+
+
+class Asked:
+    """The first line of code that asked and heard of a GPU; not counting PyTorch's and oomproof's own."""
+
+    def __init__(self) -> None:
+        self.line = ""
+
+    def note(self) -> None:
+        if not self.line:
+            frame = sys._getframe(2)
+            if not frame.f_code.co_filename.startswith((_OWN, _TORCH, "<")):
+                self.line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def describe_other_way(line: str, error: Exception) -> str:
+    return (
+        f"{line} asks whether its tensors are on a GPU; what follows there cannot be traced ({error}), "
+        "so the CPU's way is forecast"
+    )
+
+
+@contextmanager
+def said_to_be_on_gpu(tracer: Tracer, asked: Asked) -> Iterator[None]:
+    with ExitStack() as stack:
+        for name, answer in _answers_of_tensors(tracer, asked).items():
+            stack.enter_context(patch.object(FakeTensor, name, answer, create=True))
+        yield
+
+
+def _answers_of_tensors(tracer: Tracer, asked: Asked) -> dict[str, Any]:
+    def on_gpu(tensor: torch.Tensor) -> bool:
+        return not (tracer.inside or tensor.fake_mode.in_kernel_invocation or tracer.ledger.is_off_device(tensor))
+
+    def device(self: torch.Tensor) -> torch.device:
+        if not on_gpu(self):
+            return _TRUE_DEVICE(self)
+        asked.note()
+        return GPU
+
+    def is_cuda(self: torch.Tensor) -> bool:
+        there = on_gpu(self)
+        if there:
+            asked.note()
+        return there
+
+    def is_cpu(self: torch.Tensor) -> bool:
+        return _TRUE_DEVICE(self).type == "cpu" and not on_gpu(self)
+
+    def get_device(self: torch.Tensor) -> int:
+        there = on_gpu(self)
+        if there:
+            asked.note()
+        return 0 if there else -1
+
+    plain_type = torch.Tensor.type
+
+    def type_(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not args and not kwargs:
+            named: str = plain_type(self)
+            return named.replace("torch.", "torch.cuda.") if on_gpu(self) else named
+        wanted = args[0] if args else kwargs.get("dtype")
+        if isinstance(wanted, str):
+            args = (wanted.replace("torch.cuda.", "torch."), *args[1:])
+        return plain_type(self, *args, **kwargs)
+
+    def cpu(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return tracer.landed(self, off_device=True) if on_gpu(self) else self
+
+    return {
+        "device": property(device), "is_cuda": property(is_cuda), "is_cpu": property(is_cpu),
+        "get_device": get_device, "type": type_, "cpu": cpu, "record_stream": lambda self, stream: None,
+    }  # fmt: skip

@@ -1,0 +1,49 @@
+"""``torch.compile`` while a step is traced: what is compiled runs as if it were not.
+
+The compiler would trace fake tensors once more, and fuse what the tracer wants to see.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from oomproof.frameworks.torch import DYNAMO, running_eagerly, uncompiled
+
+NOTE = "torch.compile is left out: forecast as if the model ran without it; compiled steps mostly take less"
+
+
+@contextmanager
+def without_compiling() -> Iterator[list[str]]:
+    """Yields a list that holds NOTE once something would have been compiled. To be entered before a stand-in takes the
+    compiler's place (without_dynamo.py)."""
+    noted: list[str] = []
+
+    def compile_nothing(model: Any = None, *_: Any, **__: Any) -> Any:
+        noted[:] = [NOTE]
+        return model if model is not None else lambda each: each
+
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(torch, "compile", compile_nothing))
+        stack.enter_context(patch.object(torch.nn.Module, "compile", compile_nothing))
+        if DYNAMO in sys.modules:  # something may be compiled already
+            stack.enter_context(running_eagerly())
+        yield noted
+
+
+def uncompiled_by(make: Callable[[], Any], noted: list[str]) -> Callable[[], Any]:
+    """A model factory whose model is the one inside what ``torch.compile`` has made of it."""
+
+    def model() -> Any:
+        made = make()
+        inner = uncompiled(made)
+        if inner is not made:
+            noted[:] = [NOTE]
+        return inner
+
+    return model

@@ -1,0 +1,106 @@
+"""Follows a training script: everything that it does on its GPU becomes a Timeline.
+
+    with following(card, finish=send) as session:
+        run(script)                          # send(timeline) is called after its second step, and does not return
+
+The script's own process is given up to it: what is put in place stays until the process ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from oomproof.memory.about import About
+from oomproof.memory.settings import Settings
+from oomproof.memory.timeline import Timeline
+from oomproof.trace.request import Progress, be_silent
+from oomproof.trace.torch.around.stand_ins import stand_ins
+from oomproof.trace.torch.around.without_dynamo import without_dynamo
+from oomproof.trace.torch.gpu.dialect import Dialect, speaking
+from oomproof.trace.torch.owner_tags import find_matchers, find_per_box
+from oomproof.trace.torch.session.card import Card, card_in_place
+from oomproof.trace.torch.session.devices import Devices
+from oomproof.trace.torch.session.loading import Loaders
+from oomproof.trace.torch.session.steps import Steps
+from oomproof.trace.torch.session.tensors import seen_on_gpu
+from oomproof.trace.torch.session.weights import weights_followed
+from oomproof.trace.torch.trace_step import trained_batchnorms
+from oomproof.trace.torch.tracer import Tracer
+
+
+class Session:
+    """What was seen of a script so far."""
+
+    def __init__(self, finish: Callable[[Timeline], None], dialect: Dialect, validate: bool, say: Progress) -> None:
+        self.dialect: Dialect = dialect
+        self.tracer = Tracer()
+        self.devices = Devices(self.tracer)
+        self.notes: list[str] = []
+        self.loaders = Loaders()
+        self._finish = finish
+        self.steps = Steps(self.tracer, self._end, say, validate)
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def _end(self) -> None:
+        self._finish(self.build())
+
+    def build(self) -> Timeline:
+        """The Timeline of what was seen."""
+        steps, ledger = self.steps, self.tracer.ledger
+        steps.mark_gradients()
+        steps.mark_averages()
+        timeline = ledger.build()
+        model = steps.models[0] if steps.models else torch.nn.Identity()
+        about = About(
+            framework=f"torch {torch.__version__}",
+            dialect=self.dialect,
+            threads=torch.get_num_threads(),
+            settings=Settings(self.runtime()),
+            notes=tuple(self.notes),
+            values_asked=dict(self.tracer.demands),
+            batchnorms=sum(map(trained_batchnorms, steps.models)),
+            model=type(model).__name__,
+            optimizer=next((type(each).__name__ for each in steps.optimizers), ""),
+            per_box=find_per_box(timeline),
+            matchers=find_matchers(timeline, type(model).__name__),
+            details={"steps": steps.count()},
+        )
+        return replace(timeline, about=about)
+
+    def runtime(self) -> dict[str, Any]:
+        """How the script runs, as far as it can be seen."""
+        return {"cudnn_benchmark": bool(torch.backends.cudnn.benchmark), **self.loaders.settings()}
+
+
+@contextmanager
+def following(
+    card: Card,
+    finish: Callable[[Timeline], None],
+    *,
+    dialect: Dialect = "cuda",
+    validate: bool = False,
+    progress: Progress = be_silent,
+) -> Iterator[Session]:
+    with ExitStack() as stack:
+        stack.enter_context(without_dynamo())
+        stack.enter_context(speaking(dialect))
+        session = Session(finish, dialect, validate, progress)
+        stack.enter_context(session.steps.watched())  # before the ledger's own hooks: models are named when they run
+        stack.enter_context(stand_ins(session.tracer))
+        stack.enter_context(card_in_place(card, session.tracer.ledger.live))
+        stack.enter_context(seen_on_gpu(session.devices, dialect))
+        stack.enter_context(weights_followed(session.note))
+        stack.enter_context(session.loaders.watched(session.steps.batch_asked))
+        stack.enter_context(patch.object(torch.Tensor, "pin_memory", lambda self, *_, **__: self))
+        stack.enter_context(patch.object(torch.Tensor, "is_pinned", lambda self, *_, **__: True))
+        stack.enter_context(session.devices)
+        yield session

@@ -1,0 +1,179 @@
+"""Where a script is in its training: which modules are its models, when a step begins, when enough was seen.
+
+Nothing is asked of the script. A model is a module that is called from outside of any other and has parameters on the
+GPU. A step is over when its optimizer has stepped and something new begins: the next batch is asked for, a model is
+called, or an optimizer steps again. What comes between (an average of weights, dropped gradients) belongs to it.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch.nn.modules import module as modules
+from torch.optim import optimizer as optimizers
+
+from oomproof.errors import JobError
+from oomproof.frameworks.torch import FakeTensor, own_parameters
+from oomproof.trace.torch.tracer import Tracer
+from oomproof.trace.user_code import user_line_now
+
+ENOUGH = 2
+"""steps of every optimizer"""
+MOST = 12
+"""steps of one optimizer, after which others that have not stepped are not waited for"""
+AVERAGE = "(ema)"
+
+
+class Steps:
+    """``finish`` is called when enough was seen, and does not return."""
+
+    def __init__(self, tracer: Tracer, finish: Callable[[], None], say: Callable[[str], None], validate: bool) -> None:
+        self.tracer, self._finish, self._say, self._validate = tracer, finish, say, validate
+        self.taken: Counter[int] = Counter()
+        """steps by optimizer"""
+        self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self.models: list[torch.nn.Module] = []
+        self.validated = False
+        self.backwards = 0
+        """backward passes of a script that has no optimizer of PyTorch"""
+        self._owners: dict[int, str] = {}
+        self._between = True
+
+    # -- what happens ------------------------------------------------------------------------------------------
+
+    def model_called(self, module: torch.nn.Module) -> None:
+        if self.tracer.ledger.modules or not _on_gpu(module):
+            return
+        training = torch.is_grad_enabled()
+        if self.is_enough() and (training or not self._validate):
+            self._finish()
+        if module not in self.models:
+            self._meet(module)
+        ledger = self.tracer.ledger
+        ledger.validating = not training
+        if not training:
+            self.validated = self.validated or self.count() > 0
+        elif self._between:
+            self._between = False
+            if self.count() == 0:
+                gc.collect()
+                gc.disable()  # a collection in the middle of a step would be luck (trace_step.py)
+            self._say(f"tracing step {self.count() + 1}")
+            ledger.start_step()
+
+    def batch_asked(self) -> None:
+        self.tracer.ledger.validating = False
+        if self.is_enough() and not self._validate:
+            self._finish()
+
+    def before_update(self, optimizer: torch.optim.Optimizer) -> None:
+        if not any(isinstance(each, FakeTensor) for each in _parameters(optimizer)):
+            raise JobError(f"{_ON_CPU} (at {user_line_now()})")
+        if self.is_enough() and self.taken[id(optimizer)] >= ENOUGH:
+            self._finish()
+        self.mark_gradients()
+
+    def after_update(self, optimizer: torch.optim.Optimizer) -> None:
+        self.taken[id(optimizer)] += 1
+        self.tracer.ledger.mark_state(optimizer, self._owners)
+        self._between = True
+
+    def count(self) -> int:
+        """Steps that were seen."""
+        return max(self.taken.values(), default=self.backwards)
+
+    def is_enough(self) -> bool:
+        if self._validate and not self.validated:
+            return False
+        self._count_backwards()
+        if not self.taken:
+            return not self.optimizers and self.backwards >= ENOUGH
+        if max(self.taken.values()) >= MOST:
+            return True
+        waiting = [each for each in self.optimizers if any(isinstance(p, FakeTensor) for p in _parameters(each))]
+        return min(self.taken.values()) >= ENOUGH and all(self.taken[id(each)] for each in waiting)
+
+    def _count_backwards(self) -> None:
+        now = self.tracer.ledger.backwards
+        if not self.optimizers:
+            self.backwards = now
+
+    # -- what belongs to whom ----------------------------------------------------------------------------------
+
+    def _meet(self, model: torch.nn.Module) -> None:
+        """A model is called for the first time: its parts get their names."""
+        ledger = self.tracer.ledger
+        self.models.append(model)
+        prefix = "" if len(self.models) == 1 else f"{type(model).__name__}."
+        ledger.name_modules(model, prefix=prefix)
+        ledger.mark_model(model, prefix=prefix)
+        for path, module in model.named_modules():
+            for parameter in own_parameters(module).values():
+                if isinstance(parameter, FakeTensor):
+                    self.tracer.call_weight(parameter)
+                    self._owners[id(parameter)] = f"{prefix}{path}" or type(module).__name__
+
+    def mark_gradients(self) -> None:
+        for optimizer in self.optimizers:
+            for parameter in _parameters(optimizer):
+                if isinstance(parameter.grad, FakeTensor):
+                    self.tracer.ledger.mark(parameter.grad, "gradient", self._owners.get(id(parameter), "(step)"))
+
+    def mark_averages(self) -> None:
+        """Modules on the GPU that are never called while it trains: averages of the weights, teachers."""
+        known = {id(module) for model in self.models for module in model.modules()}
+        for each in gc.get_objects():
+            if issubclass(type(each), torch.nn.Module) and id(each) not in known and _on_gpu(each):
+                self.tracer.ledger.mark_model(each, AVERAGE)
+
+    # -- how it is seen ----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        with ExitStack() as stack:
+
+            def called(module: torch.nn.Module, inputs: Any) -> None:
+                self.model_called(module)
+
+            def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+                self.before_update(optimizer)
+
+            def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+                self.after_update(optimizer)
+
+            stack.callback(modules.register_module_forward_pre_hook(called).remove)
+            stack.callback(optimizers.register_optimizer_step_pre_hook(before).remove)
+            stack.callback(optimizers.register_optimizer_step_post_hook(after).remove)
+            stack.enter_context(patch.object(torch.optim.Optimizer, "__init__", self._noting_optimizers()))
+            yield
+
+    def _noting_optimizers(self) -> Callable[..., None]:
+        make = torch.optim.Optimizer.__init__
+
+        def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            make(optimizer, *args, **kwargs)
+            self.optimizers.add(optimizer)
+
+        return init
+
+
+_ON_CPU = (
+    "the script trains on the CPU: none of the parameters that its optimizer updates is on a GPU. Run it as you would "
+    "on a machine with a GPU (its own option for the device), so that it moves its model there"
+)
+
+
+def _on_gpu(module: torch.nn.Module) -> bool:
+    return any(isinstance(parameter, FakeTensor) for parameter in module.parameters())
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    for group in getattr(optimizer, "param_groups", ()):
+        yield from group["params"]

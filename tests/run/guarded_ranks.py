@@ -1,0 +1,63 @@
+"""One of several processes that train a guarded model together: run by test_guard_ranks with a rank's environment."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+
+import torch
+from failing_allocations import FailingAllocations
+from torch import distributed, nn, optim
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+from oomproof.errors import OutOfMemory
+from oomproof.run.guard.guard import Guard
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6).eval(), nn.ReLU(), nn.Flatten(), nn.Linear(216, 5))
+
+
+def batches(rank: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    noise = torch.Generator().manual_seed(10 + rank)
+    return [(torch.rand(4, 3, 8, 8, generator=noise), torch.randint(0, 5, (4,), generator=noise)) for _ in range(3)]
+
+
+def main() -> None:
+    fails_at, too_large, guarded = json.loads(sys.argv[1])
+    logging.basicConfig(level=logging.INFO)
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    distributed.init_process_group("gloo")
+    rank = distributed.get_rank()
+    given = batches(rank)
+    model = DistributedDataParallel(net())
+    optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    failing = FailingAllocations({fails_at} if rank == 1 and fails_at >= 0 else set(), too_large if rank == 1 else None)
+    state = "trained"
+    if guarded:
+        guard = Guard(model, optimizer)
+        with failing:
+            try:
+                for batch in given:
+                    guard.step(batch, lambda model, batch: cross_entropy(model(batch[0]), batch[1]))
+            except OutOfMemory as error:
+                state = str(error)
+    else:
+        for images, labels in given:
+            optimizer.zero_grad()
+            cross_entropy(model(images), labels).backward()
+            optimizer.step()
+    weights = [value.flatten().tolist() for value in model.module.state_dict().values()]
+    found = {"rank": rank, "state": state, "weights": weights, "failed": failing.failed}
+    with open(f"{sys.argv[2]}.{rank}", "w") as file:  # noqa: PTH123
+        json.dump(found, file)
+    distributed.destroy_process_group()
+    os._exit(0)
+
+
+main()

@@ -1,0 +1,129 @@
+"""Real leaks of real scripts, watched from inside and outside."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from oomproof.cli import main
+from oomproof.run.monitor.live_tensors import count_tensors, growing
+from oomproof.run.monitor.monitor import Monitor
+
+MIB = 1 << 20
+
+HISTORY = {
+    "losses kept with their graphs": """
+        losses = []
+        def step():
+            x = torch.rand(1 << 16, requires_grad=True)
+            losses.append((x * 2).exp().sum())
+    """,
+    "predictions of an evaluation": """
+        results = {}
+        def step():
+            results[len(results)] = torch.rand(1 << 17)
+    """,
+    "arrays of a generator": """
+        cache = []
+        def step():
+            cache.append(bytearray(1 << 19))
+    """,
+    "a closure for every step": """
+        import atexit
+        def step():
+            big = torch.rand(1 << 17)
+            atexit.register(lambda: big.sum())
+    """,
+    "no leak": """
+        def step():
+            x = torch.rand(1 << 20)
+            return (x * 2).sum().item()
+    """,
+}
+
+
+@pytest.mark.parametrize("script", HISTORY)
+def test_scripts_that_leak(script: str, tmp_path: Path) -> None:
+    names: dict[str, object] = {"torch": torch}
+    exec(textwrap.dedent(HISTORY[script]), names)
+    monitor = Monitor(tmp_path / "memory.jsonl", host_limit=1 << 40)
+    monitor._next = -1.0
+    for _ in range(60):
+        names["step"]()  # type: ignore[operator]
+        monitor._next = -1.0  # every step, however short
+        monitor.step(images=4)
+    summary = monitor.close()
+    lines = [json.loads(line) for line in (tmp_path / "memory.jsonl").read_text().splitlines()]
+    assert len(lines) == 61 and lines[10]["step"] == 11 and lines[10]["images"] == 4 and lines[10]["host"] > 10 * MIB
+    assert lines[-1]["summary"] == summary
+    if script == "no leak":
+        assert lines[-1]["kind"] in ("steady", "caching"), summary
+    else:
+        assert lines[-1]["kind"] == "leak", summary
+        assert 0.2 * MIB < monitor.verdict().per_step < 2 * MIB
+        assert monitor.verdict().step_of_end is not None
+
+
+def test_growing_tensors_and_who_holds_them() -> None:
+    model = nn.Linear(7, 3)
+
+    class Logger:
+        def __init__(self) -> None:
+            self.losses: list[torch.Tensor] = []
+
+    logger = Logger()
+    before = count_tensors()
+    for _ in range(10):
+        logger.losses.append(model(torch.rand(2, 7)).sum())
+    first = growing(before, count_tensors())[0]
+    assert first.shape == () and first.more == 10 and first.graph
+    assert "Logger.losses" in first.holder
+    assert "keep .detach() or .item()" in str(first)
+    kept = [torch.rand(5, 5) for _ in range(6)]
+    found = next(group for group in growing(before, count_tensors()) if group.shape == (5, 5))
+    assert "list kept in test_growing_tensors" in found.holder and not found.graph
+    del kept
+
+
+LEAKING = """
+import time
+kept = []
+while True:
+    kept.append(bytearray(1 << 20))
+    time.sleep(0.02)
+"""
+
+
+def test_watching_a_process(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", LEAKING])
+    try:
+        time.sleep(0.3)
+        log = tmp_path / "watch.jsonl"
+        code = main(["watch", str(process.pid), "--every", "0.05", "--for", "3", "--ram", "8GiB", "--log", str(log)])
+    finally:
+        process.kill()
+        process.wait()
+    out = capsys.readouterr().out
+    assert code == 2
+    assert "leak" in out and "will be reached" in out
+    assert len(log.read_text().splitlines()) > 20
+
+
+def test_watching_a_process_that_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)"])
+    assert main(["watch", str(process.pid), "--every", "0.05"]) == 0
+    process.wait()
+    assert "has ended" in capsys.readouterr().out
+
+
+def test_watching_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", "999999999"]) == 1
+    assert "there is no process 999999999" in capsys.readouterr().err

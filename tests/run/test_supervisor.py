@@ -1,0 +1,219 @@
+"""oomproof run: real commands that run out of memory, fail otherwise, are killed, or leave children behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from oomproof.cli import main
+from oomproof.run.supervisor.flags import fewer_workers, planned, smaller
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and process groups of POSIX")
+
+TRAIN = """
+import argparse, json, os, sys, time
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=16)
+FLAG
+parser.add_argument("--resume", default="")
+arguments = parser.parse_args()
+open("starts", "a").write(" ".join(sys.argv[1:]) + "\\n")
+if arguments.batch_size > 4:
+    sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of "
+             "7.76 GiB of which 1.20 GiB is free.")
+print("trained with", arguments.batch_size)
+"""
+ACCUMULATES = 'parser.add_argument("--accumulate", type=int, default=1)'
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> int:
+    return main(["run", *arguments])
+
+
+def test_a_batch_too_large_is_halved_until_it_fits(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "train.py").write_text(TRAIN.replace("FLAG", ACCUMULATES))
+    assert run("--resume-with", "--resume last", "--", sys.executable, "train.py", "--batch-size", "16") == 0
+    starts = (folder / "starts").read_text().splitlines()
+    assert starts == [
+        "--batch-size 16",
+        "--batch-size 8 --accumulate 2 --resume last",
+        "--batch-size 4 --accumulate 4 --resume last",
+    ]
+    out, err = capfd.readouterr()
+    assert "trained with 4" in out
+    assert "--batch-size 16 -> 8, --accumulate 2: as many images an update, with --resume last" in err
+    assert "done after 3 starts" in err
+
+
+def test_another_effective_batch_is_never_silent(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "train.py").write_text(TRAIN.replace("FLAG", ""))
+    assert run("--", sys.executable, "train.py", "--batch-size=8") == 0
+    assert "AN UPDATE NOW HAS 4 IMAGES, NOT 8" in capfd.readouterr().err
+
+
+def test_it_gives_up_with_the_diagnosis(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "train.py").write_text(TRAIN.replace("FLAG", "").replace("> 4", "> 0"))
+    assert run("--tries", "2", "--", sys.executable, "train.py", "--batch-size=64") == 1
+    assert len((folder / "starts").read_text().splitlines()) == 3
+    assert "gave up after 3 starts: device memory" in capfd.readouterr().err
+    (folder / "starts").unlink()
+    assert run("--", sys.executable, "train.py", "--batch-size=2") == 1
+    assert len((folder / "starts").read_text().splitlines()) == 2
+    assert "no flag of the command can be made thriftier" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "failing",
+    ["raise ValueError('labels must be below 80')", "import sys; sys.exit(3)", "import no_such_module", "1/0"],
+)
+def test_other_errors_end_it_at_once(failing: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "train.py").write_text(f"open('starts', 'a').write('x')\n{failing}\n")
+    assert run("--", sys.executable, "train.py", "--batch-size", "16") in (1, 3)
+    assert (folder / "starts").read_text() == "x"
+    assert "memory has no part in" in capfd.readouterr().err
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_DATA is Linux's")
+def test_a_real_shortage_of_host_memory(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "train.py").write_text(
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_DATA, (1 << 29, 1 << 29))\n"
+        "size = int(sys.argv[2])\n"
+        "data = [bytearray(64 << 20) for _ in range(size)]\n"
+    )
+    assert run("--", sys.executable, "train.py", "--batch-size", "16") == 0
+    assert "host memory" in capfd.readouterr().err
+
+
+COUNTING = """
+import json, os, pathlib, time
+state = pathlib.Path("state.json")
+now = json.loads(state.read_text()) if state.exists() else {"step": 0, "weights": [1.0, 2.0, 3.0]}
+while now["step"] < 40:
+    now["weights"] = [(w * 1.01 + now["step"]) % 7.3 for w in now["weights"]]
+    now["step"] += 1
+    pathlib.Path("state.new").write_text(json.dumps(now))
+    os.replace("state.new", "state.json")
+    time.sleep(0.02)
+"""
+
+
+def test_killed_at_any_moment_it_goes_on_where_it_was(folder: Path) -> None:
+    """kill -9 twenty times: the result is that of the undisturbed training."""
+    (folder / "train.py").write_text(COUNTING)
+    subprocess.run([sys.executable, "train.py"], check=True)
+    undisturbed = (folder / "state.json").read_text()
+    (folder / "state.json").unlink()
+    supervisor = subprocess.Popen(
+        [sys.executable, "-m", "oomproof", "run", "--tries", "100", "--", sys.executable, "train.py"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    kills, seen = 0, 0
+    while supervisor.poll() is None and kills < 20:
+        for child in psutil.Process(supervisor.pid).children():
+            if child.pid != seen:
+                seen = child.pid
+                time.sleep(0.05 + 0.013 * (kills % 7))
+                child.kill()
+                kills += 1
+        time.sleep(0.005)
+    _, err = supervisor.communicate(timeout=120)
+    assert supervisor.returncode == 0, err
+    assert kills == 20 and err.count("killed by signal 9") >= 19
+    assert (folder / "state.json").read_text() == undisturbed
+
+
+def test_signals_are_passed_on_and_no_child_stays(folder: Path) -> None:
+    (folder / "train.py").write_text(
+        "import os, signal, subprocess, sys, time\n"
+        "worker = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "def end(number, frame):\n"
+        "    open('got', 'w').write(str(number)); sys.exit(5)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "open('worker', 'w').write(str(worker.pid))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    supervisor = subprocess.Popen(
+        [sys.executable, "-m", "oomproof", "run", "--", sys.executable, "train.py"], stdout=subprocess.PIPE, text=True
+    )
+    assert supervisor.stdout is not None
+    assert supervisor.stdout.readline() == "ready\n"
+    worker = int((folder / "worker").read_text())
+    supervisor.send_signal(signal.SIGTERM)
+    supervisor.communicate(timeout=60)
+    assert supervisor.returncode == 5
+    assert (folder / "got").read_text() == str(int(signal.SIGTERM))
+    assert not _alive(worker)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="PR_SET_PDEATHSIG is Linux's")
+def test_the_command_dies_with_a_killed_supervisor(folder: Path) -> None:
+    (folder / "train.py").write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n")
+    supervisor = subprocess.Popen(
+        [sys.executable, "-m", "oomproof", "run", "--", sys.executable, "train.py"], stdout=subprocess.PIPE, text=True
+    )
+    assert supervisor.stdout is not None
+    pid = int(supervisor.stdout.readline())
+    supervisor.kill()
+    supervisor.communicate()
+    for _ in range(100):
+        if not _alive(pid):
+            break
+        time.sleep(0.05)
+    assert not _alive(pid)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def test_what_cannot_be_started(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--", "no-such-command-anywhere") == 1
+    assert "no-such-command-anywhere cannot be started: No such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("train.py --batch-size 16 --accumulate 2", "train.py --batch-size 8 --accumulate 4"),
+        ("train_net.py SOLVER.IMS_PER_BATCH 16", "train_net.py SOLVER.IMS_PER_BATCH 8"),
+        ("train.py --batch_size=7", "train.py --batch_size=4"),
+        ("yolo train batch=16 imgsz=640", "yolo train batch=8 imgsz=640"),
+        ("train.py -b 2", "train.py -b 1"),
+        ("train.py -b 1", None),
+        ("train.py --batch-size auto", None),
+        ("train.py", None),
+        ("train.py --batch-size", None),
+    ],
+)
+def test_flags(command: str, expected: str | None) -> None:
+    found = smaller(command.split())
+    assert (" ".join(found.command) if found else None) == expected
+
+
+def test_workers_and_plans() -> None:
+    found = fewer_workers("train.py --workers 8".split())
+    assert found is not None and found.command == ["train.py", "--workers", "4"] and found.same_batch
+    assert fewer_workers("train.py --workers 0".split()) is None
+    given = "train.py --batch-size 16".split()
+    assert planned(given, 4, 4, {"--accumulate"}).command == "train.py --batch-size 4 --accumulate 4".split()  # type: ignore[union-attr]
+    assert planned(given, 4, 4, set()) is None  # half a plan would be another training
+    assert os.environ.get("OOMPROOF_BUDGET") is None

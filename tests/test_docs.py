@@ -1,0 +1,43 @@
+"""docs/ as a site: it builds without a warning, every page has its place, and the reference is that of the code."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.slow
+def test_the_site_builds_strictly(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "questions" / "keras" / "index.html").is_file()
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    text = (ROOT / "mkdocs.yml").read_text()
+    listed = set()
+
+    def collect(entries: list[object]) -> None:
+        for entry in entries:
+            assert isinstance(entry, dict)
+            for place in entry.values():
+                collect(place) if isinstance(place, list) else listed.add(place)
+
+    collect(yaml.safe_load(text)["nav"])
+    assert listed == {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+
+
+def test_the_reference_is_that_of_the_code() -> None:
+    spec = importlib.util.spec_from_file_location("make_reference", ROOT / "docs" / "make_reference.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.write_reference() == module.PAGE.read_text(), "python docs/make_reference.py"

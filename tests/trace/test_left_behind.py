@@ -1,0 +1,140 @@
+"""Nothing of a trace outlives it: after a forecast, real steps run in the same process."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from oomproof.changes.torch.training import Training
+from oomproof.errors import JobError
+from oomproof.frameworks.torch import FakeTensor
+from oomproof.trace.torch.loop import Pieces
+from oomproof.trace.torch.trace_step import trace_step
+
+
+@functools.lru_cache
+def anchors(count: int) -> torch.Tensor:
+    return torch.arange(count).float()
+
+
+@functools.cache
+def levels(count: int) -> list[dict[str, torch.Tensor]]:
+    return [{"stride": torch.ones(count)}]
+
+
+TABLE: dict[str, Any] = {}
+FILLED: dict[str, Any] = {"kept": [1, 2, 3]}
+LAST: list[Any] = ["first"]
+
+
+def looked_up(count: int) -> torch.Tensor:
+    if "positions" not in TABLE:
+        TABLE["positions"] = (torch.linspace(0, 1, count), count)
+    positions: torch.Tensor = TABLE["positions"][0]
+    return positions
+
+
+def beside_others(count: int) -> torch.Tensor:
+    return FILLED.setdefault(count, torch.full((count,), 2.0))  # type: ignore[no-any-return, call-overload]
+
+
+def in_a_list(count: int) -> torch.Tensor:
+    if len(LAST) == 1:
+        LAST.append([torch.ones(count)])
+    return LAST[1][0]  # type: ignore[no-any-return]
+
+
+class Positions:
+    def __init__(self) -> None:
+        self.made: dict[int, torch.Tensor] = {}
+
+    def __call__(self, count: int) -> torch.Tensor:
+        if count not in self.made:
+            self.made[count] = torch.ones(count)
+        return self.made[count]
+
+
+OF_AN_OBJECT = Positions()
+
+CACHES: dict[str, Callable[[int], torch.Tensor]] = {
+    "lru_cache": anchors,
+    "cache": lambda count: levels(count)[0]["stride"],
+    "a dictionary": looked_up,
+    "a dictionary with other things": beside_others,
+    "a list": in_a_list,
+    "a dictionary of an object": OF_AN_OBJECT,
+}
+
+
+def step(model: nn.Module, cached: Callable[[int], torch.Tensor]) -> torch.Tensor:
+    return model(torch.rand(4, 6) * cached(6)).sum()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("cache", CACHES)
+def test_caches_hold_nothing_of_a_trace(cache: str, fails: bool) -> None:
+    def loss(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        found = step(model, CACHES[cache])
+        if fails:
+            raise ValueError("their mistake")
+        return found
+
+    pieces = Pieces(lambda: nn.Linear(6, 2), lambda: torch.rand(4, 6), loss)
+    for _ in range(2):  # a second trace finds nothing of the first either
+        if fails:
+            with pytest.raises(JobError, match="their mistake"):
+                trace_step(pieces, Training())
+        else:
+            trace_step(pieces, Training())
+    model = nn.Linear(6, 2)
+    step(model, CACHES[cache]).backward()
+    assert type(model.weight.grad) is torch.Tensor
+    assert FILLED["kept"] == [1, 2, 3]
+    assert LAST[0] == "first"
+
+
+def test_what_a_cache_held_before_stays() -> None:
+    before = anchors(7)
+    trace_step(
+        Pieces(lambda: nn.Linear(7, 2), lambda: torch.rand(4, 7), lambda m, x: m(x * anchors(7)).sum()), Training()
+    )
+    assert anchors(7) is before
+
+
+class Remembers(nn.Module):
+    """Keeps a mask from its first call on, as models with positions do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6))
+        self.mask: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.mask is None:
+            self.mask = torch.ones(6)
+        return self.body(x) * self.mask  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "training",
+    [Training(), Training(checkpoint="body"), Training(freeze_batchnorm=True), Training(gradients="at_once")],
+)
+def test_a_model_that_was_lent_is_given_back(training: Training) -> None:
+    model = Remembers().eval()
+    weight, before = model.body[0].weight, {name: value.clone() for name, value in model.state_dict().items()}
+    kinds = [type(module) for module in model.modules()]
+    trace_step(Pieces(lambda: model, lambda: torch.rand(4, 6), lambda m, x: m(x).sum()), training)
+    assert model.body[0].weight is weight
+    assert weight.grad is None
+    assert not any(module.training for module in model.modules())
+    assert [type(module) for module in model.modules()] == kinds
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    model.train()
+    model(torch.rand(4, 6)).sum().backward()
+    assert weight.grad is not None
+    assert not isinstance(model.mask, FakeTensor)
