@@ -11,7 +11,7 @@ from rich.text import Text
 
 from oomproof.memory.forecast import Forecast
 
-PARTS = {"parameters": "parameter", "buffers": "buffer", "gradients": "gradient", "optimizer": "optimizer"}
+PARTS = {"parameters": "parameter", "buffers": "buffer", "optimizer": "optimizer"}
 """what was counted for real -> the forecast's word for it"""
 
 
@@ -41,7 +41,7 @@ def report(forecast: Forecast, real: Real, device: str, error: float) -> Rendera
     known = {name: forecast.kinds.get(kind, 0) for name, kind in PARTS.items()}
     for name, found in real.kinds.items():
         expected = known[name] if name in known else forecast.allocated.expected - sum(known.values())
-        words = name if name in known else "activations and the rest"
+        words = name if name in known else "gradients, activations and the rest"
         table.add_row(f"  {words}", _size(expected), _size(found), _difference(expected, found))
     within = forecast.allocated.low <= real.allocated <= forecast.allocated.high
     verdict = f"the forecast is {abs(error):.1%} {'above' if error >= 0 else 'below'} the real peak, " + (

@@ -25,7 +25,7 @@ class RealStep:
     reserved: int | None
     on_device: int | None
     kinds: Mapping[str, int]
-    """weights, buffers, gradients and optimizer state as they are after it; ``other`` is what the peak has besides"""
+    """weights, buffers and optimizer state, which are there all along; ``other`` is what the peak has besides"""
 
 
 def run_two_steps(pieces: Pieces, training: Training, device: torch.device) -> RealStep:
@@ -80,7 +80,6 @@ def _kinds(loop: Loop, peak: int) -> dict[str, int]:
     found = {
         "parameters": sum(p.nbytes for p in parameters),
         "buffers": sum(b.nbytes for b in loop.model.buffers()),
-        "gradients": sum(p.grad.nbytes for p in parameters if p.grad is not None),
         "optimizer": sum(value.nbytes for value in state),
     }
     return found | {"other": peak - sum(found.values())}
