@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from oomproof.api.check import check, sweep
     from oomproof.api.explain import explain
     from oomproof.api.fit import fit
+    from oomproof.api.measure import measure
     from oomproof.api.slim import slim
     from oomproof.changes.settings_file import read_settings
     from oomproof.changes.torch.step import Step
@@ -73,6 +74,7 @@ __all__ = [
     "check",
     "explain",
     "fit",
+    "measure",
     "read_dataset",
     "read_settings",
     "slim",
@@ -109,6 +111,7 @@ _HOME = {
     "check": "oomproof.api.check",
     "explain": "oomproof.api.explain",
     "fit": "oomproof.api.fit",
+    "measure": "oomproof.api.measure",
     "read_dataset": "oomproof.data.annotations.read",
     "read_settings": "oomproof.changes.settings_file",
     "slim": "oomproof.api.slim",

@@ -41,6 +41,7 @@ def test_public_names() -> None:
         "check",
         "explain",
         "fit",
+        "measure",
         "read_dataset",
         "read_settings",
         "slim",

@@ -145,7 +145,7 @@ def test_a_failure_at_every_allocation_in_turn(name: str, with_scaler: bool) -> 
     reference = fresh()
     losses = train_plainly(reference, make, new_scaler() if with_scaler else None)
     places = allocations(fresh(), make, with_scaler)
-    assert places > 80
+    assert places >= 60
     for place in range(places):
         model = fresh()
         scaler = new_scaler() if with_scaler else None
@@ -194,7 +194,9 @@ def test_a_batch_that_never_fits_is_split_once_and_stays_split(images: int, capl
     assert guard.sizes.largest == 1
     assert farthest(reference, model) < 1e-9
     assert found == pytest.approx(losses, rel=1e-9)
-    assert "micro-batches of 1 image instead of 2; the update is the same where the loss is a mean" in caplog.messages[-1]
+    assert (
+        "micro-batches of 1 image instead of 2; the update is the same where the loss is a mean" in caplog.messages[-1]
+    )
     assert len(caplog.messages) == guard.recoveries < 5
 
 

@@ -210,10 +210,10 @@ def test_flags(command: str, expected: str | None) -> None:
 
 
 def test_workers_and_plans() -> None:
-    found = fewer_workers("train.py --workers 8".split())
+    found = fewer_workers(["train.py", "--workers", "8"])
     assert found is not None and found.command == ["train.py", "--workers", "4"] and found.same_batch
-    assert fewer_workers("train.py --workers 0".split()) is None
-    given = "train.py --batch-size 16".split()
-    assert planned(given, 4, 4, {"--accumulate"}).command == "train.py --batch-size 4 --accumulate 4".split()  # type: ignore[union-attr]
+    assert fewer_workers(["train.py", "--workers", "0"]) is None
+    given = ["train.py", "--batch-size", "16"]
+    assert planned(given, 4, 4, {"--accumulate"}).command == ["train.py", "--batch-size", "4", "--accumulate", "4"]  # type: ignore[union-attr]
     assert planned(given, 4, 4, set()) is None  # half a plan would be another training
     assert os.environ.get("OOMPROOF_BUDGET") is None

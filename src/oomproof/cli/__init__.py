@@ -23,6 +23,7 @@ from oomproof.cli.data import data
 from oomproof.cli.explain import explain
 from oomproof.cli.fit import FitCommand, fit
 from oomproof.cli.gpus import gpus
+from oomproof.cli.measure import measure
 from oomproof.cli.run import run
 from oomproof.cli.screen import complain
 from oomproof.cli.watch import watch
@@ -51,6 +52,7 @@ app.command()(zoo)
 app.command()(gpus)
 app.command()(run)
 app.command()(watch)
+app.command()(measure)
 
 
 @app.callback(invoke_without_command=True)

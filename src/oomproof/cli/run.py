@@ -15,9 +15,7 @@ from oomproof.errors import InputError
 
 
 def run(
-    command: Annotated[
-        list[str], typer.Argument(metavar="-- COMMAND...", help="The training, as you would start it.")
-    ],
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The training, as you would start it.")],
     *,
     on: Annotated[
         str,
@@ -34,7 +32,7 @@ def run(
         typer.Option(
             "--resume-with",
             metavar="ARGUMENTS",
-            help="What makes the script go on from its last checkpoint: '--resume auto'. Added from the second start on.",
+            help="What makes the script go on from its last checkpoint, from the second start on: '--resume auto'.",
         ),
     ] = "",
     plan: Annotated[

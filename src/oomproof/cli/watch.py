@@ -69,7 +69,7 @@ def watch(
             found = _worse(judge(device), judge(host, limit))
             if found.kind not in ("short", said) and found.kind in ("leak", "spike"):
                 said = found.kind
-                write(f"{now:.0f} s: {found.kind}: {found.why}\n")
+                write(f"{now:.0f} s: {found.kind}: {_of_readings(found.why)}\n")
             if seconds and now >= seconds:
                 break
             time.sleep(every)
@@ -79,8 +79,13 @@ def watch(
         if stream is not None:
             stream.close()
     found = _worse(judge(device), judge(host, limit))
-    write(f"{len(host)} readings: {found.kind}: {found.why.replace('steps', 'readings').replace('step', 'reading')}\n")
+    write(f"{len(host)} readings: {found.kind}: {_of_readings(found.why)}\n")
     raise typer.Exit(LEAKS if found.kind == "leak" else 0)
+
+
+def _of_readings(words: str) -> str:
+    """Steps cannot be seen from outside."""
+    return words.replace("step", "reading")
 
 
 def _worse(device: Verdict, host: Verdict) -> Verdict:

@@ -1,4 +1,4 @@
-"""One guarded iteration of a Detectron2 trainer, or of anything with a trainer's attributes; nothing imports it here."""
+"""One guarded iteration of a Detectron2 trainer, or of anything with its attributes; nothing imports it here."""
 
 from __future__ import annotations
 

@@ -20,7 +20,6 @@ from oomproof.changes.torch.step import as_mapping, largest_micro_batch, shares_
 from oomproof.changes.torch.training import training_from
 from oomproof.changes.torch.whole_batch import find_detector, look_at
 from oomproof.errors import CannotDo, InputError, OutOfMemory
-from oomproof.frameworks.torch import BatchNormBase
 from oomproof.run.guard import ranks as meeting
 from oomproof.run.guard.before_step import BeforeStep
 from oomproof.run.guard.failures import Failure, attempt, free_memory, keep_to_budget
@@ -138,7 +137,7 @@ class Guard:
 
     def _make_smaller(self, failure: Failure, images: int) -> bool:
         """Whether there is another way to try the step, which has now been chosen."""
-        coupled = has_batch_statistics(self._passes.model, [BatchNormBase])
+        coupled = has_batch_statistics(self._passes.model)
         if coupled and self._climb_alone(failure):  # the same results, which a split batch would not have
             return True
         if images and self.sizes.failed(images):

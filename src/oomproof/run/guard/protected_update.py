@@ -2,7 +2,8 @@
 
 Parameters are updated a few at a time. Those of one part are copied first with their state, so a part that fails is put
 back and done again; the parts before it stay done. While the optimizer makes its state, which is when memory runs out
-in most updates, the copies of all parts are kept, and the whole update can be taken back.
+in most updates, the copies of all parts are kept, and the whole update can be taken back. SGD writes to a parameter
+only when it needs no more memory for it, so it is not copied: what was written to is done.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import torch
 
 from oomproof.changes.torch.some_parameters import Group, only, plain_step, replace_step
 from oomproof.errors import CannotDo
-from oomproof.frameworks.torch import version_of
+from oomproof.frameworks.torch import copy_lists, is_dense, version_of
 from oomproof.run.guard.failures import Failure, attempt, free_memory
 
-PART = 64 << 20
-"""bytes of parameters that are updated together; a list-at-once kernel gains nothing from more"""
+PART = {"cpu": 4 << 20, "": 64 << 20}
+"""bytes of parameters that are updated together: on a CPU what stays in its cache from the copy to the update, so that
+the copy costs little; elsewhere what keeps a list-at-once kernel busy"""
 
 
 class UpdateFailed(Exception):
@@ -34,6 +36,7 @@ class ProtectedUpdate:
         self.optimizer, self.device = optimizer, device
         self._plain = plain_step(optimizer, "Guard", "the optimizer as it is")
         self._stepped = False
+        self._scratch: dict[torch.dtype, torch.Tensor] = {}
         replace_step(optimizer, self._step)
 
     def _step(self, optimizer: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
@@ -42,8 +45,13 @@ class ProtectedUpdate:
             with torch.enable_grad():
                 loss = closure()
         done: list[_Part] | None = [] if self._makes_state() else None
-        for group, some in _parts(optimizer.param_groups):
-            self._update(group, some, done)
+        usual = PART.get(self.device.type, PART[""])
+        for group in optimizer.param_groups:
+            if done is None and _writes_last(optimizer, group):
+                self._update_without_copies(group)
+                continue
+            for some in _parts(group, usual):
+                self._update(group, some, done)
         self._stepped = True
         return loss
 
@@ -53,6 +61,26 @@ class ProtectedUpdate:
         return not self._stepped and any(
             p.grad is not None and not state.get(p) for group in self.optimizer.param_groups for p in group["params"]
         )
+
+    def _update_without_copies(self, group: Group) -> None:
+        left = [p for p in group["params"] if p.grad is not None]
+        for last in (False, False, True):
+            before = [version_of(p) for p in left]
+            failure = self._run(group, left)
+            if failure is None:
+                return
+            left = [p for p, version in zip(left, before, strict=True) if version_of(p) == version]
+            if last or not left:
+                break
+            free_memory(self.device)
+        self._update(group, left, None)
+
+    def _run(self, group: Group, some: list[torch.Tensor]) -> Failure | None:
+        def run() -> None:
+            with torch.no_grad(), only(self.optimizer, group, some):
+                self._plain(self.optimizer)
+
+        return attempt("the update", run)[1]
 
     def _update(self, group: Group, some: list[torch.Tensor], done: list[_Part] | None) -> None:
         failure = self._once(group, some, done)
@@ -71,15 +99,11 @@ class ProtectedUpdate:
 
     def _once(self, group: Group, some: list[torch.Tensor], done: list[_Part] | None) -> Failure | None:
         """Updates these parameters; after a failure they are as they were."""
-        part, failure = attempt("update", lambda: _Part(self.optimizer, some, on_host=done is not None))
+        scratch = None if done is not None else self._scratch
+        part, failure = attempt("the update", lambda: _Part(self.optimizer, some, scratch))
         if failure is not None:
             return failure
-
-        def run() -> None:
-            with torch.no_grad(), only(self.optimizer, group, some):
-                self._plain(self.optimizer)
-
-        _, failure = attempt("update", run)
+        failure = self._run(group, some)
         if failure is not None:
             part.put_back()
         elif done is not None:
@@ -88,15 +112,26 @@ class ProtectedUpdate:
 
 
 class _Part:
-    """Some parameters with their state, as they are now."""
+    """Some parameters with their state, as they are now: copied into ``scratch``, which is used again for the next
+    part, or to the host where they are kept for longer."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, some: list[torch.Tensor], on_host: bool) -> None:
-        self.optimizer = optimizer
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        some: list[torch.Tensor],
+        scratch: dict[torch.dtype, torch.Tensor] | None,
+    ) -> None:
+        self.optimizer, self._some = optimizer, some
         self._states = {p: dict(optimizer.state[p]) for p in some if p in optimizer.state}
         tensors = [*some, *(v for state in self._states.values() for v in state.values() if torch.is_tensor(v))]
-        where = "cpu" if on_host else None
-        self._copies = [(tensor, tensor.detach().to(device=where, copy=True), version_of(tensor)) for tensor in tensors]
-        self._some = some
+        versions = [version_of(tensor) for tensor in tensors]
+        with torch.no_grad():
+            if scratch is None:
+                copies = [tensor.detach().to("cpu", copy=True) for tensor in tensors]
+            else:
+                copies = _places(tensors, scratch)
+                copy_lists(copies, tensors)
+        self._copies = list(zip(tensors, copies, versions, strict=True))
 
     def put_back(self) -> None:
         with torch.no_grad():
@@ -108,6 +143,31 @@ class _Part:
                 self.optimizer.state[parameter] = self._states[parameter]
             else:
                 self.optimizer.state.pop(parameter, None)
+
+
+def _places(tensors: list[torch.Tensor], scratch: dict[torch.dtype, torch.Tensor]) -> list[torch.Tensor]:
+    """Room for these tensors, one behind the other. Small ones elsewhere, such as counts of steps, have their own."""
+    device = tensors[0].device
+    sizes: dict[torch.dtype, int] = {}
+    for tensor in tensors:
+        if tensor.device == device:
+            sizes[tensor.dtype] = sizes.get(tensor.dtype, 0) + tensor.numel()
+    for kind, size in sizes.items():
+        if kind not in scratch or scratch[kind].numel() < size:
+            scratch.pop(kind, None)
+            scratch[kind] = torch.empty(size, dtype=kind, device=device)
+    filled = dict.fromkeys(sizes, 0)
+    places = []
+    for tensor in tensors:
+        if tensor.device != device:
+            places.append(torch.empty_like(tensor))
+            continue
+        begin = filled[tensor.dtype]
+        filled[tensor.dtype] = begin + tensor.numel()
+        # in the tensor's own layout, so that the copy is one stretch of memory
+        strides = tensor.stride() if is_dense(tensor) else torch.empty_like(tensor, device="meta").stride()
+        places.append(scratch[tensor.dtype].as_strided(tensor.shape, strides, begin))
+    return places
 
 
 def protect_update(optimizer: torch.optim.Optimizer, device: torch.device, state_on: str) -> bool:
@@ -132,15 +192,25 @@ def updated_tensors(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"]] + state
 
 
-def _parts(groups: list[Group]) -> Iterator[tuple[Group, list[torch.Tensor]]]:
-    for group in groups:
-        some: list[torch.Tensor] = []
-        size = 0
-        for parameter in [p for p in group["params"] if p.grad is not None]:
-            if some and size + parameter.nbytes > PART:
-                yield group, some
-                some, size = [], 0
-            some.append(parameter)
-            size += parameter.nbytes
-        if some:
-            yield group, some
+def _parts(group: Group, most: int) -> Iterator[list[torch.Tensor]]:
+    """The group's parameters that have gradients, at most so many bytes at a time."""
+    some: list[torch.Tensor] = []
+    size = 0
+    for parameter in [p for p in group["params"] if p.grad is not None]:
+        if some and size + parameter.nbytes > most:
+            yield some
+            some, size = [], 0
+        some.append(parameter)
+        size += parameter.nbytes
+    if some:
+        yield some
+
+
+def _writes_last(optimizer: torch.optim.Optimizer, group: Group) -> bool:
+    """Whether nothing is allocated for a parameter once it or its state was written to: torch/optim/sgd.py, in PyTorch
+    2.4 to 2.14, in its plain, list-at-once and fused forms, where momentum exists already."""
+    return (
+        type(optimizer) is torch.optim.SGD
+        and not group["nesterov"]
+        and (not group["momentum"] or all(optimizer.state.get(p) for p in group["params"] if p.grad is not None))
+    )

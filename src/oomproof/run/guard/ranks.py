@@ -90,7 +90,6 @@ class Ranks:
         distributed.all_reduce(flat, group=self.group)
         flat.div_(self.count)
 
-    @torch.no_grad()
     def _in_buckets(self, tensors: Iterable[torch.Tensor], action: Callable[[torch.Tensor], Any]) -> None:
         """The action on all numbers of these tensors, as many at a time as a bucket holds."""
         kinds: dict[torch.dtype, list[torch.Tensor]] = {}

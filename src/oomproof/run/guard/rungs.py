@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -11,6 +12,7 @@ from oomproof.changes.torch.matching import chunked_matching
 from oomproof.changes.torch.passes import Passes, unwrapped
 from oomproof.changes.torch.recompute import recompute
 from oomproof.errors import CannotDo, InputError
+from oomproof.frameworks.torch import BatchNormBase
 
 MAY_BE_ALLOWED = ("precision",)
 
@@ -54,7 +56,8 @@ def climb(passes: Passes, rungs: list[Rung]) -> Rung | None:
             _apply(passes, rung)
         except CannotDo:
             continue
-        passes.training = replace(passes.training, **{rung.setting: rung.value})
+        changed: dict[str, Any] = {rung.setting: rung.value}
+        passes.training = replace(passes.training, **changed)
         return rung
     return None
 
@@ -67,6 +70,6 @@ def _apply(passes: Passes, rung: Rung) -> None:
         recompute(model, rung.value)
 
 
-def has_batch_statistics(model: torch.nn.Module, norms: Sequence[type]) -> bool:
+def has_batch_statistics(model: torch.nn.Module) -> bool:
     """Whether images of a batch meet in normalisation: then a split batch is another computation."""
-    return any(isinstance(module, tuple(norms)) and module.training for module in model.modules())
+    return any(isinstance(module, BatchNormBase) and module.training for module in model.modules())

@@ -78,9 +78,7 @@ def run_command(command: Sequence[str], extra: Mapping[str, str], every: float =
             _end_all(process)
     for reader in readers:
         reader.join(timeout=5)
-    return Run(
-        process.returncode, list(tail), time.monotonic() - begin, peak, count_oom_kills() - kills, bool(asked)
-    )
+    return Run(process.returncode, list(tail), time.monotonic() - begin, peak, count_oom_kills() - kills, bool(asked))
 
 
 def _pass_on(stream: IO[bytes] | None, to: Any, tail: deque[bytes]) -> None:

@@ -47,9 +47,7 @@ def flags_of_script(command: Sequence[str]) -> set[str]:
     return found
 
 
-def smaller(
-    command: Sequence[str], known: Collection[str] = (), batch: str = "", accumulate: str = ""
-) -> Next | None:
+def smaller(command: Sequence[str], known: Collection[str] = (), batch: str = "", accumulate: str = "") -> Next | None:
     """The command with half the batch. ``known``: flags that the script has though the command does not use them;
     ``batch`` and ``accumulate``: their names, where they are not the usual ones. None: nothing can be halved."""
     place = _find(command, (batch,) if batch else BATCH)

@@ -1,0 +1,60 @@
+"""Forecast against reality: two real steps of a job on this machine.
+
+>>> import oomproof
+>>> found = oomproof.measure("torchvision:resnet18", batch=2)      # doctest: +SKIP
+>>> found.error                                                    # of the allocated peak, as a part of the real one
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from oomproof.api.check import forecast_step
+from oomproof.errors import CannotDo
+from oomproof.memory.about import About
+from oomproof.memory.cards.devices import find
+from oomproof.memory.forecast import Forecast
+from oomproof.sources import as_job
+from oomproof.sources.settings import resolve
+from oomproof.trace.request import Progress, be_silent
+
+if TYPE_CHECKING:
+    from oomproof.trace.torch.real_step import RealStep
+
+
+@dataclass(frozen=True)
+class Measurement:
+    forecast: Forecast
+    real: RealStep
+    device: str
+    """cpu, or the GPU's name"""
+
+    @property
+    def error(self) -> float:
+        return (self.forecast.allocated.expected - self.real.allocated) / self.real.allocated
+
+
+def measure(job: Any, *, progress: Progress | None = None, **settings: Any) -> Measurement:
+    """Traces the job, then really runs two of its steps: on this machine's GPU where PyTorch has one, else on the CPU,
+    whose kernels the forecast then assumes too."""
+    from oomproof.sources.torch.job import TorchJob
+    from oomproof.trace.torch.real_job import pieces_and_training, real_device
+    from oomproof.trace.torch.real_step import run_two_steps
+    from oomproof.trace.torch.trace_step import trace_step
+
+    say = progress or be_silent
+    opened = as_job(job, settings=settings)
+    resolved = resolve(opened, settings)
+    made = opened.with_settings(resolved) if hasattr(opened, "with_settings") else opened
+    if not isinstance(made, TorchJob):
+        raise CannotDo(f"{opened.name} cannot be measured: expected torchvision:NAME or a TorchJob (FILE.py:FUNCTION)")
+    pieces, training = pieces_and_training(made, resolved)
+    name, device = real_device()
+    on = find("this" if name != "cpu" else "1024GiB")
+    say("tracing")
+    about = About(job=opened.name, settings=resolved)
+    step = trace_step(pieces, training, dialect="cuda" if name != "cpu" else "cpu", about=about)
+    traced = forecast_step(step, on, resolved)
+    say("running two real steps")
+    return Measurement(traced, run_two_steps(pieces, training, device), name)

@@ -1,0 +1,70 @@
+"""``oomproof measure``: the forecast of a job against what two real steps take."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oomproof.cli.arguments import Batch, Debug, ImageSize, JobText, Pairs, Precision, Quiet, given_settings
+from oomproof.cli.screen import at_work, show, write
+from oomproof.errors import InputError
+
+if TYPE_CHECKING:
+    from oomproof.api.measure import Measurement
+
+
+def measure(
+    job: JobText,
+    *,
+    on: Annotated[
+        str, typer.Option("--on", metavar="this", help="This machine: nothing else can be measured.")
+    ] = "this",
+    batch: Batch = None,
+    image_size: ImageSize = None,
+    precision: Precision = None,
+    pairs: Pairs = None,
+    row: Annotated[
+        bool, typer.Option("--row", help="One line of CSV: job, device, forecast and real bytes. For docs/accuracy.md.")
+    ] = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Forecast against reality: run two real steps of a job here.
+
+    On the GPU that PyTorch has (unproven), else on the CPU, whose kernels (AVX2) the forecast then assumes. PyTorch
+    jobs only: torchvision:NAME, or FILE.py:FUNCTION that makes a TorchJob. Nothing is kept.
+
+    Exit code 0: it was measured. 1: it does not fit, or bad input.
+
+    \b
+    Examples:
+      oomproof measure torchvision:resnet18 --batch 2 --on this
+      oomproof measure train_job.py:job --row
+    """
+    if on != "this":
+        raise InputError(f"--on must be `this`: only this machine can run the job; got {on!r}; see oomproof check")
+    # memory/scratch/cpu.py knows the copies that oneDNN's AVX2 kernels make; read when PyTorch is loaded.
+    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
+    given = given_settings(pairs or (), batch, image_size, precision=precision)
+    with at_work(quiet or row) as say:
+        from oomproof.api.measure import measure as measured
+
+        found = measured(job, progress=say, **given)
+    if row:
+        write(_row(found) + "\n")
+    else:
+        from oomproof.report.measure import report
+
+        show(report(found.forecast, found.real, found.device, found.error))
+
+
+def _row(found: Measurement) -> str:
+    forecast, real = found.forecast, found.real
+    settings = " ".join(f"{name}={value}" for name, value in forecast.settings.items())
+    cells = [
+        forecast.job, found.device, settings, forecast.allocated.expected, real.allocated,
+        forecast.reserved.expected if real.reserved is not None else "", real.reserved or "", real.on_device or "",
+    ]  # fmt: skip
+    return ",".join(f'"{cell}"' if "," in str(cell) else str(cell) for cell in cells)

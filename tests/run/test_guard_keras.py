@@ -1,0 +1,57 @@
+"""oomproof.keras.Guard: a training in Keras that is watched, and that stops with what to do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import oomproof
+from oomproof.errors import OutOfMemory
+
+keras = pytest.importorskip("keras")
+pytestmark = pytest.mark.slow
+
+
+def model() -> keras.Model:
+    built = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3)])
+    built.compile("sgd", "mse")
+    return built
+
+
+def test_every_batch_is_in_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "memory.jsonl"
+    guard = oomproof.keras.Guard(log=log)
+    model().fit(np.zeros((64, 4)), np.zeros((64, 3)), batch_size=2, epochs=2, verbose=0, callbacks=[guard])
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["step"] for line in lines[:-1]] == list(range(1, 65))
+    assert lines[-1]["kind"] in ("steady", "short", "caching")
+
+
+def test_a_batch_that_does_not_fit_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tensorflow as tf
+
+    built = model()
+
+    class Failing(keras.callbacks.Callback):
+        """Before the guard in the list: what Keras calls is what has failed."""
+
+        def on_train_begin(self, logs: object = None) -> None:
+            def fail(iterator: object) -> None:
+                raise tf.errors.ResourceExhaustedError(
+                    None, None, "OOM when allocating tensor with shape[8,512,512,64]"
+                )
+
+            self.model.train_function = fail
+
+    with pytest.raises(OutOfMemory, match=r"OOM when allocating.*oomproof.keras.apply.*from a checkpoint"):
+        callbacks = [Failing(), oomproof.keras.Guard()]
+        built.fit(np.zeros((8, 4)), np.zeros((8, 3)), verbose=0, callbacks=callbacks)
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    with pytest.raises(Exception, match=r"(?i)shape|incompatible") as raised:
+        model().fit(np.zeros((8, 5)), np.zeros((8, 3)), verbose=0, callbacks=[oomproof.keras.Guard()])
+    assert not isinstance(raised.value, OutOfMemory)
