@@ -57,6 +57,7 @@ SITES = {
     ),
     "xmem": Site(40 * MIB, 90 * MIB, False, "kernels loaded after the first NVML record, fitted"),
     "torchvision": Site(0, 0, False, "torch.cuda.max_memory_allocated: nothing outside the allocator"),
+    "ultralytics": Site(0, 0, False, "torch.cuda.memory_reserved: nothing outside the allocator"),
     "detectron2": Site(0, 0, False, "torch.cuda.max_memory_allocated: nothing outside the allocator"),
 }
 

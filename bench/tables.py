@@ -6,6 +6,7 @@ A table is recognised by its columns. A row says which of the three levels was p
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -171,6 +172,42 @@ def _detectron2(record: dict[str, str]) -> Row:
     return replace(row, job=OldPyTorch(job))
 
 
+_CARDS = {"Tesla T4": "T4", "NVIDIA L4": "L4", "RTX 3090": "RTX 3090", "RTX 2080 Ti": "RTX 2080 Ti",
+          "V100-SXM2-32GB": "V100-32GB"}  # fmt: skip
+"""cards of that table by the names they have here"""
+
+
+def _modern(record: dict[str, str]) -> Row:
+    """Figures of recent PyTorch. Ultralytics prints what is reserved while it trains; its rows are of trainings of at
+    most 10 000 iterations, for which it takes AdamW."""
+    from oomproof.sources import open_job
+
+    framework, _, model = record["job"].partition(" ")
+    batch, site = int(record["batch_per_gpu"] or 0), "ultralytics"
+    row = Row(
+        f"{model or framework} b{batch} {record['gpu']}", None, record["level"], int(record["mib"]) * MIB, site,
+        _CARDS.get(record["gpu"], ""), {"batch": batch},
+    )  # fmt: skip
+    if framework != "ultralytics":
+        return replace(row, reason=f"{record['job']}: no source for it here, or its images are not known")
+    if not row.gpu or record["precision"] != "amp":
+        return replace(
+            row, reason=f"{record['gpu']}, {record['precision']}: not a plain training on a card of the list"
+        )
+    try:
+        job = open_job(f"ultralytics:{model}")
+    except InputError as error:
+        return replace(row, reason=str(error))
+    classes = re.search(r"\bnc=(\d+)", record["other_settings"])
+    side = record["image_size"].partition("x")[0]
+    settings = {
+        **row.settings,
+        "image_size": f"{side}x{side}",
+        "iterations": 5000 if "Adam" in record["optimizer"] else 50_000,
+    }
+    return replace(row, job=job, settings=settings | ({"classes": int(classes[1])} if classes else {}))
+
+
 def classifier(model: Callable[[], Any], batch: int, side: Callable[[], int], classes: int) -> TorchJob:
     import torch
 
@@ -194,4 +231,5 @@ _READERS: dict[str, Callable[[dict[str, str]], Row]] = {
     "ground_bytes_nvml": _xmem,
     "train_s_per_it": _torchvision,
     "rpn_pre_nms_topk_train": _detectron2,
+    "batch_per_gpu": _modern,
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.memory.about import About
+from oomproof.memory.batch_spec import note_on_objects
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.image_sizes import harm_of_size, likely_divisor, smaller_sizes
 from oomproof.sources.job import SUFFIX, Job, Knob, Option, Setting, Settings, TraceRequest
@@ -44,7 +45,8 @@ class NamedJob(Job):
     def trace(self, request: TraceRequest) -> Timeline:
         request.refuse_batch(self.name)
         step = replace(self.make(request.settings), name=self.name).trace(request)
-        return replace(step, about=replace(step.about, notes=(*self.notes, *step.about.notes)))
+        notes = (*self.notes, *note_on_objects(request.settings.get("boxes", 0)), *step.about.notes)
+        return replace(step, about=replace(step.about, notes=notes))
 
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         from oomproof.sources.torch.knobs import training_knobs

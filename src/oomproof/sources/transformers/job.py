@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.errors import InputError, did_you_mean
-from oomproof.sources.job import Setting, Settings
+from oomproof.memory.batch_spec import MOST_OBJECTS, OBJECTS_HELP
+from oomproof.sources.job import ASSUMED, Setting, Settings
 from oomproof.sources.torch.job import TorchJob
 from oomproof.sources.torch.named import NamedJob, batch_setting, size_setting
 from oomproof.sources.transformers.names import NAMES, USUAL_SIZES
@@ -18,8 +19,6 @@ from oomproof.sources.transformers.tasks import Task, accepted, tasks_of
 
 _BATCH = 8
 """per_device_train_batch_size of TrainingArguments"""
-_OBJECTS = 7
-"""annotated objects in an image of COCO, on average"""
 
 
 def open_transformers(name: str) -> NamedJob:
@@ -39,7 +38,7 @@ def open_transformers(name: str) -> NamedJob:
         own.append(Setting("tokens", 512, "tokens of each text, padded to this length"))
     own.append(Setting("classes", int(getattr(config, "num_labels", 2)), "number of classes"))
     if any(each.objects for each in tasks):
-        own.append(Setting("boxes", _OBJECTS, "annotated objects in every image"))
+        own.append(Setting("boxes", MOST_OBJECTS, OBJECTS_HELP, basis=ASSUMED))
     return NamedJob(
         name=f"transformers:{name}",
         own=tuple(own),
