@@ -57,7 +57,7 @@ def said_to_be_on_gpu(tracer: Tracer, asked: Asked) -> Iterator[None]:
 
 def _answers_of_tensors(tracer: Tracer, asked: Asked) -> dict[str, Any]:
     def on_gpu(tensor: torch.Tensor) -> bool:
-        return not (tracer.inside or tensor.fake_mode.in_kernel_invocation or tracer.ledger.is_off_device(tensor))
+        return not (tracer.inside or tensor.fake_mode.in_kernel_invocation or tracer.ledger.is_on_cpu(tensor))
 
     def device(self: torch.Tensor) -> torch.device:
         if not on_gpu(self):
