@@ -77,7 +77,10 @@ def in_new_threads(model: nn.Module, x: torch.Tensor) -> Any:
 def test_threads_trace_too(loss: Callable[[nn.Module, torch.Tensor], Any]) -> None:
     threaded = traced(loss)
     plain = traced(lambda m, x: sum((m(row) + torch.ones(8)).exp().sum() for row in x))
-    assert abs(threaded.peak().bytes - plain.peak().bytes) < 200  # the ones of a thread that was there before are real
+    # In which order threads run, and so the peak, is luck; what they make is not.
+    for op in ("addmm", "exp", "sum"):
+        of_threads, of_none = (sorted(step.bytes[step.op == step.ops.index(op)].tolist()) for step in (threaded, plain))
+        assert of_threads == of_none
     assert torch.ones(2).add(1).sum() == 4  # real again
 
 

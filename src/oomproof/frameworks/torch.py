@@ -75,6 +75,10 @@ with TORCH.needed():
     plain_attention = torch.ops.aten._scaled_dot_product_attention_math
     cudnn_rnn = torch.ops.aten._cudnn_rnn.default
     cudnn_rnn_backward = torch.ops.aten._cudnn_rnn_backward.default
+    fused_lstm_cell = torch.ops.aten._thnn_fused_lstm_cell.default
+    fused_lstm_cell_backward = torch.ops.aten._thnn_fused_lstm_cell_backward_impl.default
+    fused_gru_cell = torch.ops.aten._thnn_fused_gru_cell.default
+    fused_gru_cell_backward = torch.ops.aten._thnn_fused_gru_cell_backward.default
 
     # -- fake tensors, made without their constructor ------------------------------------------------------------------
     make_subclass = torch.Tensor._make_subclass
@@ -352,6 +356,10 @@ __all__ = [
     "efficient_attention",
     "flash_attention",
     "forget_dynamo",
+    "fused_gru_cell",
+    "fused_gru_cell_backward",
+    "fused_lstm_cell",
+    "fused_lstm_cell_backward",
     "hooks_after_gradient",
     "hooks_before_step",
     "is_dense",

@@ -6,6 +6,7 @@ and the user is told which line it was.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -114,7 +115,8 @@ class _WatchedLoader(Loader):
 
 def _stopping(name: str) -> Any:
     def train(*_: Any, **__: Any) -> Any:
-        raise _Trains(f"{_users_line(sys._getframe(1))} ({name})")
+        here = inspect.currentframe()
+        raise _Trains(f"{_users_line(here and here.f_back)} ({name})")
 
     return train
 

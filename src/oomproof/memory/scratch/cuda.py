@@ -88,6 +88,9 @@ def _kernel(call: Kernel) -> tuple[int, int, int]:
     if call.op == "nms":  # one bit for every pair of boxes
         pairs = call.elements * -(-call.elements // 64) * _INDEX
         return pairs, pairs, pairs
+    if call.op == "_ctc_loss_backward":
+        table = call.elements * call.item
+        return table, table, table
     if call.op in ("nonzero", "cumsum", "masked_select", "logcumsumexp"):
         return 0, 0, call.elements * _INDEX
     keys = call.elements * (call.item + _INDEX)  # radix sort keeps a second buffer of keys and indices

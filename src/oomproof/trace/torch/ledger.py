@@ -51,6 +51,9 @@ class Ledger:
         """bytes of host RAM for blocks that a real run has there"""
         self.off_device: set[int] = set()
         """storages that the job has brought to host RAM"""
+        self.made_on_cpu: set[int] = set()
+        """storages that were made without naming a GPU, since all that was there was put on it; their memory counts, as
+        jobs seldom say where they make small tensors, but whoever asks is told"""
         self._live: dict[int, int] = {}
         self._ends: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         """what tells of the death of a block's storage"""
@@ -99,6 +102,7 @@ class Ledger:
 
     def start_step(self) -> None:
         self._in_step, self._after_backward = True, False
+        self.put_on_gpu()
         self._activity = Activity()
         self._last_node = next_node_number()
         self.builder.enter("forward")
@@ -163,6 +167,7 @@ class Ledger:
         if self._live.get(key) == block:
             del self._live[key]
             self.off_device.discard(key)
+            self.made_on_cpu.discard(key)
             value = self.values.pop(key, None)
             if value is not None and value.users and value.storage is not None:
                 self.outlived.append(value)
@@ -221,6 +226,17 @@ class Ledger:
         """What ``tensor.cpu()`` makes, and what is made of that."""
         self.erase([self.track(tensor, "host")])
         self.off_device.add(storage_key(tensor.untyped_storage()))
+
+    def put_on_gpu(self, tensor: torch.Tensor | None = None) -> None:
+        """A tensor, or all that there are: the model and the batch are put there for the user."""
+        if tensor is None:
+            self.made_on_cpu.clear()
+        else:
+            self.made_on_cpu.discard(storage_key(tensor.untyped_storage()))
+
+    def is_on_cpu(self, tensor: torch.Tensor) -> bool:
+        key = storage_key(tensor.untyped_storage())
+        return key in self.made_on_cpu or key in self.off_device
 
     def is_off_device(self, tensor: torch.Tensor) -> bool:
         return bool(self.off_device) and storage_key(tensor.untyped_storage()) in self.off_device

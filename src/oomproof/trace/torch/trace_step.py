@@ -104,6 +104,7 @@ def _trace(
         progress("building the model")
         loop = Loop(_lent(pieces, tracing), training)
         _adopt_model(tracer, loop.model)
+        ledger.put_on_gpu()
         tracer.know_weights(loop.model)
         ledger.name_modules(loop.model)
         ledger.mark_model(loop.model)
@@ -112,6 +113,7 @@ def _trace(
         loop.load()
         tracing.callback(loop.passes.release)  # the user may hand out one model for every trace
         loop.batch = _adopted(tracer, loop.batch)
+        ledger.put_on_gpu()
         if loop.average is not None:
             ledger.name_modules(loop.average, "(ema)")
             ledger.mark_model(loop.average, "(ema)")

@@ -89,6 +89,8 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         """FakeTensorMode is at work on an operation"""
         self._building = True
         self._landing: bool | None = None
+        self._gpu_named = False
+        """the operation was asked to make its result on a GPU"""
         self._open = ExitStack()
         self._depth, self._thread = 0, 0
         self._one_at_a_time = threading.RLock()
@@ -152,10 +154,10 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         elif facts.name in RANDOM_FILL and self._building and self.ledger.builder.phase == "setup":
             return args[0]  # weights are never looked at
         if facts.asks or empty_image(facts, args):
-            return self._answer(func, facts.name, args, _on_cpu(kwargs))
+            return self._answer(func, facts.name, args, self._here(kwargs))
         if facts.at_once:
             return self._at_once(facts, args)
-        return self._watched(func, facts, types, args, _on_cpu(kwargs), remember=remember)
+        return self._watched(func, facts, types, args, self._here(kwargs), remember=remember)
 
     def _run(self, func: Any, facts: OpFacts, types: Any, args: Any, kwargs: Any) -> Any:
         self._between_operations()
@@ -164,7 +166,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             out = self._fakes.view(facts.view, args, kwargs)
             self.ledger.note_nodes()
             return out  # a view costs nothing
-        return self._watched(func, facts, types, args, _on_cpu(kwargs) if kwargs else kwargs, remember=remember)
+        return self._watched(func, facts, types, args, self._here(kwargs), remember=remember)
 
     def _fake(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """What FakeTensorMode says."""
@@ -201,6 +203,8 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             if self._lands_off_device(args, kwargs):
                 for each in fresh.values():
                     self.ledger.take_off_device(each)
+            else:
+                self._note_place(facts.name, args, kwargs, fresh)
             if seen.mixes:
                 self.ledger.mixed()
         if seen.spec is not None:
@@ -219,6 +223,22 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             return False
         given = tensors_in(args, kwargs)
         return bool(given) and all(map(self.ledger.is_off_device, given))
+
+    def _note_place(self, name: str, args: Any, kwargs: Any, fresh: dict[int, torch.Tensor]) -> None:
+        """Results are where their arguments are, on the GPU if one is; what is made from nothing is on the CPU."""
+        if self.told is None or self._gpu_named or self._landing is not None:
+            return
+        if all(map(self.ledger.is_on_cpu, tensors_in(args, kwargs))):
+            made = list(fresh.values())
+        else:
+            made = [fresh[1]] if name == "_pack_padded_sequence" and 1 in fresh else []  # the lengths
+        self.ledger.made_on_cpu.update(storage_key(each.untyped_storage()) for each in made)
+
+    def _here(self, kwargs: Any) -> Any:
+        """A device named in an operation becomes the one that is traced on."""
+        device = kwargs.get("device")
+        self._gpu_named = device is not None and device.type == "cuda"
+        return kwargs if device is None or device.type == "cpu" else {**kwargs, "device": CPU}
 
     def landed(self, tensor: torch.Tensor, *, off_device: bool) -> torch.Tensor:
         """A copy on the other side: in host RAM (``off_device``), or on the GPU."""
@@ -271,6 +291,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             out = self._fake(func, types, args, kwargs)
         if not isinstance(real, FakeTensor):
             self.ledger.track(out, "input")
+            self.ledger.made_on_cpu.add(storage_key(out.untyped_storage()))
             self._values[storage_key(out.untyped_storage())] = known(real)
         return out
 
@@ -403,6 +424,8 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         answer = mapped(faked, tuple(out)) if isinstance(out, tuple) else mapped(faked, out)
         self.ledger.note_nodes()
         outs = tensors_in(answer if isinstance(answer, (list, tuple)) else (answer,))
+        if not off_device:
+            self._note_place(name, args, kwargs, dict(enumerate(outs)))
         spec = call_spec(name, args, outs)
         if spec is not None:
             self.ledger.call(spec)
@@ -417,12 +440,6 @@ _SPARSE = (
     "the step makes a sparse tensor (operation '{}'), whose memory is not forecast. Train with dense ones: "
     "nn.Embedding(..., sparse=False), whose gradient is as large as its table"
 )
-
-
-def _on_cpu(kwargs: Any) -> Any:
-    """A device named in an operation becomes the one that is traced on."""
-    device = kwargs.get("device")
-    return kwargs if device is None or device.type == "cpu" else {**kwargs, "device": CPU}
 
 
 def _unanswerable(name: str, error: Exception) -> str:

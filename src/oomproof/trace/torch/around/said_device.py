@@ -8,7 +8,7 @@ the host. While FakeTensorMode works on an operation, its own Python code is tol
 
 from __future__ import annotations
 
-import sys
+import inspect
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -34,10 +34,13 @@ class Asked:
         self.line = ""
 
     def note(self) -> None:
-        if not self.line:
-            frame = sys._getframe(2)
-            if not frame.f_code.co_filename.startswith((_OWN, _TORCH, "<")):
-                self.line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        if self.line:
+            return
+        frame = inspect.currentframe()
+        for _ in range(2):  # of this method, and of the answer that calls it
+            frame = frame and frame.f_back
+        if frame is not None and not frame.f_code.co_filename.startswith((_OWN, _TORCH, "<")):
+            self.line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def describe_other_way(line: str, error: Exception) -> str:
@@ -57,7 +60,7 @@ def said_to_be_on_gpu(tracer: Tracer, asked: Asked) -> Iterator[None]:
 
 def _answers_of_tensors(tracer: Tracer, asked: Asked) -> dict[str, Any]:
     def on_gpu(tensor: torch.Tensor) -> bool:
-        return not (tracer.inside or tensor.fake_mode.in_kernel_invocation or tracer.ledger.is_off_device(tensor))
+        return not (tracer.inside or tensor.fake_mode.in_kernel_invocation or tracer.ledger.is_on_cpu(tensor))
 
     def device(self: torch.Tensor) -> torch.device:
         if not on_gpu(self):

@@ -76,12 +76,15 @@ def _fake_methods(tracer: Tracer) -> dict[str, Callable[..., Any]]:
         return self
 
     def cuda(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return tracer.landed(self, off_device=False) if tracer.ledger.is_off_device(self) else self
+        if tracer.ledger.is_off_device(self):
+            return tracer.landed(self, off_device=False)
+        tracer.ledger.put_on_gpu(self)
+        return self
 
     to_anywhere = torch.Tensor.to
 
     def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if tracer.ledger.is_off_device(self) and any(map(_is_gpu, (*args, *kwargs.values()))):
+        if tracer.ledger.is_on_cpu(self) and any(map(_is_gpu, (*args, *kwargs.values()))):
             self = cuda(self)
         here = mapped(_here, args)
         return to_anywhere(self, *here, **{key: _here(value) for key, value in kwargs.items()})

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from oomproof.trace.torch.shapes.cell_rules import CELL_RULES
 from oomproof.trace.torch.shapes.forms import NUMBERS, SAME, Form, alike, form_of, in_order, natural, rows
 from oomproof.trace.torch.shapes.head_rules import HEAD_RULES
 from oomproof.trace.torch.shapes.recurrent_rules import RECURRENT_RULES
@@ -219,4 +220,5 @@ _RULES: dict[Any, Callable[[Any, Any], Any]] = {
     aten.cat.default: _joined,
     **HEAD_RULES,
     **RECURRENT_RULES,
+    **CELL_RULES,
 }  # fmt: skip
