@@ -66,9 +66,7 @@ def published(task: str) -> tuple[Published, ...]:
     from torchvision.models import get_model_weights
 
     return tuple(
-        _entry(name, task, get_model_weights(name).DEFAULT)
-        for name, own_task in names.items()
-        if own_task == task
+        _entry(name, task, get_model_weights(name).DEFAULT) for name, own_task in names.items() if own_task == task
     )
 
 
