@@ -16,7 +16,7 @@ import pytest
 from oomproof.cli import main
 from oomproof.memory.files.timeline_file import HEADER
 
-QUICK, LONG = 40, 1500
+QUICK, LONG = 40, 400
 CONFIG = b"""_BASE_: "COCO-Detection/faster_rcnn_R_50_FPN_3x.yaml"
 MODEL:
   WEIGHTS: "model.pkl"

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from oomproof.data.annotations.dataset import Dataset
 from oomproof.data.annotations.read import read_dataset
 from oomproof.epoch.largest_images import find_largest
 from oomproof.epoch.worst_batch import find_worst_batch
+from oomproof.errors import CannotDo, JobError
 from oomproof.memory import make_forecast
 from oomproof.memory.cards.devices import Device, find
 from oomproof.memory.files import timeline_file
@@ -37,6 +38,11 @@ __all__ = ["check", "sweep"]
 
 _MORE_WORK: tuple[Role, ...] = ("batch", "image size", "boxes")
 """what a larger value of means more work"""
+
+QUICKLY_TRACED = 15_000
+"""blocks of a step that is traced in a few seconds, so that one more trace for a figure is worth it"""
+WORTH_SAYING = 1 << 26
+"""bytes that a change must save to be advised: 64 MiB"""
 
 
 def check(
@@ -80,7 +86,13 @@ def check(
     how = validate if isinstance(validate, Validation) else how
     if how is not None:
         forecast = with_validation(forecast, forecast_validation(opened, request, how, dataset))
-    hints = () if forecast.on_device_outcome == "fits" else advise(opened, resolved, device, step, forecast)
+    hints: tuple[Hint, ...] = ()
+    if forecast.on_device_outcome != "fits":
+        hints = advise(opened, resolved, device, step, forecast)
+        quick = len(step.born) <= QUICKLY_TRACED and step.about.allocator == "cuda" and not step.about.recorded
+        if quick and dataset is None:
+            say("tracing what is advised")
+            hints = tuple(_with_figures(opened, resolved, device, forecast, hints))
     seconds = _step_time(step, device, resolved)
     return replace(forecast, ram=granted, shm_limit=shared, hints=hints, step_seconds=seconds)
 
@@ -110,6 +122,24 @@ def advise(job: Job, settings: Settings, device: Device, step: Timeline, forecas
     knobs = tuple(knob for knob in all_knobs(job, settings, step.about, device) if not knob.host)
     tracing = Tracing(job, device, lambda text, done: None)
     return find_hints(tracing, Problem(job, device, settings, knobs), step, forecast)
+
+
+def _with_figures(
+    job: Job, settings: Settings, device: Device, now: Forecast, hints: tuple[Hint, ...]
+) -> Iterator[Hint]:
+    """Hints that want a trace to have a figure get one; one that would save nothing is left out: a network that casts
+    back to fp32 may take more in half precision."""
+    for hint in hints:
+        if hint.saves is not None or not hint.settings:
+            yield hint
+            continue
+        other = settings.changed(hint.settings)
+        try:
+            then = forecast_step(job.trace(TraceRequest(other, device)), device, other)
+        except (CannotDo, JobError):  # the job's own code does not run in it
+            continue
+        if now.excess - then.excess >= WORTH_SAYING:
+            yield replace(hint, saves=now.excess - then.excess)
 
 
 def sweep(

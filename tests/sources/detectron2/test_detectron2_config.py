@@ -183,3 +183,28 @@ def test_many_aliases_do_not_take_for_ever(tmp_path: Path) -> None:
 def test_samples_are_all_read() -> None:
     for name in NAMES:
         assert set(read(SAMPLES / name).values) == set(DEFAULTS)
+
+
+def test_all_dead_keys_are_told_in_one_run(tmp_path: Path) -> None:
+    file = tmp_path / "dead.yaml"
+    file.write_text("MODEL:\n  RESNET:\n    DEPTH: 50\nSOLVER:\n  IMS_PER_BTCH: 4\n  BASE_LR: fast\n")
+    with pytest.raises(InputError) as told:
+        read(file)
+    said = str(told.value)
+    assert "\n" not in said
+    for part in (
+        "dead.yaml:3: MODEL.RESNET.DEPTH",
+        "MODEL.RESNETS.DEPTH",
+        "dead.yaml:5: SOLVER.IMS_PER_BTCH",
+        ":6: SOLVER.B",
+    ):
+        assert part in said
+    with pytest.raises(InputError, match=r"SOLVER\.A .*SOLVER\.B "):
+        read("COCO-Detection/retinanet_R_50_FPN_3x.yaml", ["SOLVER.A", "1", "SOLVER.B", "2"])
+
+
+def test_of_very_many_mistakes_some_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "dead.yaml"
+    file.write_text("SOLVER:\n" + "".join(f"  NOT_A_KEY_{number}: 1\n" for number in range(30)))
+    with pytest.raises(InputError, match=r"; and 20 more$"):
+        read(file)

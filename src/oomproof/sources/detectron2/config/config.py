@@ -20,6 +20,8 @@ from oomproof.sources.detectron2.config.yaml_file import parse, read_text
 from oomproof.sources.detectron2.zoo import configs as zoo
 
 COMMAND_LINE = "the command line"
+_MOST_TOLD = 10
+"""mistakes of a config that are told at once"""
 _MOST_FILES = 64
 """a config is read from, with all its bases, each as often as it is named"""
 
@@ -84,10 +86,24 @@ def overridden(config: Config, overrides: Sequence[Any], where: str = COMMAND_LI
             f"{where}: settings come in pairs such as SOLVER.IMS_PER_BATCH 8; '{overrides[-1]}' has no value after it"
         )
     values, origins = dict(config.values), dict(config.origins)
+    wrong: list[InputError] = []
     for key, text in zip(overrides[::2], overrides[1::2], strict=True):
-        values[str(key)] = checked(str(key), decode(text), where)
-        origins[str(key)] = Origin(where)
+        try:
+            values[str(key)] = checked(str(key), decode(text), where)
+            origins[str(key)] = Origin(where)
+        except InputError as error:
+            wrong.append(error)
+    _tell_all(wrong)
     return replace(config, values=values, origins=origins, unknown=_still(config.unknown, overrides[::2]))
+
+
+def _tell_all(wrong: Sequence[InputError]) -> None:
+    """Every mistake of a config in one line: who mends one should not have to run again for the next."""
+    if not wrong:
+        return
+    told = "; ".join(str(error) for error in wrong[:_MOST_TOLD])
+    more = f"; and {len(wrong) - _MOST_TOLD} more" if len(wrong) > _MOST_TOLD else ""
+    raise InputError(f"{told}{more}")
 
 
 def _still(unknown: Mapping[str, str], known: Collection[Any]) -> Mapping[str, str]:
@@ -164,13 +180,17 @@ def _resolved(name: str, raw: Mapping[str, _Raw], path: Path, notes: list[str]) 
         )
     if version < VERSION:
         notes.append(f"{path} is an old config (version {version}): its keys are read under their new names")
-    values, origins = dict(DEFAULTS), {}
+    values, origins, wrong = dict(DEFAULTS), {}, list[InputError]()
     model = raw["MODEL.META_ARCHITECTURE"].value if "MODEL.META_ARCHITECTURE" in raw else ""
     for old, entry in raw.items():
         key = new_name(old, model) if version < VERSION else old
         if not key:
             continue
-        values[key] = checked(key, decode(entry.value), str(entry.origin))
-        origins[key] = entry.origin
+        try:
+            values[key] = checked(key, decode(entry.value), str(entry.origin))
+            origins[key] = entry.origin
+        except InputError as error:
+            wrong.append(error)
+    _tell_all(wrong)
     values["VERSION"] = VERSION
     return Config(name, values, origins, path, tuple(notes))
