@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from oomproof.trace.tf_object_detection.stages import Stages, parts_of, stage_of_name
+from oomproof.trace.tf_object_detection.stages import Stages, parts_of, stage_of_name, stage_of_weight
 
 
 class Scope:
@@ -39,13 +39,13 @@ def test_methods_are_stages_the_innermost_first() -> None:
     owners = stages.owners([f"{scope}/Encode/mul", f"gradient_tape/{scope}/Encode/mul_grad", "losses/add", "Cast"])
     assert owners["losses"] == "losses"
     assert owners[scope] == "losses.target assignment"
-    assert owners[f"{scope}/Encode"] == "losses.target assignment.Encode"
+    assert owners[f"{scope}/Encode"] == "losses.target assignment"
 
 
-def test_layers_are_told_apart_below_a_stage() -> None:
+def test_layers_belong_to_their_stage() -> None:
     stages = Stages(SimpleNamespace(name_scope=Scope))
-    found = stages.owners(["ssd_mobilenet_v2_keras_feature_extractor/model/Conv1/deep/deeper/deepest/Conv2D"])
-    assert set(found.values()) == {"feature extractor", "feature extractor.Conv1", "feature extractor.Conv1.deep"}
+    found = stages.owners(["ssd_mobilenet_v2_keras_feature_extractor/model/Conv1/deep/Conv2D", "unknown/place/Mul"])
+    assert set(found.values()) == {"feature extractor"}
 
 
 def test_names_that_the_api_gives() -> None:
@@ -59,12 +59,11 @@ def test_weights_by_what_holds_them_or_by_their_names() -> None:
     weight = object()
     model = SimpleNamespace(_mask_rcnn_box_predictor=SimpleNamespace(variables=[weight]), _box_predictor=None)
     assert parts_of(model) == {id(weight): "box head"}
-    stages = Stages(SimpleNamespace(name_scope=Scope))
-    assert (
-        stages.variable_owner("FeatureExtractor/InceptionV2/Mixed_3b/weights:0")
-        == "feature extractor.InceptionV2.Mixed_3b"
-    )
-    assert stages.variable_owner("block_1/kernel:0", "feature extractor") == "feature extractor.block_1"
-    name = "mask_rcnn_keras_box_predictor/mask_head/conv/kernel:0"
-    assert stages.variable_owner(name, "box head").startswith("mask head")
-    assert stages.variable_owner("global_step:0") == "model"
+    assert stage_of_weight("FeatureExtractor/InceptionV2/Mixed_3b/weights:0") == "feature extractor"
+    assert stage_of_weight("block_1/kernel:0", "feature extractor") == "feature extractor"
+    assert stage_of_weight("mask_rcnn_keras_box_predictor/mask_rcnn_mask_head/conv/kernel:0", "box head") == "mask head"
+    assert stage_of_weight("mask_rcnn_keras_box_predictor/mask_rcnn_box_head/fc/kernel:0", "box head") == "box head"
+    assert stage_of_weight("SecondStageFeatureExtractor/resnet_v1_50/block4/weights") == "box head.features"
+    assert stage_of_weight("FirstStageBoxPredictor/ClassPredictor/weights") == "RPN"
+    assert stage_of_weight("SecondStageBoxPredictor/MaskPredictor/weights") == "mask head"
+    assert stage_of_weight("global_step:0") == "model"

@@ -63,7 +63,8 @@ def _assumed(settings: Mapping[str, Any], size: str) -> str:
         objects = f"{most // 2} objects in each, and {most} (max_number_of_boxes) at worst; --set boxes=N for your data"
     else:
         objects = f"padded to {most} objects each (unpad_groundtruth_tensors is false)"
-    return f"assumed: {settings[BATCH]} images of {size}, {objects}"
+    images = settings[BATCH]
+    return f"assumed: {images} image{'s' * (images > 1)} of {size}, {objects}"
 
 
 def _unused(config: Config) -> str:

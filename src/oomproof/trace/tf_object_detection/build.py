@@ -11,7 +11,7 @@ from oomproof.trace.tensorflow.graph.session_graph import capture_session
 from oomproof.trace.tensorflow.trace_step import Names
 from oomproof.trace.tf_object_detection.batch import GROUND_TRUTH, IMAGES, Shapes, count_boxes, shapes_of
 from oomproof.trace.tf_object_detection.request import StepRequest
-from oomproof.trace.tf_object_detection.stages import Stages, parts_of
+from oomproof.trace.tf_object_detection.stages import Stages, parts_of, stage_of_weight
 
 AVERAGES, _AVERAGE = "moving averages", "ExponentialMovingAverage"
 """their owner, and how their names end in TensorFlow 1"""
@@ -72,7 +72,7 @@ def _build_function(tf: Any, config: Any, request: StepRequest) -> BuiltStep:
     norms = _count_norms(graph)
     names = Names(
         stages.owners(node.name for node in graph.get_operations()),
-        _variables(model, optimizer, stages),
+        _variables(model, optimizer),
         _inputs(captured, shapes),
     )
     return BuiltStep(captured, names, *shapes, type(optimizer).__name__, norms)
@@ -87,14 +87,14 @@ def _make_variables(tf: Any, model: Any, features: Any) -> None:
     trace_once(predict, (features[fields.image], features[fields.true_image_shape]))
 
 
-def _variables(model: Any, optimizer: Any, stages: Stages) -> dict[int, tuple[str, str]]:
+def _variables(model: Any, optimizer: Any) -> dict[int, tuple[str, str]]:
     """(kind, owner) by id() of the handle."""
     known: dict[int, tuple[str, str]] = {}
     owners: dict[str, str] = {}
     part_of = parts_of(model)
     trained = {id(each) for each in model.trainable_variables}
     for each in model.variables:
-        owner = owners[each.name.split(":")[0]] = stages.variable_owner(each.name, part_of.get(id(each), ""))
+        owner = owners[each.name.split(":")[0]] = stage_of_weight(each.name, part_of.get(id(each), ""))
         known[id(each.handle)] = "parameter" if id(each) in trained else "buffer", owner
     for each in optimizer.variables() if callable(optimizer.variables) else optimizer.variables:
         is_average = "average" in each.name.lower()
@@ -137,7 +137,7 @@ def _build_graph(tf: Any, config: Any, request: StepRequest) -> BuiltStep:
         {
             each.identity: (
                 _kind_of(each.name, each.trainable),
-                AVERAGES if each.name.endswith(_AVERAGE) else stages.variable_owner(each.name),
+                AVERAGES if each.name.endswith(_AVERAGE) else stage_of_weight(each.name),
             )
             for each in captured.variables
         },

@@ -48,16 +48,16 @@ PARTS = {
 }
 """attributes of the API's Keras models, and the stage whose weights they hold"""
 _BY_NAME = (
+    (re.compile(r"^SecondStageFeatureExtractor"), "box head.features"),
+    (re.compile(r"^FirstStageBoxPredictor"), "RPN"),
     (re.compile(r"feature_?extractor", re.IGNORECASE), "feature extractor"),
-    (re.compile(r"^(FirstStage)?BoxPredictor|BoxPredictor", re.IGNORECASE), "box head"),
+    (re.compile(r"BoxPredictor", re.IGNORECASE), "box head"),
     (re.compile(r"AnchorGenerator"), "anchors"),
     (re.compile(r"^(ground_truth|unstack)"), "ground truth"),
     (re.compile(r"^(Momentum|SGD|Adam|RMSprop|ExponentialMovingAverage|clip_by_global_norm|cond_\d+)", re.I), "update"),
 )
-_IDLE = re.compile(r"^(model|functional|StatefulPartitionedCall|PartitionedCall)(_\d+)?$")
-"""scopes that say nothing"""
-_DEEPER = 2
-"""scopes below a stage that are told apart"""
+
+_MASKS = re.compile(r"mask_?head|mask_?predictor|mask_rcnn_mask", re.IGNORECASE)
 
 
 class Stages:
@@ -87,36 +87,26 @@ class Stages:
         return scoped
 
     def owners(self, operations: Iterable[str]) -> dict[str, str]:
-        """Scope -> owner, for every scope that operations are in: a stage, and the layers below it."""
+        """Scope -> stage, for every scope that operations are in. Layers are not told apart: a network may have 600 of
+        them, none of which holds much."""
         found: dict[str, str] = {}
         for name in operations:
             parts = GRADIENT.split(name)[-1].split("/")[:-1]
-            for depth in range(1, len(parts) + 1):
+            above = ""
+            for depth, part in enumerate(parts, 1):
                 scope = "/".join(parts[:depth])
                 if scope not in found:
-                    found[scope] = self._owner(scope, found.get("/".join(parts[: depth - 1]), ""), parts[depth - 1])
+                    found[scope] = self.scopes.get(scope) or above or stage_of_name(part)
+                above = found[scope]
         return {scope: owner for scope, owner in found.items() if owner}
 
-    def _owner(self, scope: str, above: str, part: str) -> str:
-        if scope in self.scopes:
-            return self.scopes[scope]
-        if not above:
-            return stage_of_name(part)
-        stage = next((each for each in sorted(METHODS.values(), key=len, reverse=True) if above.startswith(each)), "")
-        below = above[len(stage) :].count(".") if stage else above.count(".")
-        if below >= _DEEPER or _IDLE.match(part) or part.endswith("_grad"):
-            return above
-        return f"{above}.{part.replace('.', '_')}"
 
-    def variable_owner(self, name: str, stage: str = "") -> str:
-        """Of a weight, by its name: «FirstStageBoxPredictor/ClassPredictor/weights». ``stage`` is its, where known."""
-        *scopes, _ = name.partition(":")[0].split("/")
-        scopes = [each for each in scopes if not _IDLE.match(each)]
-        told = next((place for place, each in enumerate(scopes) if stage_of_name(each)), -1)
-        stage = stage or (stage_of_name(scopes[told]) if told >= 0 else "model")
-        if stage == "box head" and any("mask" in each.lower() and "rcnn" not in each.lower() for each in scopes):
-            stage = "mask head"
-        return ".".join([stage, *(each.replace(".", "_") for each in scopes[told + 1 :][:_DEEPER])])
+def stage_of_weight(name: str, stage: str = "") -> str:
+    """By a weight's name: «FirstStageBoxPredictor/ClassPredictor/weights». ``stage`` is that of what holds it, where
+    known; one object of the API holds the weights of both heads."""
+    *scopes, _ = name.partition(":")[0].split("/")
+    stage = stage or next((found for each in scopes if (found := stage_of_name(each))), "model")
+    return "mask head" if stage == "box head" and any(map(_MASKS.search, scopes)) else stage
 
 
 def parts_of(model: Any) -> dict[int, str]:
