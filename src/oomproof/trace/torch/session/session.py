@@ -45,6 +45,7 @@ class Session:
     ) -> None:
         self.dialect: Dialect = dialect
         self.tracer = Tracer()
+        self.tracer.ledger.attentive = True
         self.devices = Devices(self.tracer)
         self.notes: list[str] = []
         self.compiled: list[str] = []
