@@ -41,9 +41,9 @@ def main():
     Path("checkpoints").mkdir(exist_ok=True)
     for epoch in range(args.epochs):
         for images, labels in loader:
-            images, labels = images.to(device), labels.to(device)
+            x, y = images.to(device), labels.to(device)
             with torch.autocast(device.type, dtype=torch.float16, enabled=args.amp):
-                loss = torch.nn.functional.cross_entropy(model(images), labels)
+                loss = torch.nn.functional.cross_entropy(model(x), y)
             optimizer.zero_grad()
             scaler.scale(loss).backward()
             scaler.step(optimizer)
