@@ -70,6 +70,8 @@ def is_command(text: str) -> bool:
         words = shlex.split(text)
     except ValueError:
         return False
+    while words and _VARIABLE.fullmatch(words[0]):
+        words.pop(0)
     if len(words) < 2:
         return False
     first = Path(words[0]).name

@@ -110,7 +110,7 @@ def _batch(batch: Found | None, accumulation: Found | None, settings: Settings) 
 def _precision(switch: Found | None, settings: Settings) -> Knob | None:
     if switch is None or settings[switch.name]:
         return None
-    options = (Option(False, {switch.name: False}), Option(True, {switch.name: True}, arithmetic="fp16"))
+    options = (Option(False, {switch.name: False}), Option(True, {switch.name: True}))
     return Knob(switch.name, options, "equivalent", f"the script's own {switch.option}", role="precision")
 
 

@@ -14,7 +14,8 @@ def watch_options(tell: Callable[..., None]) -> None:
 
     def parse_known_args(self: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
         found = parse(self, *args, **kwargs)
-        seen = [_described(action, found[0]) for action in self._actions]
+        every = vars(self)["_actions"]  # argparse shows them to nobody (Python 3.11 to 3.13)
+        seen = [_described(action, found[0]) for action in every]
         tell(options=[each for each in seen if each is not None])
         return found
 
