@@ -198,7 +198,7 @@ def test_the_page_about_jobs_shows_the_examples() -> None:
     jobs = ("train_job.py", "classifier.py", "own_step.py")
     shown = blocks(ROOT / "docs" / "jobs.md", "python")
     assert shown[: len(jobs)] == [(ROOT / "examples" / name).read_text() for name in jobs]
-    assert sorted({*jobs, "train.py", "train_fitted.py"}) == EXAMPLES
+    assert sorted({*jobs, "train_fitted.py", "train_script.py"}) == EXAMPLES
 
 
 def test_other_python_on_the_pages_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

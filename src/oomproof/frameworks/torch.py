@@ -36,6 +36,7 @@ with TORCH.needed():
     from torch.nn.modules.conv import _ConvNd
     from torch.nn.modules.module import _IncompatibleKeys
     from torch.utils import _foreach_utils
+    from torch.utils._python_dispatch import TorchDispatchMode  # sees every operation while it is entered
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
     LoadedKeys = _IncompatibleKeys  # what load_state_dict returns: missing and unexpected keys
@@ -338,6 +339,7 @@ __all__ = [
     "KeptKeys",
     "LoadedKeys",
     "NormBase",
+    "TorchDispatchMode",
     "UnsupportedOperatorException",
     "WithoutKeys",
     "WithoutTorchDispatch",

@@ -40,8 +40,15 @@ class Command:
     """of Python itself"""
     variables: dict[str, str] = field(default_factory=dict)
     """of the environment, set before the command"""
+    lead: tuple[str, ...] = ()
+    """the words before the script's own arguments, as they were given"""
     ranks: int | None = None
     """processes that a launcher would start; None: there is no launcher"""
+
+    @property
+    def text(self) -> str:
+        """As a person would type it."""
+        return shlex.join([*self.lead, *self.arguments])
 
     @property
     def name(self) -> str:
@@ -63,6 +70,8 @@ def is_command(text: str) -> bool:
         words = shlex.split(text)
     except ValueError:
         return False
+    while words and _VARIABLE.fullmatch(words[0]):
+        words.pop(0)
     if len(words) < 2:
         return False
     first = Path(words[0]).name
@@ -78,14 +87,15 @@ def read_command(text: str) -> Command:
         words = shlex.split(text.removeprefix(MARK))
     except ValueError as error:
         raise InputError(f"the command {text!r} cannot be read: {error}") from None
-    variables: dict[str, str] = {}
+    every, variables = list(words), dict[str, str]()
     while words and (_VARIABLE.fullmatch(words[0]) or words[0] in _RUNNERS or words[0] == "env"):
         if found := _VARIABLE.fullmatch(words[0]):
             variables[found[1]] = found[2]
         words = words[_RUNNERS.get(words[0], 1) :]
     if not words:
         raise InputError("there is no command after --: expected one that trains, for example `-- python train.py`")
-    return replace(_read(words), variables=variables)
+    command = _read(words)
+    return replace(command, variables=variables, lead=tuple(every[: len(every) - len(command.arguments)]))
 
 
 def _read(words: Sequence[str]) -> Command:

@@ -15,7 +15,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,9 @@ def run_script(run: Run, progress: Progress) -> Timeline:
         file = folder / "step.timeline"
         if not file.is_file():
             raise JobError(_ended_without(run, heard))
-        return timeline_file.load(file)
+        timeline = timeline_file.load(file)
+        about = timeline.about
+        return replace(timeline, about=replace(about, details={**about.details, "options": heard.get("options", [])}))
 
 
 def _request(run: Run) -> dict[str, Any]:

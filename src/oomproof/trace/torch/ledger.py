@@ -66,6 +66,8 @@ class Ledger:
         """running statistics of normalisation: recomputing knows how to leave them alone"""
         self.validating = False
         """a model is run to be measured, not trained"""
+        self.attentive = False
+        """values are remembered between steps too: scripts look at what they measure"""
         self.backwards = 0
         """backward passes that were seen in steps"""
         self._in_step = self._in_optimizer = self._after_backward = False
@@ -139,6 +141,7 @@ class Ledger:
             self._enter("backward", grad)
         elif self._after_backward and not grad and not self.modules:
             self._enter("optimizer", False)
+            return self.attentive
         else:
             self._after_backward = False
             self._enter("forward", True)

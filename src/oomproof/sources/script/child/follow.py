@@ -15,6 +15,7 @@ from typing import Any
 from oomproof.errors import InternalError, JobError, OomproofError
 from oomproof.sources.script.child.importing import when_imported
 from oomproof.sources.script.child.network import refuse_network, refused_hosts
+from oomproof.sources.script.child.options import watch_options
 from oomproof.sources.script.child.writes import keep_writes
 from oomproof.trace.user_code import blaming_user_code
 
@@ -43,6 +44,7 @@ def follow(folder: Path, descriptor: int) -> None:
     told = Told(descriptor)
     keep_writes(folder / "kept", allowed=(folder,))
     refuse_network()
+    watch_options(told.say)
     following = Following(request, folder, told)
     when_imported("torch", following.begin)
     try:

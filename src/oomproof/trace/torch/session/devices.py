@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from oomproof.frameworks.torch import FakeTensor, copy_to
+from oomproof.frameworks.torch import FakeTensor, TorchDispatchMode, copy_to
 from oomproof.trace.torch.shapes.operations import look_up, written_by
 from oomproof.trace.torch.tracer import LARGEST_VALUE, Tracer
 from oomproof.trace.torch.values import CPU, computing, mapped

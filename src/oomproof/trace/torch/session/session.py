@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -45,6 +45,7 @@ class Session:
     ) -> None:
         self.dialect: Dialect = dialect
         self.tracer = Tracer()
+        self.tracer.ledger.attentive = True
         self.devices = Devices(self.tracer)
         self.notes: list[str] = []
         self.compiled: list[str] = []
@@ -117,11 +118,19 @@ def following(
         stack.enter_context(weights_followed(session.note))
         stack.enter_context(session.ranks.alone())
         stack.enter_context(session.loaders.watched(session.steps.batch_asked))
+        stack.enter_context(patch.object(torch, "inference_mode", _no_grad))
         stack.enter_context(patch.object(torch.Tensor, "pin_memory", lambda self, *_, **__: self))
         stack.enter_context(patch.object(torch.Tensor, "is_pinned", lambda self, *_, **__: True))
         stack.enter_context(patch.object(threading.Thread, "start", _starting(threading.Thread.start, session.tracer)))
         stack.enter_context(session.devices)
         yield session
+
+
+def _no_grad(mode: Any = True) -> Any:
+    """torch.inference_mode: views of fake tensors lose their place in the storage there (torch 2.14)."""
+    if callable(mode):
+        return torch.no_grad(mode)
+    return torch.no_grad() if mode else nullcontext()
 
 
 def _starting(start: Callable[[Any], None], tracer: Tracer) -> Callable[[Any], None]:

@@ -97,8 +97,11 @@ class Steps:
             return not self.optimizers and self.backwards >= ENOUGH
         if max(self.taken.values()) >= MOST:
             return True
-        waiting = [each for each in self.optimizers if any(isinstance(p, FakeTensor) for p in _parameters(each))]
-        return min(self.taken.values()) >= ENOUGH and all(self.taken[id(each)] for each in waiting)
+        if min(self.taken.values()) < ENOUGH:
+            return False
+        trained = {id(p) for each in self.optimizers if self.taken[id(each)] for p in _parameters(each)}
+        # An optimizer that was made and replaced by another has nothing of its own to wait for.
+        return all(id(p) in trained for each in self.optimizers for p in _parameters(each) if isinstance(p, FakeTensor))
 
     def _count_backwards(self) -> None:
         now = self.tracer.ledger.backwards

@@ -1,0 +1,33 @@
+"""The options that a script takes on its command line, as argparse has read them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+
+def watch_options(tell: Callable[..., None]) -> None:
+    """Tells of every option with one number or a switch, once a parser has read the command line."""
+    parse = argparse.ArgumentParser.parse_known_args
+
+    def parse_known_args(self: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
+        found = parse(self, *args, **kwargs)
+        every = vars(self)["_actions"]  # argparse shows them to nobody (Python 3.11 to 3.13)
+        seen = [_described(action, found[0]) for action in every]
+        tell(options=[each for each in seen if each is not None])
+        return found
+
+    patch.object(argparse.ArgumentParser, "parse_known_args", parse_known_args).start()
+
+
+def _described(action: argparse.Action, values: argparse.Namespace) -> dict[str, Any] | None:
+    value = getattr(values, action.dest, None)
+    if not action.option_strings or type(value) not in (int, float, bool):
+        return None
+    switch = action.nargs == 0 and getattr(action, "const", None) is True
+    if isinstance(value, bool) and not switch:
+        return None
+    spelt = max(action.option_strings, key=len)
+    return {"name": action.dest, "option": spelt, "spelt": action.option_strings, "value": value, "switch": switch}

@@ -1,0 +1,126 @@
+"""Options of a script that decide about memory: told by their names and values, set on its command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from oomproof.sources.image_sizes import harm_of_size, likely_divisor, smaller_sizes
+from oomproof.sources.job import Knob, Option, Setting, Settings
+
+Part = Literal["batch", "accumulation", "precision", "image size"]
+
+_PARTS: tuple[tuple[Part, re.Pattern[str]], ...] = (
+    ("accumulation", re.compile(r"(grad(ient)?_)?accum(ulat\w*)?(_\w+)?|update_freq")),
+    ("precision", re.compile(r"(use_)?(amp|fp16|bf16|half|mixed_precision|autocast)")),
+    ("image size", re.compile(r"(train_)?(image|img|input|crop)_?(size|sz)|resolution|size")),
+    ("batch", re.compile(r"(per_device_|per_gpu_)?(train_)?(batch(_?size)?|bs|b)(_per_gpu)?(_train)?")),
+)
+_HALVING = 0.05
+"""harm of each halving of the batch, where nothing makes up for it: a guess"""
+
+
+@dataclass(frozen=True)
+class Found:
+    """An option that the script's parser has, with the value of this run."""
+
+    part: Part
+    name: str
+    option: str
+    spelt: tuple[str, ...]
+    value: Any
+    switch: bool
+
+    def as_setting(self) -> Setting:
+        return Setting(self.name, self.value, f"the script's {self.option}", own=True)
+
+
+def find_options(told: Iterable[Mapping[str, Any]]) -> tuple[Found, ...]:
+    """Those of what a script told that are known by name; one of each part."""
+    found: dict[Part, Found] = {}
+    for each in told:
+        part = next((part for part, names in _PARTS if names.fullmatch(each["name"].lower())), None)
+        fits = each["switch"] if part == "precision" else type(each["value"]) is int and each["value"] > 0
+        if part is not None and fits and part not in found:
+            found[part] = Found(part, each["name"], each["option"], tuple(each["spelt"]), each["value"], each["switch"])
+    return tuple(found.values())
+
+
+def set_options(arguments: Sequence[str], found: Iterable[Found], settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The script's arguments with other values, each where it stood.
+
+    >>> batch = Found("batch", "batch", "--batch", ("-b", "--batch"), 16, False)
+    >>> set_options(["-b", "16", "--lr=1"], [batch], {"batch": 4})
+    ('-b', '4', '--lr=1')
+    """
+    words = list(arguments)
+    for each in found:
+        value = settings.get(each.name, each.value)
+        if value == each.value:
+            continue
+        if each.switch:
+            words = [*words, each.option] if value else [word for word in words if word not in each.spelt]
+        else:
+            words = _with_value(words, each, str(value))
+    return tuple(words)
+
+
+def _with_value(words: list[str], found: Found, value: str) -> list[str]:
+    for place, word in enumerate(words):
+        name, equals, _ = word.partition("=")
+        if name in found.spelt:
+            return (
+                [*words[:place], f"{name}={value}", *words[place + 1 :]]
+                if equals
+                else [*words[: place + 1], value, *words[place + 2 :]]
+            )
+    return [*words, found.option, value]
+
+
+def option_knobs(found: Sequence[Found], settings: Settings) -> tuple[Knob, ...]:
+    parts = {each.part: each for each in found}
+    every = (
+        _batch(parts.get("batch"), parts.get("accumulation"), settings),
+        _precision(parts.get("precision"), settings),
+        _size(parts.get("image size"), settings),
+    )
+    return tuple(knob for knob in every if knob is not None)
+
+
+def _batch(batch: Found | None, accumulation: Found | None, settings: Settings) -> Knob | None:
+    if batch is None:
+        return None
+    whole = settings[batch.name]
+    sizes = [whole >> halvings for halvings in range(8) if whole % (1 << halvings) == 0]
+    if len(sizes) < 2:
+        return None
+    if accumulation is None:
+        options = [Option(size, {batch.name: size}, _HALVING * place) for place, size in enumerate(sizes)]
+        return Knob(batch.name, tuple(options), "different", "fewer images in each step, and nothing makes up for it")
+    times = settings[accumulation.name]
+    options = [
+        Option(f"{size} x {times * whole // size}", {batch.name: size, accumulation.name: times * whole // size})
+        for size in sizes
+    ]
+    return Knob(batch.name, tuple(options), "equivalent", f"same effective batch by {accumulation.option}")
+
+
+def _precision(switch: Found | None, settings: Settings) -> Knob | None:
+    if switch is None or settings[switch.name]:
+        return None
+    options = (Option(False, {switch.name: False}), Option(True, {switch.name: True}))
+    return Knob(switch.name, options, "equivalent", f"the script's own {switch.option}", role="precision")
+
+
+def _size(size: Found | None, settings: Settings) -> Knob | None:
+    if size is None:
+        return None
+    sides = (settings[size.name],)
+    options = [Option(sides[0], {size.name: sides[0]})]
+    for smaller, factor in smaller_sizes(sides, likely_divisor(sides)):
+        options.append(Option(smaller[0], {size.name: smaller[0]}, harm_of_size(factor)))
+    if len(options) < 2:
+        return None
+    return Knob(size.name, tuple(options), "different", "fine detail and small objects are lost first")

@@ -1,0 +1,76 @@
+"""Loops of others, none of them changed: Lightning, transformers, accelerate, Ultralytics, torchrun, a notebook."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from oomproof.memory.timeline import Timeline
+from oomproof.sources.script.command import read_command
+from oomproof.sources.script.running import Run, run_script
+from oomproof.trace.request import be_silent
+
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
+HERE = Path(__file__).parent
+LOOPS = {
+    "python {}/lightning_fit.py": ("lightning", "AdamW"),
+    "python {}/hf_trainer.py": ("transformers", "AdamW"),
+    "python {}/accelerate_loop.py": ("accelerate", "AdamW"),
+    "python {}/ultralytics_train.py": ("ultralytics", "AdamW"),
+    "torchrun --nproc-per-node 4 {}/ddp_ranks.py": ("torch", "SGD"),
+}
+
+
+def follow(text: str) -> Timeline:
+    return run_script(Run(read_command(text), patience=600), be_silent)
+
+
+@pytest.mark.parametrize("text", LOOPS)
+def test_loop_of_others(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library, optimizer = LOOPS[text]
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    monkeypatch.chdir(tmp_path)
+    step = follow(text.format(HERE / "loops"))
+    assert step.about.details["steps"] >= 2
+    assert step.about.optimizer == optimizer
+    kinds = step.by_kind(step.peak().tick)
+    assert kinds["parameter"] > 0 and kinds["optimizer"] >= 0.9 * kinds["parameter"] and kinds["activation"] > 0
+    assert bool(step.about.settings.get("ddp")) == text.startswith("torchrun")
+    assert not list(tmp_path.iterdir())
+
+
+def test_notebook_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    cells = [
+        "%matplotlib inline\nimport torch\nnet = torch.nn.Linear(1000, 1000).cuda()",
+        "!pip install nothing\noptimizer = torch.optim.Adam(net.parameters())",
+        "for _ in range(100):\n    loss = net(torch.rand(8, 1000, device='cuda')).sum()\n    optimizer.zero_grad()\n"
+        "    loss.backward()\n    optimizer.step()",
+    ]
+    (tmp_path / "n.ipynb").write_text(json.dumps({"cells": [{"cell_type": "code", "source": each} for each in cells]}))
+    step = follow("n.ipynb")
+    assert step.by_kind(step.ticks - 1)["optimizer"] == 2 * step.by_kind(step.ticks - 1)["parameter"]
+
+
+def test_validation_is_counted_where_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(
+        "import torch\n"
+        "net = torch.nn.Linear(1000, 1000).cuda()\n"
+        "optimizer = torch.optim.SGD(net.parameters())\n"
+        "for epoch in range(9):\n"
+        "    for _ in range(3):\n"
+        "        net(torch.rand(8, 1000, device='cuda')).sum().backward()\n"
+        "        optimizer.step()\n"
+        "    with torch.no_grad():\n"
+        "        out = net(torch.rand(4096, 1000, device='cuda'))\n"
+        "        print(out.argmax(1).cpu().numpy().sum())\n"
+    )
+    command = read_command("python train.py")
+    plain = run_script(Run(command), be_silent)
+    whole = run_script(Run(command, validate=True), be_silent)
+    assert whole.peak().phase == "validation" and whole.peak().bytes > plain.peak().bytes + 2 * 4096 * 1000 * 4
