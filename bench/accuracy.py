@@ -1,6 +1,7 @@
 """How far forecasts are from published GPU memory.
 
     python bench/accuracy.py TABLE.csv [TABLE.csv ...] [--cache FOLDER] [--only WORDS] [--most N] [--jobs N]
+        [--crowd DATASET=OBJECTS]
 
 Prints a line a row (forecast, upper figure, published, error), then for each table the median and the 90th percentile
 of the absolute error and the share of rows whose upper figure is below the truth, which is what hurts.
@@ -32,7 +33,7 @@ from oomproof.memory.cards.devices import find
 from oomproof.memory.files.timeline_file import load, save
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.settings import resolve
-from tables import Row, read
+from tables import Row, read, with_crowds
 
 MIB = 1 << 20
 
@@ -113,15 +114,33 @@ def _arguments() -> argparse.Namespace:
         "--only", default="", metavar="WORDS", help="rows whose name contains this (a regular expression)"
     )
     parser.add_argument("--most", type=int, default=0, metavar="N", help="at most N rows of each table, spread evenly")
+    parser.add_argument(
+        "--crowd",
+        action="append",
+        default=[],
+        metavar="DATASET=OBJECTS",
+        help="the most crowded image of a dataset that is not known here, cityscapes=120; its rows are forecast then",
+    )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default 1)")
     arguments = parser.parse_args()
     for table in arguments.tables:
         if not table.is_file():
             parser.error(f"there is no table {table}: expected a CSV file such as xmem_truth.csv (docs/accuracy.md)")
+    arguments.crowds = _crowds(parser, arguments.crowd)
     return arguments
 
 
-Work = tuple[Path, int, Path | None]
+def _crowds(parser: argparse.ArgumentParser, given: list[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for text in given:
+        name, _, count = text.partition("=")
+        if not name or not count.isdecimal():
+            parser.error(f"--crowd wants DATASET=OBJECTS, such as cityscapes=120; got {text!r}")
+        found[name] = int(count)
+    return found
+
+
+Work = tuple[Path, int, Path | None, dict[str, int]]
 
 
 def _work(arguments: argparse.Namespace) -> Iterator[Work]:
@@ -131,21 +150,21 @@ def _work(arguments: argparse.Namespace) -> Iterator[Work]:
         if arguments.most and len(numbers) > arguments.most:
             numbers = [numbers[i] for i in np.linspace(0, len(numbers) - 1, arguments.most).astype(int)]
         for number in numbers:
-            yield path, number, arguments.cache
+            yield path, number, arguments.cache, arguments.crowds
 
 
 _ROWS: dict[Path, list[Row]] = {}
 
 
 def _run(work: Work) -> Result | str:
-    path, number, cache = work
+    path, number, cache, crowds = work
     if path not in _ROWS:
         import torch
 
         torch.set_num_threads(1)
         warnings.simplefilter("ignore")
         _ROWS[path] = list(read(path))
-    row = _ROWS[path][number]
+    row = with_crowds(_ROWS[path][number], crowds)
     if row.reason:
         return f"{row.name}: {row.reason}"
     started = time.perf_counter()

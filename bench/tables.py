@@ -36,7 +36,9 @@ class Row:
     others: dict[str, int] = field(default_factory=dict)
     """what other tools estimated for the same row"""
     reason: str = ""
-    """why there is no job for the row; empty where there is one"""
+    """why there is no job for the row, or too little is known of it; empty where there is one"""
+    unknown_data: str = ""
+    """the dataset of which nobody has said how crowded it is"""
 
 
 def read(path: Path) -> Iterator[Row]:
@@ -168,7 +170,8 @@ def _detectron2(record: dict[str, str]) -> Row:
         name for name in job.config.values["DATASETS.TRAIN"] if not name.startswith(("coco", "voc", "keypoints"))
     ]
     if unknown:
-        return replace(row, reason=f"how many objects the most crowded image of {unknown[0]} has is not known here")
+        reason = f"how many objects the most crowded image of {unknown[0]} has is not known here (--crowd)"
+        return replace(row, job=OldPyTorch(job), reason=reason, unknown_data=unknown[0])
     return replace(row, job=OldPyTorch(job))
 
 
@@ -206,6 +209,15 @@ def _modern(record: dict[str, str]) -> Row:
         "iterations": 5000 if "Adam" in record["optimizer"] else 50_000,
     }
     return replace(row, job=job, settings=settings | ({"classes": int(classes[1])} if classes else {}))
+
+
+def with_crowds(row: Row, crowds: dict[str, int]) -> Row:
+    """The row with the most crowded image of its dataset as somebody has stated it."""
+    stated = next((count for name, count in crowds.items() if name and row.unknown_data.startswith(name)), None)
+    if stated is None:
+        return row
+    words = f"{row.name} ({stated} objects)"
+    return replace(row, name=words, settings={**row.settings, "boxes": stated}, reason="", unknown_data="")
 
 
 def classifier(model: Callable[[], Any], batch: int, side: Callable[[], int], classes: int) -> TorchJob:

@@ -29,6 +29,18 @@ def test_rows_that_are_not_covered_are_named_with_the_reason(tmp_path: Path) -> 
     assert "not forecast: no_such: " in ran.stdout
 
 
+def test_a_crowd_that_is_stated_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    from tables import read, with_crowds
+
+    (tmp_path / "table.csv").write_text(TABLE)
+    rows = list(read(tmp_path / "table.csv"))
+    stated = [with_crowds(row, {"cityscapes": 120}) for row in rows]
+    assert [row.name for row in stated if not row.reason] == ["mask_rcnn_R_50_FPN Cityscapes (120 objects)"]
+    assert stated[1].settings["boxes"] == 120 and stated[1].job is not None
+    assert [with_crowds(row, {"lvis": 120}) for row in rows] == rows
+
+
 @pytest.mark.parametrize(("kind", "now", "then"), [("relu", 1, 2), ("cross_entropy", 1, 2)])
 def test_what_pytorch_kept_in_2019(kind: str, now: int, then: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCH))

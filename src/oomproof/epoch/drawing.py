@@ -14,7 +14,9 @@ from oomproof.memory.batch_rule import Integers
 
 BATCHES = 120_000
 """drawn in all, as far as that takes no more than EPOCHS: a chance of 1 in 1000 batches then comes out within 10 %"""
-EPOCHS = 400
+EPOCHS = 4000
+MANY = 50
+"""epochs from which on those with such a batch are simply counted"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +36,12 @@ class Drawn:
     def chance_above(self, limit: float) -> tuple[float, bool]:
         """That an epoch has a batch that needs more than ``limit`` bytes; and whether that is only a bound, since none
         was drawn."""
-        over = float((self.needs > limit).mean())
-        if over == 0:
+        over = self.needs > limit
+        if not over.any():
             return min(1.0, 1 / len(self.needs)), True
-        return float(1 - (1 - over) ** self.batches), False
+        if len(over) >= MANY:
+            return float(over.any(axis=1).mean()), False
+        return float(1 - (1 - over.mean()) ** self.batches), False  # an epoch is so long that batches hardly depend
 
 
 def draw_epochs(images: Images, model: MemoryModel, count: int) -> Drawn:

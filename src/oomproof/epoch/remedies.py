@@ -12,6 +12,7 @@ from oomproof.epoch.images import Images
 from oomproof.epoch.memory_model import MemoryModel
 from oomproof.epoch.search import find_worst
 from oomproof.epoch.skyline import find_skyline
+from oomproof.memory.batch_rule import Integers
 from oomproof.memory.epoch import Remedy
 
 MOST_DROPPED = 40
@@ -41,26 +42,30 @@ def _pool(images: Images, depth: int) -> Images:
 
 def _needs(images: Images, model: MemoryModel, count: int) -> tuple[float, tuple[int, ...]]:
     worst = find_worst(images, model, min(count, len(images)), most=1)[0]
-    return float(_predict(images, model, np.array([worst]))[0]), worst
-
-
-def _predict(images: Images, model: MemoryModel, batches: np.ndarray) -> np.ndarray:
     heights, widths = images.sizes
-    return model.predict(batch_features(images, heights, widths, batches))
+    return float(model.predict(batch_features(images, heights, widths, np.array([worst])))[0]), worst
 
 
 def _drop(pool: Images, model: MemoryModel, count: int, limit: float) -> Remedy | None:
-    """One by one, the image without which its batch needs the least; None where too many would have to go."""
-    dropped: list[str] = []
-    while len(dropped) <= MOST_DROPPED and len(pool) > count:
-        needs, worst = _needs(pool, model, count)
+    """The fewest images by any of the orders; None where too many would have to go."""
+    heights, widths = pool.sizes
+    found = [
+        _drop_by(key, pool, model, count, limit) for key in (pool.objects, heights * widths, pool.objects * widths)
+    ]
+    dropped = min((each for each in found if each is not None), key=len, default=None)
+    return None if dropped is None else Remedy("drop", len(dropped), tuple(dropped[:NAMED]), len(dropped))
+
+
+def _drop_by(key: Integers, pool: Images, model: MemoryModel, count: int, limit: float) -> list[str] | None:
+    """Names, one by one of the worst batch, whichever has most of ``key``."""
+    kept, dropped = np.arange(len(pool)), list[str]()
+    while len(dropped) <= MOST_DROPPED and len(kept) > count:
+        needs, worst = _needs(pool.at(kept), model, count)
         if needs <= limit:
-            return Remedy("drop", len(dropped), tuple(dropped[:NAMED]), len(dropped))
-        least = int(np.argmin(pool.objects * pool.sizes[0] * pool.sizes[1]))
-        without = np.array([[least if each == place else each for each in worst] for place in worst])
-        gone = worst[int(_predict(pool, model, without).argmin())]
-        dropped.append(pool.names[gone])
-        pool = pool.at(np.delete(np.arange(len(pool)), gone))
+            return dropped
+        gone = max(worst, key=lambda place: int(key[kept[place]]))
+        dropped.append(pool.names[kept[gone]])
+        kept = np.delete(kept, gone)
     return None
 
 

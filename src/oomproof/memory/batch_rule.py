@@ -70,7 +70,7 @@ def resize(rule: BatchRule, heights: Integers, widths: Integers, side: int | Int
     scale = np.asarray(side) / np.minimum(heights, widths)
     if rule.longest:
         scale = np.minimum(scale, rule.longest / np.maximum(heights, widths))
-    add = 0.5 if rule.rounds else 1e-6  # 800 / 480 * 480 may come out a hair below 800
+    add = 0.5 if rule.rounds else 0.0  # torchvision drops fractions as they come: 281 x (150 / 281) becomes 149
     return tuple(np.maximum(1, np.floor(side * scale + add)).astype(np.int64) for side in (heights, widths))  # type: ignore[return-value]
 
 

@@ -44,6 +44,13 @@ class TraceRequest:
         if self.batch is not None:
             raise InputError(f"{job} makes its batches itself: leave them to it, and set its own settings")
 
+    def with_own_objects(self, settings: Settings) -> Settings:
+        """For notes: the settings, with as many objects in an image as the most crowded one of the batch has."""
+        name = settings.name_of("boxes")
+        if self.batch is None or not name:
+            return settings
+        return settings.changed({name: max((image.objects for image in self.batch.images), default=0)})
+
     def refuse_validation(self, job: str) -> None:
         """For jobs that say nothing of how they validate."""
         if self.validation is not None:

@@ -67,7 +67,7 @@ class Detectron2Job(Job):
             )
         job = replace(pieces(self.values(settings), settings, request.batch), name=self.name)
         step = job.trace(replace(request, batch=None))
-        told = (*notes(self.config, self.values(settings), settings), *step.about.notes)
+        told = (*notes(self.config, self.values(settings), request.with_own_objects(settings)), *step.about.notes)
         return replace(step, about=replace(step.about, notes=told, settings=settings))
 
     def batch_rule(self, settings: Settings) -> BatchRule:

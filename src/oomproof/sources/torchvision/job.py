@@ -85,7 +85,7 @@ class TorchvisionJob(Job):
             settings = settings.changed({"batch": request.validation.batch or usual})
         job = self.with_settings(settings, request.batch)
         step = job.trace(replace(request, settings=settings, batch=None))
-        told = (*notes(self, self._chosen(request.settings), request.settings), *step.about.notes)
+        told = (*notes(self, self._chosen(settings), request.with_own_objects(settings)), *step.about.notes)
         return replace(step, about=replace(step.about, notes=told)) if told else step
 
     def with_settings(self, settings: Settings, batch: BatchSpec | None = None) -> TorchJob:
