@@ -74,7 +74,9 @@ class Guard:
         self.steps = self.recoveries = 0
         self.sizes = Sizes(largest_micro_batch(settings), floor, patience)
         self._rungs = rungs_for(passes, allow)
-        self._protected = protect_update(optimizer, passes.device, training.optimizer_state)
+        self._protected = not self._ranks.together and protect_update(
+            optimizer, passes.device, training.optimizer_state
+        )
         self._before = BeforeStep(passes.model, passes.device)
         self._detector = None if weight else find_detector(passes.model)
         self._largest_part = 0
@@ -112,11 +114,14 @@ class Guard:
     def _gradients(self, batch: Any) -> torch.Tensor:
         """The loss of the batch; its gradients are in place. All processes leave this with theirs, or none does."""
         while True:
+            self._ranks.gather()
             found, fared, failure = self._own_gradients(batch)
             worst, self.sizes.largest = self._ranks.meet(fared, self.sizes.largest)
             if worst == meeting.GOOD:
                 return found
             self._begin_again()
+            if worst == meeting.RETRY:
+                continue
             # Every process takes the same one, whatever each has done on its own account.
             self._rungs = [rung for rung in self._rungs if rung.setting in MAY_BE_ALLOWED]
             rung = climb(self._passes, self._rungs) if worst == meeting.CLIMB else None
@@ -134,6 +139,8 @@ class Guard:
             self.recoveries += 1
             if not self._make_smaller(failure, self._largest_part):
                 return None, meeting.CLIMB if self._rungs else meeting.STOP, failure
+            if self._ranks.together:
+                return None, meeting.RETRY, failure
 
     def _make_smaller(self, failure: Failure, images: int) -> bool:
         """Whether there is another way to try the step, which has now been chosen."""
@@ -195,6 +202,7 @@ class Guard:
             return 0
 
     def _begin_again(self) -> None:
+        self._ranks.forget()
         self._passes.optimizer.zero_grad(set_to_none=True)
         free_memory(self._passes.device)
         self._before.restore()
