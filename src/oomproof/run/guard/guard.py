@@ -20,6 +20,7 @@ from oomproof.changes.torch.step import as_mapping, largest_micro_batch, shares_
 from oomproof.changes.torch.training import training_from
 from oomproof.changes.torch.whole_batch import find_detector, look_at
 from oomproof.errors import CannotDo, InputError, OutOfMemory
+from oomproof.run.guard import means
 from oomproof.run.guard import ranks as meeting
 from oomproof.run.guard.before_step import BeforeStep
 from oomproof.run.guard.failures import Failure, attempt, free_memory, keep_to_budget
@@ -83,6 +84,7 @@ class Guard:
         self.kept = "the update is the same" if self._detector or weight else MEANS
         """what the log says of a batch that is split"""
         self._said: set[str] = set()
+        self._losses_join = means.UNKNOWN
 
     @property
     def scaler(self) -> torch.amp.GradScaler | None:
@@ -188,7 +190,23 @@ class Guard:
                 f"losses of {type(self._detector).__name__} are divided by what a batch has; they can be weighed where "
                 "loss(model, batch) returns the dict of losses as the model does"
             )
+        if len(parts) > 1 and self.weight is None and self._joined(parts[0]) == means.SUM:
+            return [1.0] * len(parts), nullcontext()
         return list(shares_of(parts, self.weight)), nullcontext()
+
+    def _joined(self, part: Any) -> str:
+        """How the losses of images make one of a batch; looked at once, and told where it is neither mean nor sum."""
+        if self._losses_join == means.UNKNOWN:
+            passes = self._passes
+            found = means.how_losses_join(passes.model, lambda some: passes.losses(self._on_device(some)), part)
+            self._before.restore()  # random numbers and buffers are as before the look
+            self._losses_join = found
+            if found == means.OTHER:
+                self._say_once(
+                    "the loss of some images is neither the mean nor the sum of their losses, so a split batch is "
+                    "another training: give Guard(weight=lambda batch: ...) what it is divided by, such as its boxes"
+                )
+        return self._losses_join
 
     def _on_device(self, part: Any) -> Any:
         here = moved(part, self._passes.device)
