@@ -27,15 +27,25 @@ def batches(rank: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return [(torch.rand(4, 3, 8, 8, generator=noise), torch.randint(0, 5, (4,), generator=noise)) for _ in range(3)]
 
 
+def shard(model: nn.Module) -> nn.Module:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (distributed.get_world_size(),))
+    fully_shard(model[0], mesh=mesh)
+    fully_shard(model[4], mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
 def main() -> None:
-    fails_at, too_large, guarded = json.loads(sys.argv[1])
+    fails_at, too_large, guarded, sharded = json.loads(sys.argv[1])
     logging.basicConfig(level=logging.INFO)
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
     distributed.init_process_group("gloo")
     rank = distributed.get_rank()
     given = batches(rank)
-    model = DistributedDataParallel(net())
+    model = shard(net()) if sharded else DistributedDataParallel(net())
     optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     failing = FailingAllocations({fails_at} if rank == 1 and fails_at >= 0 else set(), too_large if rank == 1 else None)
     state = "trained"
@@ -52,7 +62,8 @@ def main() -> None:
             optimizer.zero_grad()
             cross_entropy(model(images), labels).backward()
             optimizer.step()
-    weights = [value.flatten().tolist() for value in model.module.state_dict().values()]
+    values = (model if sharded else model.module).state_dict().values()
+    weights = [(v.full_tensor() if hasattr(v, "full_tensor") else v).flatten().tolist() for v in values]
     found = {"rank": rank, "state": state, "weights": weights, "failed": failing.failed}
     with open(f"{sys.argv[2]}.{rank}", "w") as file:  # noqa: PTH123
         json.dump(found, file)

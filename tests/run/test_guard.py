@@ -87,6 +87,7 @@ def loss(model: nn.Module, batch: Any) -> torch.Tensor:
 OPTIMIZERS = {
     "sgd": lambda p: optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=1e-2),
     "adamw": lambda p: optim.AdamW(p, lr=0.01),
+    "sgd, foreach": lambda p: optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=1e-2, foreach=True),
     "adam, foreach": lambda p: optim.Adam(p, lr=0.01, foreach=True),
 }
 
@@ -319,8 +320,7 @@ def test_what_a_failed_step_held_is_free_before_the_next() -> None:
         return model.head(activations.mean((2, 3))).sum()
 
     model = fresh()
-    guard = Guard(model, OPTIMIZERS["sgd"](model.parameters()), patience=1000)
-    guard.sizes.largest = 4
+    guard = Guard(model, OPTIMIZERS["sgd"](model.parameters()), weight=lambda batch: len(batch[0]))
     guard.step(batches()[0], failing)
     assert len(held) == 3  # four images at once, then twice two
 
@@ -334,3 +334,30 @@ def test_what_a_guard_refuses() -> None:
     with pytest.raises(InputError, match="DataParallel splits"):
         Guard(nn.DataParallel(model), OPTIMIZERS["sgd"](model.parameters()))
     assert oomproof.Guard is Guard
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "boxes"])
+def test_losses_that_are_no_means(reduction: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A sum is noticed; what is neither is told, and right where the divisor is given."""
+
+    def other(model: nn.Module, batch: Any) -> torch.Tensor:
+        each = cross_entropy(model(batch[0]), batch[1], reduction="none")
+        if reduction == "boxes":
+            return (each * batch[1]).sum() / boxes(batch)
+        return each.mean() if reduction == "mean" else each.sum()
+
+    def boxes(batch: Any) -> float:
+        return float(batch[1].sum()) + 1e-9
+
+    reference = fresh()
+    optimizer = OPTIMIZERS["sgd"](reference.parameters())
+    other(reference, batches(8)[0]).backward()
+    optimizer.step()
+    for weight in (None, boxes) if reduction == "boxes" else (None,):
+        caplog.clear()
+        model = fresh()
+        guard = Guard(model, OPTIMIZERS["sgd"](model.parameters()), {"batch": 4}, weight=weight)
+        guard.step(batches(8)[0], other)
+        told = [each for each in caplog.messages if "neither the mean nor the sum" in each]
+        assert bool(told) == (reduction == "boxes" and weight is None)
+        assert (farthest(reference, model) < 1e-4) == (not told)

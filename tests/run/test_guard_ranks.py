@@ -16,13 +16,15 @@ pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 
 
-def train(folder: Path, fails_at: int = -1, too_large: int | None = None, guarded: bool = True) -> list[Any]:
+def train(
+    folder: Path, fails_at: int = -1, too_large: int | None = None, guarded: bool = True, sharded: bool = False
+) -> list[Any]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     out = folder / "weights"
     common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
-    command = [sys.executable, HERE / "guarded_ranks.py", json.dumps([fails_at, too_large, guarded]), out]
+    command = [sys.executable, HERE / "guarded_ranks.py", json.dumps([fails_at, too_large, guarded, sharded]), out]
     ranks = [
         subprocess.Popen(
             command, env={**common, "RANK": str(rank), "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE, text=True
@@ -39,10 +41,13 @@ def flat(found: Any) -> list[float]:
     return [value for values in found["weights"] for value in values]
 
 
-def test_one_process_fails_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sharded", [False, pytest.param(True, marks=pytest.mark.thorough)])
+def test_one_process_fails_alone(tmp_path: Path, sharded: bool) -> None:
+    if sharded:
+        pytest.importorskip("torch", minversion="2.14", reason="fully_shard of older versions cannot begin anew")
     plain = train(tmp_path, guarded=False)
     assert flat(plain[0]) == flat(plain[1])
-    found = train(tmp_path, fails_at=12)
+    found = train(tmp_path, fails_at=12, sharded=sharded)
     assert [each["failed"] for each in found] == [0, 1]
     assert flat(found[0]) == flat(found[1])
     assert flat(found[0]) == pytest.approx(flat(plain[0]), rel=1e-9, abs=1e-12)

@@ -20,6 +20,7 @@ from oomproof.changes.torch.step import as_mapping, largest_micro_batch, shares_
 from oomproof.changes.torch.training import training_from
 from oomproof.changes.torch.whole_batch import find_detector, look_at
 from oomproof.errors import CannotDo, InputError, OutOfMemory
+from oomproof.run.guard import means
 from oomproof.run.guard import ranks as meeting
 from oomproof.run.guard.before_step import BeforeStep
 from oomproof.run.guard.failures import Failure, attempt, free_memory, keep_to_budget
@@ -74,13 +75,16 @@ class Guard:
         self.steps = self.recoveries = 0
         self.sizes = Sizes(largest_micro_batch(settings), floor, patience)
         self._rungs = rungs_for(passes, allow)
-        self._protected = protect_update(optimizer, passes.device, training.optimizer_state)
+        self._protected = not self._ranks.together and protect_update(
+            optimizer, passes.device, training.optimizer_state
+        )
         self._before = BeforeStep(passes.model, passes.device)
         self._detector = None if weight else find_detector(passes.model)
         self._largest_part = 0
         self.kept = "the update is the same" if self._detector or weight else MEANS
         """what the log says of a batch that is split"""
         self._said: set[str] = set()
+        self._losses_join = means.UNKNOWN
 
     @property
     def scaler(self) -> torch.amp.GradScaler | None:
@@ -112,11 +116,14 @@ class Guard:
     def _gradients(self, batch: Any) -> torch.Tensor:
         """The loss of the batch; its gradients are in place. All processes leave this with theirs, or none does."""
         while True:
+            self._ranks.gather()
             found, fared, failure = self._own_gradients(batch)
             worst, self.sizes.largest = self._ranks.meet(fared, self.sizes.largest)
             if worst == meeting.GOOD:
                 return found
             self._begin_again()
+            if worst == meeting.RETRY:
+                continue
             # Every process takes the same one, whatever each has done on its own account.
             self._rungs = [rung for rung in self._rungs if rung.setting in MAY_BE_ALLOWED]
             rung = climb(self._passes, self._rungs) if worst == meeting.CLIMB else None
@@ -134,6 +141,8 @@ class Guard:
             self.recoveries += 1
             if not self._make_smaller(failure, self._largest_part):
                 return None, meeting.CLIMB if self._rungs else meeting.STOP, failure
+            if self._ranks.together:
+                return None, meeting.RETRY, failure
 
     def _make_smaller(self, failure: Failure, images: int) -> bool:
         """Whether there is another way to try the step, which has now been chosen."""
@@ -181,7 +190,23 @@ class Guard:
                 f"losses of {type(self._detector).__name__} are divided by what a batch has; they can be weighed where "
                 "loss(model, batch) returns the dict of losses as the model does"
             )
+        if len(parts) > 1 and self.weight is None and self._joined(parts[0]) == means.SUM:
+            return [1.0] * len(parts), nullcontext()
         return list(shares_of(parts, self.weight)), nullcontext()
+
+    def _joined(self, part: Any) -> str:
+        """How the losses of images make one of a batch; looked at once, and told where it is neither mean nor sum."""
+        if self._losses_join == means.UNKNOWN:
+            passes = self._passes
+            found = means.how_losses_join(passes.model, lambda some: passes.losses(self._on_device(some)), part)
+            self._before.restore()  # random numbers and buffers are as before the look
+            self._losses_join = found
+            if found == means.OTHER:
+                self._say_once(
+                    "the loss of some images is neither the mean nor the sum of their losses, so a split batch is "
+                    "another training: give Guard(weight=lambda batch: ...) what it is divided by, such as its boxes"
+                )
+        return self._losses_join
 
     def _on_device(self, part: Any) -> Any:
         here = moved(part, self._passes.device)
@@ -195,6 +220,7 @@ class Guard:
             return 0
 
     def _begin_again(self) -> None:
+        self._ranks.forget()
         self._passes.optimizer.zero_grad(set_to_none=True)
         free_memory(self._passes.device)
         self._before.restore()

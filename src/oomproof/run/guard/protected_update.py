@@ -124,20 +124,18 @@ class _Part:
         self.optimizer, self._some = optimizer, some
         self._states = {p: dict(optimizer.state[p]) for p in some if p in optimizer.state}
         tensors = [*some, *(v for state in self._states.values() for v in state.values() if torch.is_tensor(v))]
-        versions = [version_of(tensor) for tensor in tensors]
         with torch.no_grad():
             if scratch is None:
                 copies = [tensor.detach().to("cpu", copy=True) for tensor in tensors]
             else:
                 copies = _places(tensors, scratch)
                 copy_lists(copies, tensors)
-        self._copies = list(zip(tensors, copies, versions, strict=True))
+        self._copies = list(zip(tensors, copies, strict=True))
 
     def put_back(self) -> None:
         with torch.no_grad():
-            for tensor, copy, version in self._copies:
-                if version_of(tensor) != version:
-                    tensor.copy_(copy)
+            for tensor, copy in self._copies:
+                tensor.copy_(copy)  # all of them: not every list-at-once kernel counts that it has written
         for parameter in self._some:
             if parameter in self._states:
                 self.optimizer.state[parameter] = self._states[parameter]

@@ -16,10 +16,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from oomproof.errors import InputError
 from oomproof.frameworks.torch import copy_lists, is_dense
+from oomproof.frameworks.torch_sharded import sharded_modules
 from oomproof.run.guard.failures import attempt
 
-GOOD, CLIMB, STOP = 0, 1, 2
-"""how a process fared: it has its gradients; it needs a rung that all must take; it cannot go on"""
+GOOD, RETRY, CLIMB, STOP = 0, 1, 2, 3
+"""how a process fared: it has its gradients; it would try another way, with all others; it needs a rung that all must
+take; it cannot go on"""
 _BUCKET = 25 << 20
 """bytes that are exchanged at a time, as DistributedDataParallel does"""
 
@@ -27,7 +29,16 @@ _BUCKET = 25 << 20
 class Alone:
     """One process: what it decides is decided."""
 
+    together = False
+    """whether a process that failed may not try again on its own"""
+
     def share_buffers(self) -> None:
+        pass
+
+    def gather(self) -> None:
+        pass
+
+    def forget(self) -> None:
         pass
 
     def meet(self, fared: int, largest: int | None) -> tuple[int, int | None]:
@@ -37,7 +48,7 @@ class Alone:
         pass
 
 
-class Ranks:
+class Ranks(Alone):
     """The processes of a DistributedDataParallel model. What is told and exchanged has its memory from the start: to
     tell that memory ran out must not take any."""
 
@@ -125,7 +136,11 @@ def _fill(parameters: list[torch.Tensor]) -> None:
         parameter.grad = torch.zeros_like(parameter)
 
 
-def ranks_of(model: torch.nn.Module, device: torch.device) -> Alone | Ranks:
+def ranks_of(model: torch.nn.Module, device: torch.device) -> Alone:
     if isinstance(model, torch.nn.DataParallel):
         raise InputError("Guard takes a model or DistributedDataParallel; DataParallel splits batches by itself")
+    if sharded_modules(model):
+        from oomproof.run.guard.sharded import Sharded
+
+        return Sharded(model, device)
     return Ranks(model, device) if isinstance(model, DistributedDataParallel) else Alone()

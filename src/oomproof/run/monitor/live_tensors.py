@@ -9,6 +9,7 @@ for group in growing(before, count_tensors()):
 from __future__ import annotations
 
 import gc
+import inspect
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -117,7 +118,7 @@ def _closure(cell: CellType) -> str:
 
 
 def _frames() -> list[Any]:
-    frame: Any = sys._getframe(3)
+    frame: Any = inspect.currentframe()
     found = []
     while frame is not None:
         if not frame.f_code.co_filename.endswith("live_tensors.py"):
