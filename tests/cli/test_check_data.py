@@ -51,7 +51,7 @@ def test_the_worst_batch_is_named(files: Path, capsys: pytest.CaptureFixture[str
     assert document["data"]["typical"]["objects"] == 4
     assert document["validation"]["outcome"] == "fits" and document["decides"] == "training"
     assert main([*command, "--no-validate", "--shm", "0.01MiB", "--set", "workers=2"]) == 2
-    report = capsys.readouterr().out
+    report = " ".join(capsys.readouterr().out.split())
     assert "does not fit /dev/shm" in report and "5.jpg" in report and "Parts of the run" in report
 
 

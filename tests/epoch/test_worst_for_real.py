@@ -33,7 +33,7 @@ def crowded() -> oomproof.Dataset:
     return make_dataset(list(zip(CROWDED.heights.tolist(), CROWDED.widths.tolist(), strict=True)), objects)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough  # two minutes of processor time
 def test_a_crowd_breaks_what_fits_on_average_and_a_real_run_agrees() -> None:
     job = open_torchvision("maskrcnn_resnet50_fpn")
     usual = oomproof.check(job, "24GiB", data=crowded(), **GIVEN).epoch
