@@ -49,7 +49,7 @@ PARTS = {
 """attributes of the API's Keras models, and the stage whose weights they hold"""
 _BY_NAME = (
     (re.compile(r"^SecondStageFeatureExtractor"), "box head.features"),
-    (re.compile(r"^FirstStageBoxPredictor"), "RPN"),
+    (re.compile(r"^FirstStageBoxPredictor|^Conv$"), "RPN"),  # slim's name for the layer that all anchors share
     (re.compile(r"feature_?extractor", re.IGNORECASE), "feature extractor"),
     (re.compile(r"BoxPredictor", re.IGNORECASE), "box head"),
     (re.compile(r"AnchorGenerator"), "anchors"),
