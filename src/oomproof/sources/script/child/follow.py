@@ -20,6 +20,8 @@ from oomproof.sources.script.child.writes import keep_writes
 from oomproof.trace.user_code import blaming_user_code
 
 _PR_SET_PDEATHSIG = 1
+_LEAVE = os._exit
+"""the real one: while the script runs, os._exit is an exception (user_code.py)"""
 
 
 class Told:
@@ -89,7 +91,7 @@ class Following:
             return  # a fork of the script
         timeline_file.save(timeline, self.folder / "step.timeline")
         self.told.say(done=True)
-        os._exit(0)
+        _LEAVE(0)
 
     def ended_well(self, error: OomproofError) -> bool:
         """``sys.exit()`` at the end of a script is not a failure."""
@@ -105,7 +107,7 @@ class Following:
         name = self.request["name"]
         why = "it never imported PyTorch" if self.session is None else "no optimizer has stepped"
         self.told.say(error=f"{name} ended without a training step: {why}", done=True)
-        os._exit(1)
+        _LEAVE(1)
 
 
 def _run(request: dict[str, Any]) -> None:
@@ -139,7 +141,9 @@ def _leave_with_error(told: Told, request: dict[str, Any], error: OomproofError)
     text, cause = str(error), error.__cause__
     if isinstance(cause, SystemExit):  # argparse has printed why
         sys.stderr.flush()
-        os._exit(cause.code if isinstance(cause.code, int) else 1)
+        if not isinstance(cause.code, int):  # sys.exit("a message"), os._exit
+            told.say(error=f"{request['name']} ended before its second step: {cause.code}", done=True)
+        _LEAVE(cause.code if isinstance(cause.code, int) else 1)
     if not isinstance(error, InternalError):
         text = text.replace("the job raised", f"{request['name']} raised", 1)
         if hosts := refused_hosts():
@@ -149,7 +153,7 @@ def _leave_with_error(told: Told, request: dict[str, Any], error: OomproofError)
             )
     kind = type(error).__name__ if isinstance(error, (JobError, InternalError)) else "JobError"
     told.say(error=text, kind=kind, done=True)
-    os._exit(1)
+    _LEAVE(1)
 
 
 def _end_with_parent(parent: int) -> None:
@@ -157,4 +161,4 @@ def _end_with_parent(parent: int) -> None:
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it has died before
-        os._exit(1)
+        _LEAVE(1)
