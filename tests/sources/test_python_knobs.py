@@ -149,7 +149,7 @@ def test_writing_says_what_to_paste(opened: Open, tmp_path: Path) -> None:
     assert "from train import job" in text
     assert "pieces = job(batch=2, net='b')" in text
     assert f"oomproof.Step(model, optimizer, loss, {str(job.place)!r})" in text
-    assert "all images of an update: the step splits them, 2 images at most" in text
+    assert "all images of an update: the step takes at most 2 at a time" in text
     assert "# batches of 2 images\n" in job.write(resolve(job, {"batch": 2}), None)
     other = tmp_path / "other.json"
     assert str(other) in job.write(settings, other)

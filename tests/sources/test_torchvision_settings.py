@@ -240,7 +240,7 @@ def test_what_is_written_trains(tmp_path: Path) -> None:
     assert read_settings(file)["image_size"] == (64, 96)
     said, _, code = text.partition("\n")
     assert said == f"wrote {file}. In your training:"
-    assert "batches of 2 images" in code
+    assert "all images of an update: the step takes at most 1 at a time" in code
     code = code.replace("optimizer = ...", "optimizer = torch.optim.SGD(model.parameters(), lr=0.01)")
     target = {"boxes": torch.tensor([[8.0, 8.0, 40.0, 40.0]]), "labels": torch.tensor([1])}
     batch = ([torch.rand(3, 64, 96) for _ in range(2)], [target, target])

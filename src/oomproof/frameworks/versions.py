@@ -82,3 +82,7 @@ def _name_of(owner: object) -> str:
     if isinstance(owner, type):
         return f"{owner.__module__}.{owner.__qualname__}"
     return getattr(owner, "__name__", None) or _name_of(type(owner))
+
+
+XLA_PARTS = ("jaxlib", "jax-cuda13-pjrt")
+"""packages that hold XLA's compiler: what it answers depends on their versions"""

@@ -144,7 +144,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         min(likely.reserved, allocated.low),
         int(max(likely.reserved, worst.reserved, allocated.high / margin) * margin),
     )
-    if held.replay is not None and not timeline.about.recorded:
+    if held.replay is not None and not held.keeps and not timeline.about.recorded:
         luckless = int(most_reserved(high, held.replay) * margin)
         reserved = replace(reserved, high=max(reserved.high, luckless))
     on_device = Range(reserved.expected + around.expected, reserved.low + around.low, reserved.high + around.high)

@@ -33,28 +33,31 @@ def guarded_step(trainer: Any, guard: Guard) -> None:
     start = time.perf_counter()
     batch = next_batch(trainer)
     waited = time.perf_counter() - start
-    seen: list[tuple[int, int, dict[str, torch.Tensor]]] = []
+    seen: list[tuple[int, dict[str, torch.Tensor]]] = []
 
     def loss(model: torch.nn.Module, part: Any) -> Any:
         found = forward_in_precision(trainer, model, part)
         losses = {"total_loss": found} if isinstance(found, torch.Tensor) else found
-        seen.append((guard.recoveries, len(part), {name: each.detach() for name, each in losses.items()}))
+        seen.append((len(part), {name: each.detach() for name, each in losses.items()}))
         return losses
 
     def finish() -> None:
         if hasattr(trainer, "after_backward"):
             trainer.after_backward()
-        metrics_writer(trainer)(_together(seen, guard.recoveries), waited)
+        metrics_writer(trainer)(_together(seen, len(batch)), waited)
 
     guard.step(batch, loss, finish)
 
 
-def _together(seen: list[tuple[int, int, dict[str, torch.Tensor]]], attempt: int) -> dict[str, torch.Tensor]:
-    """The losses of the attempt that went well, each micro-batch by its images."""
-    last = [(count, losses) for number, count, losses in seen if number == attempt]
-    whole = sum(count for count, _ in last)
+def _together(seen: list[tuple[int, dict[str, torch.Tensor]]], images: int) -> dict[str, torch.Tensor]:
+    """The losses of the last pass over all images, each micro-batch by its images. Before it come attempts that failed,
+    and what the guard tried to see what losses are divided by."""
     together: dict[str, torch.Tensor] = {}
-    for count, losses in last:
+    left = images
+    for count, losses in reversed(seen):
+        if left <= 0:
+            break
+        left -= count
         for name, value in losses.items():
-            together[name] = together.get(name, torch.zeros_like(value)) + value * (count / whole)
+            together[name] = together.get(name, torch.zeros_like(value)) + value * (count / images)
     return together

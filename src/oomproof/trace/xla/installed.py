@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from oomproof.errors import CannotDo
+from oomproof.frameworks.versions import XLA_PARTS
 
 INSTALL = "pip install 'oomproof[xla]'"
 NEEDED = ("jax", "jax-cuda13-plugin", "nvidia-cuda-nvcc")
@@ -21,7 +22,7 @@ def missing() -> tuple[str, ...]:
 
 def installed_versions() -> tuple[str, ...]:
     """What a compiler's answer depends on beside the question."""
-    return tuple(f"{name} {_version(name)}" for name in (*NEEDED, "jaxlib", "jax-cuda13-pjrt"))
+    return tuple(f"{name} {_version(name)}" for name in (*NEEDED, *XLA_PARTS))
 
 
 def compiler_version() -> str:
