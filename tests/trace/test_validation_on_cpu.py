@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from real_cpu import validation
@@ -16,6 +18,17 @@ from oomproof.sources.settings import resolve
 from oomproof.sources.torchvision.job import open_torchvision
 from oomproof.trace.torch.loop import Pieces
 from oomproof.trace.torch.trace_step import trace_step
+
+
+@pytest.fixture(autouse=True)
+def two_threads() -> Iterator[None]:
+    """oneDNN takes other kernels for a single thread, which the CPU's prices do not know; tests before these may have
+    left one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
 
 WAYS = [Validation(), Validation(keeps=1), Validation(keeps=5), Validation(grad=True)]
 

@@ -56,5 +56,6 @@ def _batches(settings: Settings) -> str:
     size of the largest do not tell it."""
     size, parts = settings.of("batch"), settings.get("accumulate", 1)
     if parts != 1:
-        return f"all images of an update: the step takes {f'at most {size}' if isinstance(size, int) else 'a part'} at a time"
+        some = f"at most {size}" if isinstance(size, int) else "a part"
+        return f"all images of an update: the step takes {some} at a time"
     return f"batches of {size} images" if isinstance(size, int) else "batches as they are"
