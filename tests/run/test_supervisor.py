@@ -103,7 +103,7 @@ COUNTING = """
 import json, os, pathlib, time
 state = pathlib.Path("state.json")
 now = json.loads(state.read_text()) if state.exists() else {"step": 0, "weights": [1.0, 2.0, 3.0]}
-while now["step"] < 40:
+while now["step"] < 300:
     now["weights"] = [(w * 1.01 + now["step"]) % 7.3 for w in now["weights"]]
     now["step"] += 1
     pathlib.Path("state.new").write_text(json.dumps(now))
