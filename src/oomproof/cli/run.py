@@ -63,7 +63,7 @@ def run(
       oomproof run --on 8GiB --resume-with "--resume auto" -- python train.py --batch-size 16 --accumulate 1
       oomproof run --tries 3 -- torchrun --nproc-per-node 2 train.py --batch-size 8
     """
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     from oomproof.run.supervisor.supervise import Request, supervise
 

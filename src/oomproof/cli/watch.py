@@ -45,7 +45,7 @@ def watch(
       oomproof watch 12345 --every 5 --log memory.jsonl
       oomproof watch 12345 --for 600 --ram 32GiB
     """
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     from oomproof.run.monitor.verdict import judge
 

@@ -88,7 +88,7 @@ def _processes(nvml: Any, handle: Any) -> dict[int, int]:
 
 
 def _described(pid: int, size: int) -> str:
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     try:
         name = psutil.Process(pid).name()

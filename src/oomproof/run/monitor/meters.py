@@ -14,7 +14,7 @@ SHM = Path("/dev/shm")
 def host_bytes(pid: int | None = None) -> int:
     """Memory of a process and all its children. Shared pages count once over all who share them (PSS), where the system
     tells; loader workers share most of theirs."""
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     try:
         process = psutil.Process(pid)

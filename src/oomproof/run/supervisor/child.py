@@ -119,7 +119,7 @@ def _signals_passed_on(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
 
 def _end_all(process: subprocess.Popen[bytes]) -> None:
     """Politely, then not. Orphans of the command are ours by now, so they are found among our children."""
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     if process.poll() is None:
         with contextlib.suppress(OSError):

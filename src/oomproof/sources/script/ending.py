@@ -22,7 +22,7 @@ def end_all(child: subprocess.Popen[bytes], tag: str) -> None:
 
 
 def _tagged(tag: str) -> list[int]:
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     found = []
     for process in psutil.process_iter():
