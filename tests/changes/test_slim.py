@@ -240,7 +240,7 @@ def test_models_step_at_half_width(name: str) -> None:
         ("resnet50", {"batch": 8, "image_size": (160, 160)}),
         pytest.param(
             "retinanet_resnet50_fpn",
-            {"batch": 1, "image_size": (256, 256), "weights": "none"},
+            {"batch": 1, "image_size": (256, 256), "weights": "none", "boxes": 20},
             marks=pytest.mark.thorough,
         ),
     ],

@@ -27,7 +27,7 @@ MODELS = {
     "efficientnet_b0": {"batch": 8, "image_size": (160, 160), "zero_grad": "keep"},
     "deeplabv3_resnet50": {"batch": 2, "image_size": (160, 160)},
     "fcn_resnet50": {"batch": 2, "image_size": (160, 160)},
-    "fasterrcnn_resnet50_fpn": {"batch": 1, "image_size": (256, 320), "weights": "none"},
+    "fasterrcnn_resnet50_fpn": {"batch": 1, "image_size": (256, 320), "weights": "none", "boxes": 20},
     "maskrcnn_resnet50_fpn": {"batch": 1, "image_size": (192, 256), "weights": "none"},
     "keypointrcnn_resnet50_fpn": {"batch": 1, "image_size": (128, 192), "classes": 2, "weights": "none"},
     "retinanet_resnet50_fpn": {"batch": 1, "image_size": (256, 320), "weights": "none"},

@@ -105,7 +105,7 @@ def _read(archive: zipfile.ZipFile) -> tuple[dict[str, Any], dict[str, Ints]]:
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise Wrong(f"expected the format «{FORMAT}»; the header names another or none")
     if header.get("version") != VERSION:
-        raise Wrong(f"expected version {VERSION}; found {str(header.get('version'))[:20]}, of another oomproof")
+        raise Wrong(f"expected version {VERSION}; found {header.get('version')!r:.20}, of another oomproof")
     return header, {name: _column(name, _content(archive, f"{name}.npy")) for name in COLUMNS}
 
 
