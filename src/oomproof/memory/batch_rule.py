@@ -71,7 +71,8 @@ def resize(rule: BatchRule, heights: Integers, widths: Integers, side: int | Int
     if rule.longest:
         scale = np.minimum(scale, rule.longest / np.maximum(heights, widths))
     add = 0.5 if rule.rounds else 0.0  # torchvision drops fractions as they come: 281 x (150 / 281) becomes 149
-    return tuple(np.maximum(1, np.floor(side * scale + add)).astype(np.int64) for side in (heights, widths))  # type: ignore[return-value]
+    high, wide = (np.maximum(1, np.floor(each * scale + add)).astype(np.int64) for each in (heights, widths))
+    return high, wide
 
 
 def pad(rule: BatchRule, sides: Any) -> Integers:

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from oomproof.changes.detectron2.accumulating import Part, device_of, random_state
+from oomproof.changes.torch.whole_batch import statistics_kept
 from oomproof.errors import InputError
 from oomproof.frameworks.detectron2 import averaging_by, has_moving_average, update_average
-from oomproof.frameworks.torch import NormBase
 
 _LOSSES_FROM = (
     "proposal_generator",
@@ -43,7 +43,7 @@ def whole_batch(
         averages.append((name, initial))
         return value
 
-    with torch.no_grad(), _statistics_kept(model), averaging_by(model, noted):
+    with torch.no_grad(), statistics_kept(model), averaging_by(model, noted):
         for batch in batches:
             states.append(random_state(device_of(model)))
             divisors.append(_divisors(model, forward, batch))
@@ -128,18 +128,6 @@ def _keypoints_counted(model: torch.nn.Module) -> Iterator[list[int]]:
         yield counts
     finally:
         hook.remove()
-
-
-@contextmanager
-def _statistics_kept(model: torch.nn.Module) -> Iterator[None]:
-    """Running statistics of normalisation are afterwards as they were."""
-    norms = [norm for norm in model.modules() if isinstance(norm, NormBase) and norm.training]
-    kept = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
-    try:
-        yield
-    finally:
-        for buffer, before in kept:
-            buffer.copy_(before)
 
 
 def _refuse_other_losses(model: torch.nn.Module) -> None:

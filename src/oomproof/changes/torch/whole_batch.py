@@ -90,7 +90,7 @@ def look_at(
         streams[_PROPOSALS] = begin  # for now: how many are drawn does not depend on it
     first = dict(streams)
     seen, names = [], set()
-    with torch.no_grad(), _statistics_kept(detector):
+    with torch.no_grad(), statistics_kept(detector):
         for part in parts:
             each = _Seen({IMAGES: images_in(part)})
             with _instrumented(detector, streams, each, device):
@@ -188,7 +188,8 @@ def _set_state(state: State, device: torch.device) -> None:
 
 
 @contextmanager
-def _statistics_kept(model: torch.nn.Module) -> Iterator[None]:
+def statistics_kept(model: torch.nn.Module) -> Iterator[None]:
+    """Running statistics of normalisation are afterwards as they were."""
     norms = [norm for norm in model.modules() if isinstance(norm, NormBase) and norm.training]
     kept = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
     try:

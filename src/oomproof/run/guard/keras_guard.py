@@ -80,5 +80,5 @@ def _explaining(plain: Any) -> Any:
                 "with batches of half the size; weights may be those of an unfinished step, so go on from a checkpoint"
             ) from error
 
-    train_function.oomproof = True  # type: ignore[attr-defined]
+    train_function.oomproof = True  # type: ignore[attr-defined]  # a mark that it is guarded already
     return train_function

@@ -53,9 +53,11 @@ def device_bytes(pid: int | None = None) -> int:
     try:
         import psutil
         import pynvml as nvml
-
+    except ImportError:
+        return 0
+    try:
         nvml.nvmlInit()
-    except Exception:  # no package or no driver: nothing to read
+    except nvml.NVMLError:  # no driver: nothing to read
         return 0
     try:
         own = {pid or os.getpid()}

@@ -25,7 +25,7 @@ def tracing_threads(tracer: Tracer) -> Iterator[None]:
             with tracer:
                 run()
 
-        self.run = traced_run  # type: ignore[method-assign]
+        self.run = traced_run  # type: ignore[method-assign]  # of this one thread
         start(self)
 
     def keep(raised: Any) -> None:
