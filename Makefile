@@ -47,7 +47,7 @@ tf-object-detection: $(VENV)/.all
 	@echo "==> installing the TensorFlow Object Detection API (seconds)"
 	@$(INSTALL) --quiet --no-deps $$($(BIN)/python -c 'from oomproof.frameworks.object_detection import PACKAGES; print(*PACKAGES)')
 	@echo "==> its training steps, forecast and for real (some minutes)"
-	@$(PYTEST) tests/trace/test_tfod_real.py
+	@$(PYTEST) tests/trace/test_tfod_real.py tests/run/tf_object_detection
 
 lint: $(VENV)/.all
 	@echo "==> ruff check (lint)"

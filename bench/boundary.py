@@ -27,14 +27,16 @@ from typing import Any
 import numpy as np
 
 from oomproof.api.check import check
-from oomproof.errors import OomproofError
+from oomproof.errors import InputError, OomproofError
 from oomproof.memory.forecast import Forecast
 from tables import classifier
 
 GIB = 1 << 30
 CARD = "RTX 3090"
 LADDER = (512, 384, 256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 2, 1)
-COLUMNS = ("model", "layout", "img_size", "batch_that_fit", "step_time_ms")
+COLUMNS = ("model", "layout", "img_size", "batch_that_fit", "step_time_ms", "params_m")
+SAME_MODEL = 0.01
+"""by how much the parameters of a name may differ from the table's: some names stand for another model today"""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,9 @@ def _arguments() -> argparse.Namespace:
 
 
 def _answer(record: dict[str, str]) -> Answer:
+    found, published = _parameters(record["model"]) / 1e6, float(record["params_m"])
+    if abs(found / published - 1) > SAME_MODEL:
+        raise InputError(f"{found:.1f} million parameters in this timm, {published:.1f} in the table: another model")
     batch, larger = int(record["batch_that_fit"]), [each for each in LADDER if each > int(record["batch_that_fit"])]
     return Answer(
         record["model"],
@@ -108,6 +113,13 @@ def _forecast(record: dict[str, str], batch: int) -> Forecast:
     job = classifier(lambda: _model(record["model"]), batch, lambda: int(record["img_size"]), 1000)
     layout = record["layout"] == "nhwc"
     return check(job, CARD, precision="fp16", zero_grad="keep", channels_last=layout, cudnn_benchmark=True)
+
+
+def _parameters(name: str) -> int:
+    import torch
+
+    with torch.device("meta"):
+        return sum(each.numel() for each in _model(name).parameters())
 
 
 def _model(name: str) -> Any:

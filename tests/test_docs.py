@@ -6,9 +6,12 @@ import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+
+from thorough import THOROUGH
 
 ROOT = Path(__file__).parents[1]
 
@@ -35,9 +38,38 @@ def test_every_page_is_in_the_navigation() -> None:
     assert listed == {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
 
 
-def test_the_reference_is_that_of_the_code() -> None:
-    spec = importlib.util.spec_from_file_location("make_reference", ROOT / "docs" / "make_reference.py")
+def script(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_is_that_of_the_code() -> None:
+    module = script("make_reference")
     assert module.write_reference() == module.PAGE.read_text(), "python docs/make_reference.py"
+
+
+@THOROUGH
+def test_answers_in_json_are_those_of_today() -> None:
+    module = script("make_json_examples")
+    assert module.write_examples() == module.PAGE.read_text(), "python docs/make_json_examples.py"
+
+
+def test_a_stale_answer_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = script("make_json_examples")
+    page = tmp_path / "json.md"
+    old = 'The answer to `oomproof fit JOB --on\n8GiB`, where:\n\n```json\n{"fits": %s, "seconds": 7}\n```\nafter'
+    page.write_text(old % "false")
+    asked = []
+
+    def answer(command: str) -> dict[str, object]:
+        asked.append(command)
+        return {"fits": True, "seconds": 3, "facts": {"line": None}}
+
+    monkeypatch.setattr(module, "PAGE", page)
+    monkeypatch.setattr(module, "_answer", answer)
+    written = module.write_examples()
+    assert asked == ["oomproof fit JOB --on 8GiB"]
+    assert '"fits": true,\n  "seconds": 7,\n  "facts": {}' in written and written.endswith("```\nafter")

@@ -124,7 +124,7 @@ def _write_datasets(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [pytest.param(each, marks=[THOROUGH] * (each.page != "README.md")) for each in SHOWN],
+    [pytest.param(each, marks=THOROUGH) for each in SHOWN],
     ids=lambda command: f"{command.page}: {command.text}",
 )
 def test_shown_commands_end_as_claimed(

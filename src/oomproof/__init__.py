@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from oomproof.sources.job import Job, Knob, Option, Setting
     from oomproof.sources.keras.job import KerasJob
     from oomproof.sources.source import Opening, Source
+    from oomproof.sources.tensorflow.job import TensorFlowJob
     from oomproof.sources.torch.job import TorchJob
     from oomproof.trace.request import TraceRequest
 
@@ -66,6 +67,7 @@ __all__ = [
     "Settings",
     "Source",
     "Step",
+    "TensorFlowJob",
     "Timeline",
     "TorchJob",
     "TraceRequest",
@@ -104,6 +106,7 @@ _HOME = {
     "Settings": "oomproof.memory.settings",
     "Source": "oomproof.sources.source",
     "Step": "oomproof.changes.torch.step",
+    "TensorFlowJob": "oomproof.sources.tensorflow.job",
     "Timeline": "oomproof.memory.timeline",
     "TorchJob": "oomproof.sources.torch.job",
     "TraceRequest": "oomproof.trace.request",
@@ -120,8 +123,10 @@ _HOME = {
 }
 
 
-_MODULES = {"detectron2": "oomproof.run.detectron2", "keras": "oomproof.run.keras"}
-"""what trainings with these frameworks use: oomproof.detectron2.GuardHook, oomproof.keras.Guard"""
+_MODULES = {
+    name: f"oomproof.run.{name}" for name in ("detectron2", "keras", "lightning", "transformers", "ultralytics")
+}
+"""what trainings with these frameworks use: oomproof.detectron2.GuardHook, oomproof.lightning.Guard"""
 
 
 def __getattr__(name: str) -> Any:

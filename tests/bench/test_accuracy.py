@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 SCRIPT = Path(__file__).parents[2] / "bench" / "accuracy.py"
 
 XMEM = """torchvision_ctor,num_classes,optimizer,batch_size,gpu,input,ground_bytes_nvml,real_oom,near_cap,\

@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("timm", reason="timm is not installed")
 
+pytestmark = pytest.mark.thorough
+
 BENCH = Path(__file__).parents[2] / "bench"
 HEAD = "model,layout,img_size,batch_that_fit,step_time_ms,params_m"
 
@@ -22,7 +24,12 @@ def run(table: Path, text: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_both_sides_of_the_boundary_are_asked(tmp_path: Path) -> None:
-    rows = ("mobilenetv3_small_050,nchw,64,8,5.0,1.59", "resnet18,nchw,64,512,100,11", "no_such_net,nchw,64,8,5,1")
+    rows = (
+        "mobilenetv3_small_050,nchw,64,8,5.0,1.59",
+        "resnet18,nchw,64,512,100,11.69",
+        "no_such_net,nchw,64,8,5,1",
+        "resnet34,nchw,64,8,5,60",
+    )
     done = run(tmp_path / "table.csv", "\n".join((HEAD, *rows)))
     assert done.returncode == 0, done.stderr
     # 12 small images fit a large card, and the table says that they did not: that is the mistake to be shown.
@@ -31,6 +38,7 @@ def test_both_sides_of_the_boundary_are_asked(tmp_path: Path) -> None:
     assert "batches that died and were called fitting: 100.0%" in done.stdout
     assert "time: " in done.stdout
     assert "not forecast: no_such_net" in done.stdout
+    assert "not forecast: resnet34: 21.8 million parameters in this timm, 60.0 in the table" in done.stdout
 
 
 def test_another_table_is_refused(tmp_path: Path) -> None:

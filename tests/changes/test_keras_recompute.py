@@ -82,6 +82,7 @@ def test_gradients_statistics_and_draws_are_the_same(how: dict[str, Any]) -> Non
     assert_same(gradients(recompute(residual(**how), ALL), batch()), plain)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [pytest.param("MobileNetV2", marks=pytest.mark.thorough), "unet"])
 def test_real_nets_train_the_same(make: str) -> None:

@@ -43,6 +43,7 @@ def said(code: str) -> list[str]:
     return ran.stdout.split()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_keras_job_and_then_one_of_pytorch() -> None:
     pytest.importorskip("triton")

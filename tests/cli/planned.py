@@ -35,6 +35,9 @@ class Jotter:
         path.write_text(json.dumps(dict(settings)))
         return f"wrote {path}; paste this:\nimport oomproof\n"
 
+    def show_change(self, settings: dict[str, Any]) -> str:
+        return ""
+
 
 class Asked:
     """What the planner was asked, and the plan it is to give."""

@@ -80,7 +80,8 @@ def test_a_full_disk_is_one_line(step: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+    ("number", "code", "word"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 129, "terminated")],
 )
 def test_a_signal_leaves_one_line_and_no_file(tmp_path: Path, number: int, code: int, word: str) -> None:
     (tmp_path / "train.py").write_text(

@@ -33,6 +33,7 @@ def test_public_names() -> None:
         "Settings",
         "Source",
         "Step",
+        "TensorFlowJob",
         "Timeline",
         "TorchJob",
         "TraceRequest",

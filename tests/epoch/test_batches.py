@@ -78,8 +78,10 @@ def test_grouping_is_on_off_or_as_the_job_has_it() -> None:
 
 def test_models_that_do_not_depend_on_the_data_say_so() -> None:
     for name in ("torchvision:resnet18", "torchvision:fcn_resnet50"):
-        with pytest.raises(oomproof.InputError, match="--data says nothing of its memory"):
-            oomproof.check(name, "8GiB", data=make_dataset([(48, 64)], [1]))
+        answer = oomproof.check(name, "8GiB", data=make_dataset([(48, 64)], [1]), batch=2)
+        assert answer.epoch is None and any("need the same on the device" in note for note in answer.notes)
+        assert "annotations" in answer.host_parts and "the dataset in host RAM" not in answer.not_counted
+        assert answer.allocated == oomproof.check(name, "8GiB", batch=2).allocated
     own = oomproof.TorchJob(lambda: None, lambda: None, lambda model, batch: None)  # type: ignore[arg-type,return-value]
     with pytest.raises(oomproof.InputError, match=r"--data wants a batch\(images\)"):
         oomproof.check(own, "8GiB", data=make_dataset([(48, 64)], [1]))

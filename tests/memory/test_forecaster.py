@@ -208,6 +208,16 @@ def test_cache_that_must_be_given_back_is_no_shortage() -> None:
     assert check(timeline, of(480 * MIB + around.expected)).shortage is not None
 
 
+def test_what_gets_through_only_by_giving_cache_back_is_at_risk() -> None:
+    """Of 185 batches that died for real, two would have been served so."""
+    timeline = cached()
+    within = check(timeline, of(700 * MIB + context(RTX).high))
+    assert within.shortage_at_worst is None and within.gives_back
+    assert within.outcome == "at risk" and within.on_device.high > within.budget
+    enough = check(timeline, of(1100 * MIB + context(RTX).high))
+    assert enough.fits and not enough.gives_back
+
+
 def test_a_workspace_that_does_not_fit_is_no_shortage() -> None:
     """cuDNN goes on with less: 200 MiB of blocks must fit, a workspace of 256 MiB beside them need not."""
     timeline = convolution(x=[256, 64, 64, 64], y=[256, 64, 64, 64])

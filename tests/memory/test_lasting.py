@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from oomproof.memory.about import About
 from oomproof.memory.cards.device_table import ARCHITECTURES
 from oomproof.memory.cards.devices import Device, find, known
-from oomproof.memory.lasting import BUCKETS, CUBLAS, CUBLAS_HOPPER, LIBRARIES, context, trained_bytes, with_lasting
+from oomproof.memory.lasting import CUBLAS, CUBLAS_HOPPER, LIBRARIES, context, with_lasting
+from oomproof.memory.parallel import BUCKETS, gradient_set
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.timeline import KINDS, Builder, Timeline
 
@@ -44,7 +45,7 @@ def test_cublas_in_two_threads() -> None:
 
 def test_buckets_are_as_large_as_what_is_trained() -> None:
     timeline = step()
-    assert trained_bytes(timeline) == 5 * MIB + 3
+    assert gradient_set(timeline) == 5 * MIB + 3
     assert with_lasting(timeline, AMPERE, DDP).by_owner(2)[BUCKETS] == 5 * MIB + 3
     for plain in (Runtime(), Runtime(gradient_as_bucket_view=True)):
         assert BUCKETS not in with_lasting(timeline, AMPERE, plain).owners
@@ -55,9 +56,9 @@ def test_gradients_in_buckets_stay_when_they_are_dropped() -> None:
     timeline = step()
     held = with_lasting(timeline, AMPERE, Runtime(ddp=True, gradient_as_bucket_view=True))
     gradients = [held.by_kind(tick)["gradient"] for tick in range(3, held.ticks)]
-    assert gradients[0] == trained_bytes(timeline), "before the first backward"
-    assert max(gradients) == trained_bytes(timeline) + 5 * MIB, "one gradient beside its place in the bucket"
-    assert gradients[-1] <= trained_bytes(timeline) + 3
+    assert gradients[0] == gradient_set(timeline), "before the first backward"
+    assert max(gradients) == gradient_set(timeline) + 5 * MIB, "one gradient beside its place in the bucket"
+    assert gradients[-1] <= gradient_set(timeline) + 3
     both = with_lasting(timeline, AMPERE, DDP)
     assert held.peak().bytes < both.peak().bytes
 
@@ -68,7 +69,7 @@ def test_the_step_itself_stays_as_it_was(timeline: Timeline) -> None:
     held = with_lasting(timeline, AMPERE, DDP)
     extra = len(held) - len(timeline)
     assert extra == 3
-    lasting = 2 * CUBLAS + trained_bytes(timeline)
+    lasting = 2 * CUBLAS + gradient_set(timeline)
     assert (held.curve()[extra:] == timeline.curve() + lasting).all()
     assert np.array_equal(held.bytes[extra:], timeline.bytes)
     assert np.array_equal(held.died[extra:] - held.born[extra:], timeline.died - timeline.born)

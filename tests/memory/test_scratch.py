@@ -60,6 +60,18 @@ CONVOLUTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+SMALL = ((4, 32, 64, 64), (16, 32, 3, 3))
+HALF: dict[str, dict[str, Any]] = {
+    "plain": shape(*SMALL, dtype="bfloat16"),
+    "channels_last": shape(*SMALL, dtype="bfloat16", channels_last=True),
+    "strided": shape(*SMALL, dtype="bfloat16", stride=2),
+    "gradient of x alone": shape(*SMALL, dtype="bfloat16", wants=X_ALONE),
+    "1x1": shape(SMALL[0], (16, 32, 1, 1), dtype="bfloat16", padding=0),
+    "in groups": shape(SMALL[0], (32, 8, 3, 3), dtype="bfloat16", groups=4),
+    "transposed": shape(SMALL[0], (32, 16, 2, 2), dtype="bfloat16", stride=2, padding=0, transposed=True),
+}
+
+
 def run_for_real(case: Mapping[str, Any]) -> list[tuple[dict[str, Any], int]]:
     """(spec, bytes beyond the results) of a convolution and of its backward, as PyTorch's allocator has them."""
     import torch
@@ -67,7 +79,8 @@ def run_for_real(case: Mapping[str, Any]) -> list[tuple[dict[str, Any], int]]:
     from oomproof.trace.torch.gpu.scratch import call_spec
 
     layout = torch.channels_last if case["channels_last"] else torch.contiguous_format
-    x, w = (torch.rand(case[name]).contiguous(memory_format=layout) for name in ("x", "w"))
+    dtype = getattr(torch, case.get("dtype", "float32"))
+    x, w = (torch.rand(case[name]).to(dtype).contiguous(memory_format=layout) for name in ("x", "w"))
     sides = [[case[name]] * 2 for name in ("stride", "padding", "dilation")]
     how = (*sides, case["transposed"], [0, 0], case["groups"])
     y, forward = _extra(lambda: torch.ops.aten.convolution(x, w, None, *how))
@@ -122,6 +135,18 @@ def test_backward_on_the_cpu(name: str, measured: dict[str, Any]) -> None:
     expected, low, _ = price_of(spec, cpu.price(THREADS))
     assert low <= real
     assert expected == pytest.approx(real, rel=0.02, abs=_small(name))
+
+
+@pytest.mark.parametrize("name", HALF)
+def test_bf16_goes_through_columns_where_onednn_does_not_take_it(name: str) -> None:
+    pytest.importorskip("torch")
+    from oomproof.frameworks.torch import half_on_cpu
+
+    if half_on_cpu():
+        pytest.skip("oneDNN takes bf16 on this CPU")
+    for spec, real in run_for_real(HALF[name]):
+        expected, low, high = price_of(spec, cpu.price(1, half=False))
+        assert low <= real and expected == high == pytest.approx(real, rel=0.02, abs=1024)
 
 
 def _small(name: str) -> int:

@@ -280,6 +280,7 @@ def test_many_lists_of_nothing() -> None:
         read_plain(START + b"]" * 100_000 + b".")
 
 
+@pytest.mark.thorough
 def test_flipped_and_cut_snapshots(tmp_path: Path) -> None:
     trace = [event("alloc", 0, 5 * MIB), event("alloc", 5 * MIB, MIB), *freed(0, 5 * MIB), event("oom", 0, MIB)]
     good = written(tmp_path, [segment(0, (5 * MIB, "inactive"), (MIB, "active_allocated"))], trace).read_bytes()

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ import pytest
 
 import oomproof
 from oomproof.cli import main
+from oomproof.memory.batch_spec import BatchSpec, ImageSpec
+from oomproof.memory.epoch import Batch, Epoch, Remedy
 from oomproof.page.documents import check_document
 from oomproof.page.write_page import write_page
 
@@ -71,22 +75,26 @@ def test_the_page_says_what_the_forecast_says(browser: Any, report: Path, capsys
     assert not troubles
 
 
-@pytest.mark.parametrize("place", [(0, 0, 1), (1, 1, 0), (0, 1, 1), (1, 0, 0)])
-def test_a_slider_shows_what_a_fresh_trace_says(browser: Any, report: Path, place: tuple[int, int, int]) -> None:
+def test_sliders_show_what_fresh_traces_say(browser: Any, report: Path) -> None:
+    """At ten settings, drawn by chance."""
     page, troubles = opened(browser, report)
-    for number, at in enumerate(place):
-        page.locator(f"#axis-{number}").fill(str(at))
-    page.locator("#card").select_option(label="A100 40GB, 39.38 GiB")
-    batch, size, precision = (2, 4)[place[0]], ("64x64", "96x96")[place[1]], ("fp32", "fp16")[place[2]]
-    fresh = oomproof.check("torchvision:resnet18", "A100-40GB", batch=batch, image_size=size, precision=precision)
-    told = f"{fresh.on_device.expected / GIB:.2f} of 39.38 GiB (at worst {fresh.on_device.high / GIB:.2f})"
-    assert page.inner_text("#answer") == f"{fresh.outcome}: {told}"
-    command = page.inner_text("#command")
-    assert command == (
-        f"oomproof check torchvision:resnet18 --batch {batch} --image-size {size} --set precision={precision} "
-        '--on "A100 40GB"'
-    )
-    assert f"fits: {'2, 4'}" in page.inner_text(".what-if")
+    labels = page.locator("#card option").all_inner_texts()
+    chance = random.Random(7)
+    for _ in range(10):
+        place, label = [chance.randrange(2) for _ in range(3)], chance.choice(labels)
+        for number, at in enumerate(place):
+            page.locator(f"#axis-{number}").fill(str(at))
+        page.locator("#card").select_option(label=label)
+        card, has = label.rsplit(", ", 1)
+        batch, size, precision = (2, 4)[place[0]], ("64x64", "96x96")[place[1]], ("fp32", "fp16")[place[2]]
+        fresh = oomproof.check("torchvision:resnet18", card, batch=batch, image_size=size, precision=precision)
+        told = f"{fresh.on_device.expected / GIB:.2f} of {has} (at worst {fresh.on_device.high / GIB:.2f})"
+        assert page.inner_text("#answer") == f"{fresh.outcome}: {told}"
+        assert page.inner_text("#command") == (
+            f"oomproof check torchvision:resnet18 --batch {batch} --image-size {size} --set precision={precision} "
+            f'--on "{card}"'
+        )
+        assert f"fits: {'2, 4'}" in page.inner_text(".what-if")
     assert not troubles
 
 
@@ -104,8 +112,6 @@ def test_keyboard_and_search(browser: Any, report: Path) -> None:
 
 
 def test_names_are_text(browser: Any, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     hostile = "</script><script>document.title='gotcha'</script><img src=x onerror=\"document.title='gotcha'\">"
     forecast = oomproof.check("torchvision:resnet18", "T4", batch=1, image_size="64x64")
     modules = {hostile: GIB, "<b>bold</b>": GIB}
@@ -117,6 +123,28 @@ def test_names_are_text(browser: Any, tmp_path: Path) -> None:
     assert hostile in page.inner_text("main")
     assert "%%SCRIPT%%" in page.inner_text("main")
     assert "<b>bold</b>" in page.inner_text("#modules")
+    assert not troubles
+
+
+def test_batches_of_the_data_are_drawn_and_named(browser: Any, tmp_path: Path) -> None:
+    forecast = oomproof.check("torchvision:resnet18", "T4", batch=1, image_size="64x64")
+
+    def batch(name: str, objects: int) -> Batch:
+        spec = BatchSpec((ImageSpec(480, 640, objects, name),))
+        return Batch(spec, (480, 640), forecast.allocated, forecast.on_device, "at risk")
+
+    epoch = Epoch("crowd.json", 200, 50, "any images share a batch", True, batch("<b>7.jpg", 120), batch("3.jpg", 4),
+                  0.25, False, (Remedy("drop", 1, ("<b>7.jpg",), 1),), 9, 0, ((4, GIB), (11, 2 * GIB)))  # fmt: skip
+    path = tmp_path / "data.html"
+    path.write_text(write_page(check_document(replace(forecast, epoch=epoch), ())), encoding="utf-8")
+    page, troubles = opened(browser, path)
+    told = page.inner_text("main")
+    assert "about 0.25 that an epoch has a batch that is at risk" in told
+    assert "drop 1 image: <b>7.jpg" in told
+    read = "document.getElementById('batches').data.map((each) => [each.name, [...each.x], [...each.y]])"
+    drawn = page.evaluate(read)
+    peak = forecast.allocated.expected / GIB
+    assert drawn == [["drawn by chance", [4, 11], [1, 2]], ["typical", [4], [peak]], ["worst", [120], [peak]]]
     assert not troubles
 
 

@@ -11,7 +11,7 @@ import oomproof
 from oomproof.api.fit import fit, list_knobs
 from oomproof.errors import InputError
 from oomproof.memory.about import About
-from oomproof.memory.host_memory import TRAINER, WORKER
+from oomproof.memory.host_memory import FORKED, TRAINER
 from oomproof.memory.timeline import Builder
 from oomproof.plan.host_ram import Host, choose
 from oomproof.plan.plan import Plan
@@ -35,8 +35,8 @@ def saved(**about: Any) -> SavedJob:
 
 def needed(workers: int, ready: int) -> int:
     """The host's upper figure."""
-    waiting = 2 * workers * ready * BATCH * MIB
-    return TRAINER.high + workers * WORKER.high + 2 * BATCH * MIB + waiting
+    batches = 2 * (workers * ready + 1) + 2 * workers + 1 if workers else 2  # those that wait, are made, are trained on
+    return TRAINER.high + workers * FORKED.high + batches * BATCH * MIB
 
 
 def planned(ram: int, **given: Any) -> Plan:
@@ -143,3 +143,16 @@ def test_what_a_later_change_leaves_room_for_is_turned_back() -> None:
 
     found = choose(Host(bytes_of, 60 * MIB), Settings({"ready": 8, "workers": 64}), (ready, workers))
     assert {knob.name: option.value for knob, option in found} == {"ready": 6, "workers": 32}
+
+
+def test_what_waits_in_shared_memory_becomes_less() -> None:
+    """64 MiB, as Docker has it, are too little for any worker here; 400 MiB are enough for one with two batches."""
+    plan = fit(saved(), "8GiB", shm=400 * MIB, workers=8, prefetch_factor=4)
+    assert plan.fits and plan.after.shm <= 400 * MIB == plan.after.shm_limit < plan.before.shm
+    assert plan.after.ram is None
+    assert oomproof.check(saved(), "8GiB", shm=400 * MIB, **plan.settings).fits
+    more = fit(saved(), "8GiB", shm=1200 * MIB, workers=8, prefetch_factor=4, keep="identical")
+    assert turned(more) == [("prefetch_factor", 1, "identical")] and more.after.shm == 9 * BATCH * MIB
+    docker = fit(saved(), "8GiB", shm="64MiB", workers=8, prefetch_factor=4)
+    assert not docker.fits and any("--set workers=0" in each for each in docker.needs)
+    assert fit(saved(), "8GiB", shm="64MiB", workers=0).fits

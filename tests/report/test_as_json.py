@@ -34,6 +34,8 @@ FORECAST = {
     "shm_limit": type(None),
     "validation": type(None),
     "decides": str,
+    "outcomes": dict,
+    "host_parts": dict,
     "data": type(None),
 }
 

@@ -237,7 +237,7 @@ def test_a_forecast_that_gives_cache_back_keeps_its_words() -> None:
     )
     assert next_step(replace(plan, changes=()), writing=False)[0].endswith("so keep other programs off the device")
     assert verdict(plan) == (
-        "fits 6GiB with 2 changes: 5.84 of 6.00 GiB (at worst 6.00, with cached blocks given back); "
+        "fits 6GiB with 2 changes: 5.84 of 6.00 GiB (at worst 6.00, with less workspace and cache); "
         "takes 4 % more time per image"
     )
 

@@ -79,8 +79,8 @@ def test_a_tight_fit_does_not_contradict_itself(fits: Forecast, settings: tuple[
     shrunk = replace(fits.on_device, high=6 << 30)
     tight = replace(fits, device=Device("6.00 GiB", 6 << 30), wanted=fits.on_device.high, on_device=shrunk)
     text = drawn(terminal.report(tight, settings), 160)
-    assert "fits 6.00 GiB: 5.84 of 6.00 GiB (at worst 6.00, with cached blocks given back)" in text
-    assert "has to give cached blocks back" in text
+    assert "fits 6.00 GiB: 5.84 of 6.00 GiB (at worst 6.00, with less workspace and cache)" in text
+    assert "has to do with less workspace" in text
     assert "stay free" not in text
 
 

@@ -51,7 +51,7 @@ def test_what_fits_as_it_is_says_how_it_is_trained() -> None:
 def test_more_at_worst_than_there_is_is_explained() -> None:
     roomy = mask_rcnn(12042 * MIB)
     tight = replace(roomy, wanted=12100 * MIB)
-    assert tight.fits and "part of it is cache" in text(zoo.survey([Row(MASKS, tight)], "RTX 3060 12GB"), 240)
+    assert tight.fits and "part of it is workspace" in text(zoo.survey([Row(MASKS, tight)], "RTX 3060 12GB"), 240)
     assert "cache" not in text(zoo.survey([Row(MASKS, roomy)], "RTX 3060 12GB"), 240)
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import sys
+import time
+from datetime import timedelta
 
 import torch
-from failing_allocations import FailingAllocations
+from failing_allocations import WORDS, FailingAllocations
 from torch import distributed, nn, optim
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from oomproof.errors import OutOfMemory
+from oomproof.errors import JobError, OutOfMemory
 from oomproof.run.guard.guard import Guard
 
 
@@ -37,12 +40,30 @@ def shard(model: nn.Module) -> nn.Module:
     return fully_shard(model, mesh=mesh)
 
 
+def leave(how: str) -> None:
+    """One process dies, or stands still."""
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "sleep":
+        time.sleep(600)
+
+
+def make_room_fail(guard: Guard, method: str) -> None:
+    """In the second process there is never room for whole parameters, or none is left once there was."""
+
+    def fail() -> None:
+        raise torch.cuda.OutOfMemoryError(WORDS)
+
+    if distributed.get_rank() == 1:
+        setattr(guard._ranks, method, fail)
+
+
 def main() -> None:
-    fails_at, too_large, guarded, sharded = json.loads(sys.argv[1])
+    fails_at, too_large, guarded, sharded, end = json.loads(sys.argv[1])
     logging.basicConfig(level=logging.INFO)
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
-    distributed.init_process_group("gloo")
+    distributed.init_process_group("gloo", timeout=timedelta(seconds=60 if end != "sleep" else 10))
     rank = distributed.get_rank()
     given = batches(rank)
     model = shard(net()) if sharded else DistributedDataParallel(net())
@@ -51,13 +72,20 @@ def main() -> None:
     state = "trained"
     if guarded:
         guard = Guard(model, optimizer)
+        if end in ("room", "gather"):
+            make_room_fail(guard, {"room": "_find_room", "gather": "_gather"}[end])
         with failing:
             try:
-                for batch in given:
+                for place, batch in enumerate(given):
+                    if rank == 1 and place == 1:
+                        leave(end)
                     guard.step(batch, lambda model, batch: cross_entropy(model(batch[0]), batch[1]))
-            except OutOfMemory as error:
+            except (OutOfMemory, JobError) as error:
                 state = str(error)
-    else:
+    if end in ("kill", "sleep", "gather"):
+        print(state, flush=True)
+        os._exit(3)
+    if not guarded:
         for images, labels in given:
             optimizer.zero_grad()
             cross_entropy(model(images), labels).backward()

@@ -89,6 +89,7 @@ OPTIMIZERS = {
     "adamw": lambda p: optim.AdamW(p, lr=0.01),
     "sgd, foreach": lambda p: optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=1e-2, foreach=True),
     "adam, foreach": lambda p: optim.Adam(p, lr=0.01, foreach=True),
+    "adamw, fused": lambda p: optim.AdamW(p, lr=0.01, fused=True),
 }
 
 

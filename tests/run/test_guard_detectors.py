@@ -25,6 +25,8 @@ from oomproof.run.guard.guard import Guard
 sys.path.append(str(Path(__file__).parents[1] / "changes"))
 from promise_models import CASES, fresh
 
+from thorough import thorough_but
+
 STEPS = 3
 
 
@@ -36,7 +38,9 @@ def optimizer_for(model: nn.Module) -> optim.Optimizer:
 @pytest.mark.slow
 @pytest.mark.usefixtures("double_precision")
 @pytest.mark.parametrize("largest", [1, 3])
-@pytest.mark.parametrize("case", ["Mask R-CNN", "Faster R-CNN", "FCOS", "SSD", "RetinaNet"])
+@pytest.mark.parametrize(
+    "case", thorough_but(["SSD", "FCOS"], ["Mask R-CNN", "Faster R-CNN", "FCOS", "SSD", "RetinaNet"])
+)
 def test_split_batches_train_as_whole_ones(case: str, largest: int) -> None:
     start, batch, loss = fresh(case, False, torch.float64), CASES[case].batch(), CASES[case].loss
     plain, split = copy.deepcopy(start), copy.deepcopy(start)
@@ -145,6 +149,7 @@ def train_limited(room: int, steps: int, images: int) -> tuple[dict[str, Any], s
     return json.loads(ran.stdout.splitlines()[-1]), ran.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_DATA is Linux's")
 def test_mask_rcnn_under_half_of_what_its_batch_needs() -> None:

@@ -51,6 +51,33 @@ def test_a_batch_that_does_not_fit_says_what_to_do(monkeypatch: pytest.MonkeyPat
         built.fit(np.zeros((8, 4)), np.zeros((8, 3)), verbose=0, callbacks=callbacks)
 
 
+def test_a_step_that_is_traced_again_and_again_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    import tensorflow as tf
+
+    class Retracing(keras.callbacks.Callback):
+        """A Python number is another trace each time."""
+
+        def on_train_begin(self, logs: object = None) -> None:
+            plain = self.model.train_function
+            numbers = iter(range(10_000))
+            traced = tf.function(tf.constant)
+
+            def train_function(iterator: object) -> object:
+                traced(next(numbers))
+                return plain(iterator)
+
+            self.model.train_function = train_function
+
+    data = np.zeros((64, 4)), np.zeros((64, 3))
+    with caplog.at_level("WARNING", "oomproof.guard"):
+        model().fit(*data, batch_size=7, epochs=3, verbose=0, callbacks=[oomproof.keras.Guard()])
+        assert not caplog.messages
+        callbacks = [Retracing(), oomproof.keras.Guard()]
+        model().fit(*data, batch_size=2, epochs=2, verbose=0, callbacks=callbacks)
+    said = [each.getMessage() for each in caplog.records if each.name == "oomproof.guard"]
+    assert len(said) == 1 and "traced the training step 50 times in 50 steps" in said[0]
+
+
 def test_other_errors_stay_what_they_are() -> None:
     with pytest.raises(Exception, match=r"(?i)shape|incompatible") as raised:
         model().fit(np.zeros((8, 5)), np.zeros((8, 3)), verbose=0, callbacks=[oomproof.keras.Guard()])

@@ -15,6 +15,7 @@ from torch import nn
 
 from oomproof.cli import main
 from oomproof.run.monitor.live_tensors import count_tensors, growing
+from oomproof.run.monitor.meters import host_bytes, own_and_children_bytes
 
 MIB = 1 << 20
 
@@ -81,6 +82,26 @@ def test_scripts_that_leak(script: str, tmp_path: Path) -> None:
         assert lines[-1]["kind"] == "leak", summary
         assert 0.2 * MIB < float(per_step) < 2 * MIB
         assert end != "None"
+
+
+STRANGER = "import torch; print('ready', flush=True); input()"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere the system tells no shares")
+def test_strangers_with_the_same_libraries_change_nothing() -> None:
+    before = host_bytes()
+    strangers = [
+        subprocess.Popen(["setsid", sys.executable, "-c", STRANGER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    try:
+        for each in strangers:
+            assert each.stdout is not None and each.stdout.readline() == b"ready\n"
+        own = own_and_children_bytes()[0]
+    finally:
+        for each in strangers:
+            each.communicate(b"\n")
+    assert abs(own - before) < 4 * MIB
 
 
 def test_growing_tensors_and_who_holds_them() -> None:

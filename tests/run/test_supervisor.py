@@ -112,6 +112,7 @@ while now["step"] < 300:
 """
 
 
+@pytest.mark.thorough
 def test_killed_at_any_moment_it_goes_on_where_it_was(folder: Path) -> None:
     """kill -9 twenty times: the result is that of the undisturbed training."""
     (folder / "train.py").write_text(COUNTING)

@@ -18,6 +18,8 @@ from oomproof.sources.torchvision.knobs import knobs
 from oomproof.trace.request import TraceRequest
 from oomproof.trace.torch.tracer import Tracer
 
+pytestmark = pytest.mark.thorough
+
 SSD, LITE, FASTER = "ssd300_vgg16", "ssdlite320_mobilenet_v3_large", "fasterrcnn_resnet50_fpn"
 
 

@@ -37,9 +37,7 @@ MODELS = {
 }
 QUICK = (
     "mobilenet_v3_large",
-    "vit_b_16",
     "deeplabv3_resnet50",
-    "maskrcnn_resnet50_fpn",
     "retinanet_resnet50_fpn",
     "ssdlite320_mobilenet_v3_large",
 )

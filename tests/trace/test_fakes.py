@@ -45,7 +45,7 @@ def test_numbers_given_in_code_are_looked_up_and_not_guessed() -> None:
         assert type(three) is FakeTensor and int(three * 2 + 1) == 7
         three.add_(1)
         assert three.item() == 4 and torch.tensor([1.5, 2.5]).tolist() == [1.5, 2.5]
-        assert three.untyped_storage()._cdata in tracer._values
+        assert three.untyped_storage()._cdata in tracer.ledger.values
 
 
 def test_a_view_shares_memory() -> None:

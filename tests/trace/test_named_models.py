@@ -25,6 +25,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "timm:vit_tiny_patch16_224": {"batch": 4, "image_size": (96, 96)},
     "transformers:detr-resnet-50": {"batch": 1, "image_size": (128, 160), "update": "plain"},
     "transformers:rtdetr_r50vd": {"batch": 1, "image_size": (160, 160), "update": "plain"},
+    "transformers:mask2former-swin-tiny": {"batch": 1, "image_size": (128, 128), "update": "plain"},
     "transformers:segformer-b0": {"batch": 2, "image_size": (128, 128), "update": "plain"},
     "transformers:convnext-tiny-224": {"batch": 2, "image_size": (96, 96), "update": "plain"},
     "transformers:vit-base-patch16-224": {"batch": 2, "image_size": (96, 96), "update": "plain"},

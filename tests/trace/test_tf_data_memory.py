@@ -33,9 +33,20 @@ def test_forecasts_are_within_ten_percent_of_resident_memory() -> None:
     assert all(row["measured"] < row["high"] for row in measured.values()), measured
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory is read from /proc, as Linux has it")
-def test_the_upper_figure_covers_malloc_as_it_is() -> None:
+def test_gaps_of_malloc_as_it_is_are_forecast() -> None:
     """glibc's heap keeps gaps between elements and batches: the worst of the pipelines above has both."""
     [row] = rows("--plain", "--only", "map, shuffle(300), batch").values()
-    assert row["forecast"] < row["measured"] < row["high"]
+    assert row["forecast"] == pytest.approx(row["measured"], rel=0.15)
+    assert row["measured"] < row["high"]
+
+
+@pytest.mark.thorough
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory is read from /proc, as Linux has it")
+def test_all_pipelines_with_malloc_as_it_is() -> None:
+    measured = rows("--plain")
+    off = {name: row["forecast"] / row["measured"] - 1 for name, row in measured.items()}
+    assert all(abs(each) < 0.15 for each in off.values()), off

@@ -109,7 +109,7 @@ def test_loss_item_costs_nothing(tracer: Tracer) -> None:
     tracer.know_weights(net)
     output = net(torch.rand(2, 8))
     assert output.mean().item() == NETWORK_NUMBER
-    assert tracer.value_of(output).storage is None  # not even made up
+    assert tracer.contents.value_of(output).storage is None  # not even made up
 
 
 def test_integers_out_of_the_network_are_computed(tracer: Tracer) -> None:

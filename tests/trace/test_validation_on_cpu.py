@@ -77,6 +77,7 @@ def test_what_costs_more() -> None:
     assert grad > plain and ema > plain
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_masks_at_full_size() -> None:
     job = open_torchvision("maskrcnn_resnet50_fpn")

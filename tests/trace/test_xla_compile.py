@@ -128,6 +128,7 @@ print(hashlib.sha256(_lowered(model, batch)[0]).hexdigest())
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_same_step_is_the_same_bytes_in_every_process() -> None:
     seen = set()

@@ -18,7 +18,8 @@ from oomproof.memory import make_forecast
 from oomproof.memory.cards.devices import find
 from oomproof.memory.runtime import Runtime
 from oomproof.trace.tensorflow.trace_step import PreparedStep, laid_out, measured_order, prepared, timeline_of
-from oomproof.trace.tf_object_detection.build import BuiltStep, build_step
+from oomproof.trace.tf_object_detection.build import build_step
+from oomproof.trace.tf_object_detection.built import BuiltStep
 from oomproof.trace.tf_object_detection.request import StepRequest
 
 OBJECTS = 8

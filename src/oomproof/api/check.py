@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from oomproof.data.annotations.dataset import Dataset
-from oomproof.data.annotations.read import read_dataset
+from oomproof.data.annotations.read import read_dataset, read_records
 from oomproof.epoch.largest_images import find_largest
+from oomproof.epoch.same_batches import with_same_batches
 from oomproof.epoch.worst_batch import find_worst_batch
-from oomproof.errors import CannotDo, JobError
+from oomproof.errors import CannotDo, InputError, JobError
 from oomproof.memory import make_forecast
 from oomproof.memory.cards.devices import Device, find
 from oomproof.memory.files import timeline_file
@@ -39,6 +40,10 @@ __all__ = ["check", "sweep"]
 _MORE_WORK: tuple[Role, ...] = ("batch", "image size", "boxes")
 """what a larger value of means more work"""
 
+Data = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Dataset | Literal[False] | None
+"""annotations, or TFRecord files; False: nothing is read, not even what the job names itself"""
+QUICKLY_READ = 2_000_000_000
+"""bytes of records that are read without being asked to: ten seconds"""
 QUICKLY_TRACED = 15_000
 """blocks of a step that is traced in a few seconds, so that one more trace for a figure is worth it"""
 WORTH_SAYING = 1 << 26
@@ -49,7 +54,7 @@ def check(
     job: Any,
     on: str | Device,
     *,
-    data: str | os.PathLike[str] | Dataset | None = None,
+    data: Data = None,
     grouping: bool | None = None,
     validate: bool | Validation | None = None,
     ram: str | int | None = None,
@@ -59,8 +64,9 @@ def check(
     **settings: Any,
 ) -> Forecast:
     """Forecasts the memory of one training step of ``job`` on a device: a GPU's name, a size, ``this``. With ``ram``
-    (``16GiB``), the outcome is also that of the host RAM. With ``data``, a dataset or its annotations, the step is that
-    of the worst batch an epoch can make (``forecast.epoch`` names it); ``grouping`` says whether the data loader puts
+    (``16GiB``), the outcome is also that of the host RAM. With ``data``, a dataset or its annotations (a list: TFRecord
+    files), the step is that of the worst batch an epoch can make (``forecast.epoch`` names it); files that the job
+    itself names are read where they are here, unless ``data`` is False. ``grouping`` says whether the data loader puts
     images of like aspect ratio together, where not as the job has it. ``validate``: what comes between epochs is looked
     at too; None: where the job itself says how. ``shm``: what /dev/shm can hold (``64MiB``). ``save`` keeps the traced
     step in a file."""
@@ -71,21 +77,31 @@ def check(
         settings, validate = {**settings, "validate": bool(validate)}, False
     resolved, say = resolve(opened, settings), progress or be_silent
     request = TraceRequest(resolved, device, progress=say)
-    dataset = None if data is None else open_dataset(data)
-    if dataset is None:
+    dataset, left = find_dataset(opened, data, say)
+    rule = None
+    if dataset is not None:
+        opened = opened.with_data(dataset)
+        rule = opened.batch_rule(resolved)
+    if dataset is None or rule is None or rule.same:
         step = opened.trace(request)
+        if dataset is not None and rule is not None:
+            step = with_same_batches(step, dataset, rule)
         say("replaying the allocator")
         resolved = resolve(opened, settings)  # a script says only while it runs with how many workers it does
         forecast = forecast_step(step, device, resolved)
     else:
         found = find_worst_batch(opened, dataset, request, grouping)
         step, forecast = found.step, found.forecast
+    if left:
+        forecast = replace(forecast, notes=(*forecast.notes, left))
     if save is not None:
         timeline_file.save(step, save)
     how = Validation() if validate or (validate is None and opened.validates(resolved)) else None
     how = validate if isinstance(validate, Validation) else how
     if how is not None:
         forecast = with_validation(forecast, forecast_validation(opened, request, how, dataset))
+        if opened.validates_apart:
+            forecast = replace(forecast, notes=(*forecast.notes, _describe_both(forecast)))
     hints: tuple[Hint, ...] = ()
     if forecast.on_device_outcome != "fits":
         hints = advise(opened, resolved, device, step, forecast)
@@ -100,17 +116,50 @@ def check(
 def forecast_validation(job: Job, request: TraceRequest, how: Validation, dataset: Dataset | None) -> Forecast:
     """Of what comes between epochs; with a dataset, of its largest images."""
     assert request.device is not None
-    batch = None if dataset is None else find_largest(job, dataset, request.settings, how)
+    same = dataset is None or job.batch_rule(request.settings).same
+    batch = None if dataset is None or same else find_largest(job, dataset, request.settings, how)
     step = job.trace(replace(request, validation=how, batch=batch))
     answer = forecast_step(step, request.device, request.settings)
+    if job.validates_apart:
+        answer = replace(answer, hints=(Hint("", {}, None, "identical", job.validates_apart),))
     if batch is None:
         return answer
     names = ", ".join(f"{image.name} ({image.height}x{image.width})" for image in batch.images)
     return replace(answer, notes=(*answer.notes, f"validation is that of the largest images: {names}"))
 
 
-def open_dataset(data: str | os.PathLike[str] | Dataset) -> Dataset:
-    return data if isinstance(data, Dataset) else read_dataset(data)
+def _describe_both(forecast: Forecast) -> str:
+    """Two processes on one card."""
+    assert forecast.validation is not None
+    both = forecast.on_device.expected + forecast.validation.on_device.expected
+    fits = "fits" if both <= forecast.budget else "does not fit"
+    return (
+        "evaluation is a process of its own: on the same card at the same time as the training, both take "
+        f"{both / 2**30:.2f} of {forecast.budget / 2**30:.2f} GiB, which {fits}; TensorFlow takes all of a card unless "
+        "it is kept from that (--set memory_growth=true, --set memory_limit_mb=N)"
+    )
+
+
+def find_dataset(job: Job, data: Data, say: Progress) -> tuple[Dataset | None, str]:
+    """What a job is held against, and why the files that it names itself are not, where they are not."""
+    if data is not None:
+        return (None if data is False else open_dataset(data)), ""
+    files = job.data_files()
+    if not files:
+        return None, ""
+    size = sum(file.stat().st_size for file in files)
+    if size > QUICKLY_READ:
+        return None, f"its {len(files)} data files ({size / 1e9:,.1f} GB) were not read: --records reads them"
+    try:
+        return read_records(files, progress=lambda doing, done: say(doing)), ""
+    except InputError as error:
+        return None, f"its data files were not read: {error}"
+
+
+def open_dataset(data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Dataset) -> Dataset:
+    if isinstance(data, Dataset):
+        return data
+    return read_dataset(data) if isinstance(data, (str, os.PathLike)) else read_records(data)
 
 
 def advise(job: Job, settings: Settings, device: Device, step: Timeline, forecast: Forecast) -> tuple[Hint, ...]:

@@ -7,20 +7,18 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from oomproof.api.check import open_dataset
-from oomproof.data.annotations.dataset import Dataset
+from oomproof.api.check import Data, find_dataset
 from oomproof.epoch.job_with_data import JobWithData
 from oomproof.epoch.worst_batch import find_worst_batch
 from oomproof.errors import InputError
 from oomproof.memory.cards.devices import Device, find
 from oomproof.memory.forecast import Forecast
-from oomproof.memory.host_memory import ram_of
+from oomproof.memory.host_memory import ram_of, shm_of
 from oomproof.plan import host_ram, selection
 from oomproof.plan.confirmed import Confirmed
 from oomproof.plan.first_trace import first_trace
@@ -48,9 +46,10 @@ def fit(
     keep: str = "equivalent",
     allow: Sequence[str] = (),
     leave: Sequence[str] = (),
-    data: str | os.PathLike[str] | Dataset | None = None,
+    data: Data = None,
     grouping: bool | None = None,
     ram: str | int | None = None,
+    shm: str | int | None = None,
     progress: Say | None = None,
     **settings: Any,
 ) -> Plan:
@@ -59,18 +58,19 @@ def fit(
     ``keep`` is the weakest promise that a change may have: ``identical`` or ``equivalent``. ``allow`` names knobs that
     make another training and may be turned all the same, where nothing else fits; ``leave`` names knobs that stay as
     they are. With ``data`` the worst batch that an epoch can make has to fit, as in ``oomproof.check``. ``ram``
-    (``16GiB``) is what the job may take of the host's: where its data take more, their buffers and workers become
-    fewer. Ctrl-C gives the best so far.
+    (``16GiB``) is what the job may take of the host's, ``shm`` (``64MiB``) what /dev/shm can hold: where its data take
+    more, their buffers and workers become fewer. Ctrl-C gives the best so far.
     """
     began = time.monotonic()
     selection.check_words(keep, allow, leave)
-    granted = None if ram is None else ram_of(ram)
+    granted, shared = None if ram is None else ram_of(ram), None if shm is None else shm_of(shm)
     tracing, start = _open(job, on, settings, progress)
-    if data is not None:
-        tracing.job = JobWithData(tracing.job, open_dataset(data), grouping)
+    dataset, _ = find_dataset(tracing.job, data, lambda doing: tracing.say(doing, 0.0))
+    if dataset is not None:
+        tracing.job = JobWithData(tracing.job.with_data(dataset), dataset, grouping)
     every = _find_knobs(tracing, start)
     selection.known(tracing.job.name, every, (*allow, *leave))
-    _check_host_knobs(every, allow, granted)
+    _check_host_knobs(every, allow, limited=granted is not None or shared is not None)
     turnable = selection.allowed(every, keep, allow, leave)
     of_device, of_host = (tuple(knob for knob in turnable if knob.host is host) for host in (False, True))
     others = tuple(knob for knob in every if knob.name not in leave)
@@ -88,8 +88,8 @@ def fit(
     )
     if isinstance(tracing.job, JobWithData):
         plan = _with_worst_batch(plan, tracing, tracing.job)
-    if granted is not None:
-        plan = host_ram.within(plan, granted, tracing, of_host, tuple(knob for knob in others if knob.host))
+    if granted is not None or shared is not None:
+        plan = host_ram.within(plan, granted, tracing, of_host, tuple(knob for knob in others if knob.host), shm=shared)
     own = tuple(setting.name for setting in tracing.job.settings if setting.own)
     return replace(plan, own=own, seconds=time.monotonic() - began, traces=tracing.count)
 
@@ -99,6 +99,8 @@ def _with_worst_batch(plan: Plan, tracing: Tracing, job: JobWithData) -> Plan:
     if plan.interrupted:
         return plan
     request = TraceRequest(plan.settings, tracing.device, progress=lambda text: tracing.say(text, 0.95))
+    if job.batch_rule(plan.settings).same:
+        return plan
     found = find_worst_batch(job.job, job.dataset, request, job.grouped)
     return replace(plan, after=found.forecast, before=plan.before if plan.changes else found.forecast)
 
@@ -121,9 +123,9 @@ def _find_knobs(tracing: Tracing, settings: Settings) -> tuple[Knob, ...]:
     return all_knobs(tracing.job, settings, first_trace(tracing, settings).about, tracing.device)
 
 
-def _check_host_knobs(every: Sequence[Knob], allow: Sequence[str], ram: int | None) -> None:
+def _check_host_knobs(every: Sequence[Knob], allow: Sequence[str], *, limited: bool) -> None:
     of_host = [knob.name for knob in every if knob.host and knob.name in allow]
-    if of_host and ram is None:
+    if of_host and not limited:
         raise InputError(
             f"{of_host[0]} saves host RAM alone, and plans look at that where they are told how much there is: "
             "give ram=16GiB (--ram 16GiB) as well"
@@ -148,7 +150,7 @@ def _plan(problem: Problem, tracing: Tracing) -> Plan:
             plan,
             alternatives=find_alternatives(estimates, search.looked_at, chosen.way),
             frontier=find_points(estimates, search.looked_at, before, chosen),
-            needs=() if chosen.forecast.fits else find_needs(problem, estimates, search.tracer),
+            needs=() if chosen.forecast.fits else _find_needs(search),
         )
     except KeyboardInterrupt:
         so_far = search.best or search.missed
@@ -156,6 +158,13 @@ def _plan(problem: Problem, tracing: Tracing) -> Plan:
             raise
         plan = replace(plan or _with_changes(search, before, so_far), interrupted=True)
     return replace(plan, attempts=tuple(search.attempts))
+
+
+def _find_needs(search: Search) -> tuple[str, ...]:
+    """What would have to be allowed, and what else could be trained."""
+    problem = search.problem
+    needs = find_needs(problem, search.estimates, search.tracer)
+    return (*needs, *problem.job.lighter_models(problem.settings))
 
 
 def _with_changes(search: Search, before: Forecast, chosen: Confirmed) -> Plan:

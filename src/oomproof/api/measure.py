@@ -8,10 +8,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oomproof.api.check import forecast_step
-from oomproof.errors import CannotDo
+from oomproof.errors import CannotDo, InputError
 from oomproof.memory.about import About
 from oomproof.memory.cards.devices import find
 from oomproof.memory.forecast import Forecast
@@ -58,3 +59,27 @@ def measure(job: Any, *, progress: Progress | None = None, **settings: Any) -> M
     traced = forecast_step(step, on, resolved)
     say("running two real steps")
     return Measurement(traced, run_two_steps(pieces, training, device), name)
+
+
+def refuse_without_gpu() -> None:
+    """What is kept is a GPU's."""
+    from oomproof.trace.torch.real_job import real_device
+
+    if real_device()[0] == "cpu":
+        raise InputError("--keep keeps a GPU's constants, and PyTorch sees no GPU here: measure without it")
+
+
+def keep_measured(found: Measurement) -> Path:
+    """Writes the machine's constants to the user's configuration folder; returns the file."""
+    from importlib.metadata import version
+
+    from oomproof.memory.cards.kept_constants import Constants, keep_constants
+    from oomproof.memory.cards.this_machine import driver_version, short_name
+
+    real = found.real
+    if real.context is None or real.workspace is None:
+        raise CannotDo("the driver does not tell what this process holds, so there is nothing to keep")
+    versions = f"PyTorch {version('torch')}, driver {driver_version() or 'unknown'}"
+    return keep_constants(
+        short_name(found.device), Constants(real.context, real.workspace, found.forecast.job, versions)
+    )

@@ -31,7 +31,8 @@ from oomproof.cli.zoo import zoo
 from oomproof.errors import InternalError, OomproofError, internal_error
 from oomproof.sources.script.command import MARK, is_command
 
-FITS, FAILED, INTERRUPTED, TERMINATED = 0, 1, 130, 143
+FITS, FAILED, INTERRUPTED = 0, 1, 130
+ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 # typer carries its own copy of click since 0.2x and uses the installed one before; both name this class's parent.
 UsageError: Any = typer.BadParameter.__bases__[0]
@@ -87,10 +88,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     oomproof: a line and a report to copy).
 
     0: fits, or done. 2: does not fit, or at risk. 1: bad input or a failure. 130: interrupted. 143: terminated.
+    129: its terminal was closed.
     """
     if arguments is None:
         _leave_garbage()
-        signal.signal(signal.SIGTERM, _terminate)
+        for number in ENDING:
+            if signal.getsignal(number) is signal.SIG_DFL:  # not under nohup
+                signal.signal(number, _terminate)
     given = _with_command(list(sys.argv[1:] if arguments is None else arguments))
     try:
         code = app(given, prog_name="oomproof", standalone_mode=False) or FITS
@@ -104,10 +108,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _tell(error)
         return FAILED
-    if code == INTERRUPTED and signal.getsignal(signal.SIGTERM) is _ended:
-        code = TERMINATED
-    if code in (INTERRUPTED, TERMINATED):
-        complain("interrupted" if code == INTERRUPTED else "terminated")
+    if code == INTERRUPTED:
+        came = next((number for number in ENDING if signal.getsignal(number) is _ended), signal.SIGINT)
+        code = 128 + came
+        complain("interrupted" if came == signal.SIGINT else "terminated")
     return int(code)
 
 
@@ -124,14 +128,15 @@ def _with_command(given: list[str]) -> list[str]:
 
 
 def _terminate(number: int, frame: object) -> None:
-    """``kill``, ``timeout`` and batch systems end a process by SIGTERM, which by itself would leave half-written files,
-    temporary folders and children behind. From here it goes as with Ctrl-C; a second one ends it at once."""
-    signal.signal(signal.SIGTERM, _ended)
+    """``kill``, ``timeout`` and batch systems end a process by SIGTERM, a terminal that is closed by SIGHUP. By itself
+    that would leave half-written files, temporary folders and children behind. From here it goes as with Ctrl-C; a
+    second one ends it at once."""
+    signal.signal(number, _ended)
     raise KeyboardInterrupt
 
 
 def _ended(number: int, frame: object) -> None:
-    os._exit(TERMINATED)
+    os._exit(128 + number)
 
 
 def _leave_garbage() -> None:

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -121,6 +121,16 @@ Data = Annotated[
         show_default=False,
     ),
 ]
+Records = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--records",
+        metavar="FILES",
+        help='Of a pipeline.config: the TFRecords it trains on, a file or a pattern in quotes ("train.record-*"), as '
+        "--data. May be repeated.  [default: train_input_reader's own, where they are here; `none` reads nothing]",
+        show_default=False,
+    ),
+]
 ImageFolder = Annotated[
     str,
     typer.Option(
@@ -194,9 +204,23 @@ def granted(ram: str | None) -> int | None:
 
 
 def dataset_at(
-    data: str, images: str, split: str, grouping: bool | None, say: Callable[[str, float], None]
-) -> Dataset | None:
-    """What ``--data`` and the options beside it name."""
+    data: str,
+    images: str,
+    split: str,
+    grouping: bool | None,
+    say: Callable[[str, float], None],
+    *,
+    records: Sequence[str] = (),
+) -> Dataset | Literal[False] | None:
+    """What ``--data`` or ``--records`` and the options beside them name; False: nothing is to be read."""
+    if records:
+        from oomproof.data.annotations.read import read_records
+
+        if data or images or split:
+            raise InputError(
+                "--records names the TFRecords with all that is in them: leave out --data, --images, --split"
+            )
+        return False if list(records) == ["none"] else read_records(records, progress=say)
     if not data:
         beside = {"--images": images, "--split": split, "--grouping": grouping is not None}
         if idle := [option for option, given in beside.items() if given]:

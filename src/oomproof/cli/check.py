@@ -30,6 +30,7 @@ from oomproof.cli.arguments import (
     Precision,
     Quiet,
     Ram,
+    Records,
     Shm,
     Split,
     check_names,
@@ -73,6 +74,7 @@ def check(
     pairs: Pairs = None,
     base: From = None,
     data: Data = "",
+    records: Records = None,
     images: ImageFolder = "",
     split: Split = "",
     grouping: Grouping = None,
@@ -153,6 +155,7 @@ def check(
       oomproof check step.timeline --on "RTX 4090"
       oomproof check train_job.py:job --on 8GiB --ram 16GiB --set workers=8
       oomproof check torchvision:maskrcnn_resnet50_fpn --batch 4 --data annotations.json --on "RTX 4070"
+      oomproof check pipeline.config --records "train.record-*" --on "GTX 1080 Ti"
       oomproof check torchvision:ssd300_vgg16 --on T4 --html report.html --what-if batch=4,8,16
     """
     given = given_settings(pairs or (), batch, image_size, base, gpus, precision=precision, backend=backend)
@@ -163,7 +166,7 @@ def check(
         if swept is not None:
             raise InputError("--save keeps one step, but --sweep makes many: leave one of them out")
         writable(save, "--save")
-    if swept is not None and data:
+    if swept is not None and (data or records):
         raise InputError("--data looks at many batches, and --sweep at many values: leave one of them out")
     if html is not None:
         if swept is not None:
@@ -171,7 +174,11 @@ def check(
         writable(html, "--html")
     elif what_ifs:
         raise InputError("--what-if makes sliders of a page: say where to write it, --html report.html")
-    axes = None if what_ifs == ["none"] or data else dict(sweep_values(each, "--what-if") for each in what_ifs or ())
+    axes = (
+        None
+        if what_ifs == ["none"] or data or records
+        else dict(sweep_values(each, "--what-if") for each in what_ifs or ())
+    )
     if list_settings:
         _print_settings(job, keys, given, config_file, as_json=as_json)
         return
@@ -184,7 +191,7 @@ def check(
         import oomproof
         from oomproof import sources
 
-        dataset = dataset_at(data, images, split, grouping, lambda doing, _: say(doing))
+        dataset = dataset_at(data, images, split, grouping, lambda doing, _: say(doing), records=records or ())
         say(f"opening {job.removeprefix(MARK)}")
         opened = sources.open_job(job, keys, given, config_file)
         answer: Forecast | Sweep

@@ -30,6 +30,8 @@ from oomproof.cli.arguments import (
     Precision,
     Quiet,
     Ram,
+    Records,
+    Shm,
     Split,
     check_names,
     dataset_at,
@@ -38,6 +40,7 @@ from oomproof.cli.arguments import (
     granted,
     names,
     promised,
+    shared,
     with_keys,
     writable,
 )
@@ -50,7 +53,7 @@ if TYPE_CHECKING:
     from oomproof.sources.job import Job
 
 FITS, NOTHING_FITS, INTERRUPTED = 0, 2, 130
-TAKEN = {"job", "on", "keep", "allow", "leave", "data", "grouping", "ram", "progress"}
+TAKEN = {"job", "on", "keep", "allow", "leave", "data", "grouping", "ram", "shm", "progress"}
 """arguments of oomproof.fit, which no setting can be named after"""
 
 
@@ -68,10 +71,12 @@ def fit(
     pairs: Pairs = None,
     base: From = None,
     data: Data = "",
+    records: Records = None,
     images: ImageFolder = "",
     split: Split = "",
     grouping: Grouping = None,
     ram: Ram = None,
+    shm: Shm = None,
     keep: Annotated[
         str,
         typer.Option(
@@ -131,6 +136,7 @@ def fit(
       oomproof fit train_job.py:job --on 8GiB --allow image_size,backbone --json
       oomproof fit train_job.py:job --on 8GiB --leave precision
       oomproof fit train_job.py:job --on 8GiB --ram 16GiB --set workers=8
+      oomproof fit train_job.py:job --on 8GiB --shm 64MiB --set workers=8
       oomproof fit train_job.py:job --on 8GiB --write
       oomproof check train_job.py:job --on 8GiB --from train_job.oomproof.json
       oomproof fit mask_rcnn_R_50_FPN_3x.yaml --on 8GiB --gpus 1 --write fitted.yaml
@@ -146,7 +152,7 @@ def fit(
         writable(file, "--write")
     if html is not None:
         writable(html, "--html")
-    device, host = device_on(on), granted(ram)
+    device, host, shm_size = device_on(on), granted(ram), shared(shm)
     if list_knobs:
         _print_knobs(job, keys, device, given, config_file, as_json=as_json, quiet=quiet)
         return
@@ -154,7 +160,7 @@ def fit(
         import oomproof
         from oomproof import sources
 
-        dataset = dataset_at(data, images, split, grouping, lambda doing, _: say(doing, 0.0))
+        dataset = dataset_at(data, images, split, grouping, lambda doing, _: say(doing, 0.0), records=records or ())
         say(f"opening {job}", 0.0)
         opened = sources.open_job(job, keys, given, config_file)
         if target is not None:
@@ -170,6 +176,7 @@ def fit(
             data=dataset,
             grouping=grouping,
             ram=host,
+            shm=shm_size,
             progress=say,
             **given,
         )
@@ -211,6 +218,8 @@ def _print(
             show(attempts.report(plan.attempts))
         if writing:
             write("\n" + _written(plan, job, target).rstrip("\n") + "\n")
+        elif plan.fits and (change := job.show_change(plan.settings)):
+            write(f"\n{change}\n--write makes this change\n")
     if target is not None and not writing:
         reason = "the search was stopped" if plan.interrupted else "nothing fits"
         complain(f"{target} was not written, since {reason}")

@@ -27,7 +27,7 @@ def with_forecast(facts: Facts, forecast: Forecast) -> Diagnosis:
     if failure is None or not plain.is_memory or failure.where != "device":
         return replace(plain, facts={**plain.facts, **_figures(forecast)})
     found = [_weighed(cause, failure, forecast) for rule in RULES for cause in rule(facts)]
-    causes = ranked([*found, *_gaps(facts, failure, forecast)])
+    causes = ranked([*found, *_gaps(facts, failure, forecast), *_crowded(facts, failure, forecast)])
     causes = tuple(replace(cause, next=cause.next or advice.next_step(cause.id, facts)) for cause in causes)
     return conclude(causes, {**described(facts), **_figures(forecast)})
 
@@ -64,6 +64,25 @@ def _weighed(cause: Cause, failure: Failure, forecast: Forecast) -> Cause:
     if need.high <= room:
         return replace(cause, confidence=cause.confidence * 0.5, why=f"{cause.why}; yet the {line}", evidence=evidence)
     return replace(cause, evidence=evidence)
+
+
+def _crowded(facts: Facts, failure: Failure, forecast: Forecast) -> Iterator[Cause]:
+    """The data were read: a usual batch fits, the worst one does not, and the run had gone on for long."""
+    epoch, step = forecast.epoch, late(facts, failure)
+    if epoch is None or step is None or epoch.typical.outcome != "fits" or epoch.worst.outcome == "fits":
+        return
+    worst = ", ".join(f"{each.name} ({each.objects} objects)" for each in epoch.worst.spec.images[:3])
+    line = (
+        f"a usual batch takes {text(epoch.typical.on_device.expected)}, the worst one of {epoch.data} "
+        f"{text(epoch.worst.on_device.expected)} (at most {text(epoch.worst.on_device.high)})"
+    )
+    yield Cause(
+        "variable_shape",
+        0.96,  # above what the log alone says: the images are named
+        f"device memory: {said(step)} went well, until a batch came that is larger than most: {worst}",
+        f"{line}; about {epoch.chance:.2g} that an epoch has such a batch",
+        (quoted(failure), line),
+    )
 
 
 def _gaps(facts: Facts, failure: Failure, forecast: Forecast) -> Iterator[Cause]:

@@ -15,6 +15,7 @@ from oomproof.memory.batch_rule import Integers
 BATCHES = 120_000
 """drawn in all, as far as that takes no more than EPOCHS: a chance of 1 in 1000 batches then comes out within 10 %"""
 EPOCHS = 4000
+SAMPLES = 400
 MANY = 50
 """epochs from which on those with such a batch are simply counted"""
 
@@ -27,6 +28,8 @@ class Drawn:
     """the batch in the middle of the first epoch"""
     sides: Integers | None
     """what the shorter sides were drawn to be then, where there is a choice"""
+    samples: tuple[tuple[int, int], ...]
+    """some of its batches: objects, and bytes"""
 
     @property
     def batches(self) -> int:
@@ -54,7 +57,9 @@ def draw_epochs(images: Images, model: MemoryModel, count: int) -> Drawn:
         needs = model.predict(batch_features(images, heights, widths, batches))
         if first is None:
             middle = int(np.argsort(needs, kind="stable")[len(needs) // 2])
-            first = tuple(sorted(batches[middle].tolist())), sides
+            objects = images.objects[batches].sum(axis=1)
+            samples = tuple((int(many), int(need)) for many, need in zip(objects, needs, strict=True))[:SAMPLES]
+            first = tuple(sorted(batches[middle].tolist())), sides, samples
         rows.append(needs)
     assert first is not None
     return Drawn(np.stack(rows), *first)

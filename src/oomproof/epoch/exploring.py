@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -53,6 +54,8 @@ class Exploring:
     images: Images
     request: TraceRequest
     """under which settings, for which device"""
+    in_ram: Mapping[str, int] = field(default_factory=dict)
+    """what the dataset takes of the host's RAM, as ``about.dataset`` has it"""
     traced: dict[Places, TracedBatch] = field(default_factory=dict)
 
     @property
@@ -71,6 +74,7 @@ class Exploring:
         assert device is not None
         request.progress(f"{doing}: trace {len(self.traced) + 1}")
         step = self.job.trace(replace(request, batch=spec, progress=be_silent))
+        step = replace(step, about=replace(step.about, dataset=self.in_ram))
         runtime = make_forecast.at_runtime(request.settings)
         known = _known(step, request.settings)
         answer = make_forecast.forecast(step, device, runtime, step.about.job or self.job.name, known)

@@ -66,12 +66,20 @@ class Images:
 
 
 def see_images(dataset: Dataset, rule: BatchRule) -> Images:
-    """What is trained on: crowds (one box for many objects) are left out as torchvision and Detectron2 do it."""
+    """What is trained on: crowds (one box for many objects) are left out as torchvision and Detectron2 do it, unless
+    the rule has them."""
     heights = np.where(dataset.turned, dataset.widths, dataset.heights).astype(np.int64)
     widths = np.where(dataset.turned, dataset.heights, dataset.widths).astype(np.int64)
-    single = np.concatenate([[0], np.cumsum(~dataset.crowd, dtype=np.int64)])
+    counted = np.ones_like(dataset.crowd) if rule.crowds else ~dataset.crowd
+    single = np.concatenate([[0], np.cumsum(counted, dtype=np.int64)])
     objects = single[dataset.first[1:]] - single[dataset.first[:-1]]
+    if rule.most_objects:
+        objects = (
+            np.full_like(objects, rule.most_objects) if rule.padded_objects else objects.clip(0, rule.most_objects)
+        )
     kept = np.flatnonzero(objects > 0) if not rule.empty else np.arange(len(dataset))
+    if rule.repeats and 0 < len(kept) < rule.images:
+        kept = np.resize(kept, rule.images)
     if not len(kept):
         raise InputError(f"{dataset.path}: none of its {len(dataset)} images has an object to train on")
     return Images(
@@ -81,5 +89,5 @@ def see_images(dataset: Dataset, rule: BatchRule) -> Images:
         widths[kept],
         objects[kept].astype(np.int64),
         group(rule, heights[kept], widths[kept]),
-        len(dataset) - len(kept),
+        max(0, len(dataset) - len(kept)),
     )

@@ -3,19 +3,23 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from oomproof.data.annotations.dataset import Dataset
+from oomproof.data.annotations.in_ram import find_host_data
 from oomproof.epoch.exploring import Exploring
+from oomproof.epoch.few import find_few
 from oomproof.epoch.images import see_images
 from oomproof.epoch.memory_model import MemoryModel
 from oomproof.epoch.search import find_worst
 from oomproof.memory.about import About
 from oomproof.memory.batch_rule import BatchRule, regroup
 from oomproof.memory.timeline import Timeline
-from oomproof.sources.job import Job, Knob, Setting, Settings, TraceRequest
+from oomproof.sources.job import Job, Knob, ReadsData, Setting, Settings, TraceRequest
 
 
 @dataclass(eq=False)
@@ -37,21 +41,46 @@ class JobWithData(Job):
         return self.job.settings
 
     def trace(self, request: TraceRequest) -> Timeline:
-        images = see_images(self.dataset, self.batch_rule(request.settings))
-        exploring = Exploring(self.job, images, request)
+        step = self._trace_worst(request)
+        return replace(step, about=replace(step.about, dataset=self._in_ram))
+
+    def _trace_worst(self, request: TraceRequest) -> Timeline:
+        rule = self.batch_rule(request.settings)
+        if rule.same:
+            return self.job.trace(request)
+        images = see_images(self.dataset, rule)
+        exploring = Exploring(self.job, images, request, self._in_ram)
+        few = find_few(images, exploring.count) if self.job.traces_take_long else []
+        if len(few) == 1:
+            return self.job.trace(replace(request, batch=images.spec(few[0])))
         if not self._models:
-            self._models.append(exploring.learn())
+            for places in few:
+                exploring.trace(places, "tracing what can be the worst batch")
+            self._models.append(exploring.fit() if few else exploring.learn())
         worst = find_worst(images, self._models[0], exploring.count, most=1)[0]
         return self.job.trace(replace(request, batch=images.spec(worst)))
 
+    @cached_property
+    def _in_ram(self) -> Mapping[str, int]:
+        return find_host_data(self.dataset).as_mapping()
+
+    def price_data(self, settings: Settings) -> Callable[[Settings], Mapping[str, Any]]:
+        return self.job.price_data(settings) if isinstance(self.job, ReadsData) else lambda other: {}
+
     def batch_rule(self, settings: Settings) -> BatchRule:
         return regroup(self.job.batch_rule(settings), self.grouped)
+
+    def validation_rule(self, settings: Settings) -> BatchRule:
+        return self.job.validation_rule(settings)
 
     def validates(self, settings: Settings) -> bool:
         return self.job.validates(settings)
 
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         return self.job.knobs(settings, about)
+
+    def lighter_models(self, settings: Settings) -> tuple[str, ...]:
+        return self.job.lighter_models(settings)
 
     def settings_for_plans(self, settings: Settings) -> Settings:
         return self.job.settings_for_plans(settings)

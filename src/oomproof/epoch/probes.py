@@ -13,7 +13,7 @@ def choose_probes(images: Images, count: int) -> list[tuple[int, ...]]:
     heights, widths = images.sizes
     areas, objects = heights * widths, images.objects
     by_area = np.argsort(areas, kind="stable").tolist()
-    usual = np.argsort(_distance(areas) + _distance(objects), kind="stable").tolist()
+    usual = order_by_usualness(images)
     crowded = np.argsort(-objects, kind="stable").tolist()
     largest, smallest = by_area[::-1], by_area
     sparse = np.argsort(objects, kind="stable").tolist()
@@ -35,6 +35,14 @@ def choose_probes(images: Images, count: int) -> list[tuple[int, ...]]:
         chosen += [place for place in usual if place not in chosen][: max(0, 2 - len(chosen))]
         found.append(tuple(sorted(chosen[: min(count, len(images))])))
     return list(dict.fromkeys(found))
+
+
+def order_by_usualness(images: Images) -> list[int]:
+    """Images of middling size with a middling number of objects first."""
+    heights, widths = images.sizes
+    distance = _distance(heights * widths) + _distance(images.objects)
+    order: list[int] = np.argsort(distance, kind="stable").tolist()
+    return order
 
 
 def _distance(column: np.ndarray) -> np.ndarray:

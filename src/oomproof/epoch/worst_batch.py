@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from oomproof.data.annotations.dataset import Dataset
+from oomproof.data.annotations.in_ram import find_host_data
 from oomproof.epoch.drawing import Drawn, draw_epochs
-from oomproof.epoch.exploring import Exploring, TracedBatch
+from oomproof.epoch.exploring import Exploring, Places, TracedBatch
 from oomproof.epoch.features import padded_size
+from oomproof.epoch.few import find_few, find_usual
 from oomproof.epoch.images import Images, see_images
 from oomproof.epoch.limits import find_limit
 from oomproof.epoch.memory_model import MemoryModel
@@ -31,12 +33,18 @@ class WorstBatch:
 def find_worst_batch(job: Job, dataset: Dataset, request: TraceRequest, grouped: bool | None = None) -> WorstBatch:
     """``grouped``: whether the data loader keeps upright and lying images apart; None: as the job has it."""
     rule = regroup(job.batch_rule(request.settings), grouped)
-    exploring = Exploring(job, see_images(dataset, rule), request)
-    worst, model = exploring.explore()
-    request.progress("drawing epochs")
+    exploring = Exploring(job, see_images(dataset, rule), request, find_host_data(dataset).as_mapping())
     images = exploring.images
-    drawn = draw_epochs(images, model, exploring.count)
-    typical = _trace_typical(exploring, drawn)
+    few = find_few(images, exploring.count) if job.traces_take_long else []
+    if few:
+        worst, typical, model = _explore_few(exploring, few)
+        drawn = draw_epochs(images, model, exploring.count)
+        drawn = replace(drawn, typical=typical.places, sides=None)
+    else:
+        worst, model = exploring.explore()
+        request.progress("drawing epochs")
+        drawn = draw_epochs(images, model, exploring.count)
+        typical = _trace_typical(exploring, drawn)
     forecasts = [each.forecast for each in (*exploring.traced.values(), typical)]
     chance, is_bound = _chance(worst.forecast, forecasts, drawn)
     epoch = Epoch(
@@ -50,10 +58,20 @@ def find_worst_batch(job: Job, dataset: Dataset, request: TraceRequest, grouped:
         chance=chance,
         chance_is_bound=is_bound,
         remedies=_remedies(exploring, model, worst.forecast, forecasts),
-        traces=len(exploring.traced) + 1,
+        traces=len(exploring.traced) + (not few),
         left_out=images.left_out,
+        samples=drawn.samples,
     )
     return WorstBatch(worst.step, replace(worst.forecast, epoch=epoch))
+
+
+def _explore_few(exploring: Exploring, few: Sequence[Places]) -> tuple[TracedBatch, TracedBatch, MemoryModel]:
+    """The worst, the usual batch, and what memory follows by as far as these tell."""
+    for places in few:
+        exploring.trace(places, "tracing what can be the worst batch")
+    worst = exploring.worst_traced()
+    typical = exploring.trace(find_usual(exploring), "tracing a usual batch")
+    return worst, typical, exploring.fit()
 
 
 def _trace_typical(exploring: Exploring, drawn: Drawn) -> TracedBatch:

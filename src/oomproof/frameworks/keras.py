@@ -151,3 +151,22 @@ def torch_dtype_of(dtype: Any) -> Any:
     with KERAS.needed():
         from keras.src.backend.torch.core import to_torch_dtype
     return to_torch_dtype(dtype)
+
+
+def count_traces(train_function: Any) -> int:
+    """How often TensorFlow has traced a step: Keras keeps its tf.functions in the closure of ``train_function`` (Keras
+    3.3 to 3.15); the largest of their counts. 0 where there is none, as on other backends."""
+    most, left = 0, [train_function]
+    seen: set[int] = set()
+    while left:
+        each = left.pop()
+        if id(each) in seen or len(seen) > 100:  # a closure may hold anything
+            continue
+        seen.add(id(each))
+        count = getattr(each, "experimental_get_tracing_count", None)
+        if callable(count):
+            most = max(most, int(count()))
+        for cell in getattr(each, "__closure__", None) or ():
+            if callable(getattr(cell, "cell_contents", None)):
+                left.append(cell.cell_contents)
+    return most

@@ -70,6 +70,7 @@ def import_api(*, tensorflow_1: bool) -> Any:
     _replace_keras()
     _use_old_optimizers(tf)
     _add_estimator(tf)
+    _add_control_flow(tf)
     if importlib.util.find_spec("tensorflow_io") is None:  # for one of the API's models that is not forecast
         _add_module("tensorflow_io")
     if tensorflow_1:
@@ -151,6 +152,14 @@ def _add_estimator(tf: Any) -> None:
         tpu=types.SimpleNamespace(),
     )
     tf.compat.v1.estimator = made
+
+
+def _add_control_flow(tf: Any) -> None:
+    """tf_slim 1.1, which decodes records, looks for these where TensorFlow had them before 2.12."""
+    module = importlib.import_module("tensorflow.python.ops.control_flow_ops")
+    for name in ("case", "cond", "while_loop"):
+        if not hasattr(module, name):
+            setattr(module, name, getattr(tf.compat.v1, name))
 
 
 def _use_tensorflow_1(tf: Any) -> None:
@@ -244,3 +253,34 @@ def parse_config(text: str) -> Any:
     made = part("protos.pipeline_pb2").TrainEvalPipelineConfig()
     importlib.import_module("google.protobuf.text_format").Parse(text, made)
     return made
+
+
+def losses_of(
+    model: Any, features: Any, labels: Any, *, unpad: bool, step: Any, regularised: bool
+) -> tuple[dict[str, Any], Any]:
+    """The losses of a batch, as ``model_lib_v2.eager_train_step`` begins; and the labels, image by image."""
+    import tensorflow as tf
+
+    model._is_training = True
+    tf.keras.backend.set_learning_phase(True)
+    unstacked = part("model_lib").unstack_batch(labels, unpad_groundtruth_tensors=unpad)
+    losses, _ = part("model_lib_v2")._compute_losses_and_predictions_dicts(
+        model, features, unstacked, training_step=step, add_regularization_loss=regularised
+    )
+    return losses, unstacked
+
+
+def divides_by_matches(model: Any) -> bool:
+    """Whether an SSD divides its losses by the anchors that match an object."""
+    return bool(model._normalize_loss_by_num_matches)
+
+
+def watch_matches(model: Any, seen: list[Any]) -> None:
+    """Lets ``seen`` hold the weights of the anchors that matched an object, whenever an SSD has computed its losses."""
+    loss = model._localization_loss
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        seen[:] = [kwargs["weights"]]
+        return loss(*args, **kwargs)
+
+    object.__setattr__(model, "_localization_loss", watched)

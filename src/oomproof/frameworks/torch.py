@@ -126,6 +126,11 @@ def probe() -> None:
 # -- modules -----------------------------------------------------------------------------------------------------------
 
 
+def half_on_cpu() -> bool:
+    """Whether oneDNN has kernels for bf16 on this CPU."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) if torch.backends.mkldnn.is_available() else False
+
+
 def own_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter | None]:
     """A module's own parameters by name, as it keeps them: may be written to. (named_parameters leaves out what is None
     or shared.)"""

@@ -58,6 +58,7 @@ TORCH = Edge("PyTorch", "torch", "2.4", "2.14")
 TORCHVISION = Edge("torchvision", "torchvision", "0.19", "0.29")
 TENSORFLOW = Edge("TensorFlow", "tensorflow", "2.16", "2.21")
 KERAS = Edge("Keras", "keras", "3.3", "3.15")
+LIGHTNING = Edge("Lightning", "lightning", "2.6", "2.6")
 JAX = Edge("JAX", "jax", "0.10", "0.10")
 TORCH_PRUNING = Edge("torch-pruning", "torch-pruning", "1.6", "1.6")
 

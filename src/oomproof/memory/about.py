@@ -27,6 +27,8 @@ class About:
     limits: Literal["tensorflow", "jax"] = "tensorflow"
     """whose rule says how much of a card the bfc allocator may have"""
     threads: int = 1
+    half_on_cpu: bool = True
+    """the CPU's library has convolutions in bf16; AVX-512 and later. Counts in the cpu dialect alone"""
     arena: int = 0
     """bytes that a compiler has laid out in one block"""
     orders: Mapping[str, int] = field(default_factory=dict)
@@ -44,6 +46,8 @@ class About:
     pipeline: int | None = None
     """bytes that the input pipeline keeps; None: nobody has read it"""
     pipeline_high: int = 0
+    dataset: Mapping[str, int] = field(default_factory=dict)
+    """what annotations and images take there, form by form (memory/host_data.py); empty: not known"""
 
     # -- the training, for plans
     model: str = ""

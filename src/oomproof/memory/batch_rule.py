@@ -42,6 +42,18 @@ class BatchRule:
     """how the framework groups images, where it is told to"""
     empty: bool = True
     """whether images without objects are trained on"""
+    same: bool = False
+    """every batch is like every other, whatever images it is made of"""
+    repeats: bool = False
+    """images come again where there are fewer than a batch has"""
+    most_objects: int = 0
+    """objects that an image keeps; those beyond are dropped. 0: all of them"""
+    padded_objects: bool = False
+    """ground truth of every image is padded to ``most_objects``"""
+    crowds: bool = False
+    """whether one box for many objects is trained on like any other"""
+    evaluates_stored: bool = False
+    """evaluation is handed images as they are stored beside those that were resized"""
     exact: bool = True
     """False: the training may make smaller batches than these, never larger ones"""
 

@@ -61,3 +61,5 @@ class Epoch:
     traces: int
     left_out: int
     """images that are not trained on, since they have no objects"""
+    samples: tuple[tuple[int, int], ...] = ()
+    """batches drawn by chance, for a picture: objects, and the bytes allocated by the model of memory"""

@@ -103,8 +103,12 @@ class Forecast:
     """bytes at the peak by module, every one of them; ``owners`` has them as stages"""
     wanted: int = 0
     """bytes on the device at the upper figures where nothing has to be given back; on_device.high has it given back"""
+    gives_back: bool = False
+    """at the upper figures the step gets through only if the allocator gives cached blocks back, step after step"""
     room: int | None = None
     """the most that the framework lets its allocator hold, where that is less than what is free on the device"""
+    host_parts: Mapping[str, Range] = field(default_factory=dict)
+    """what takes the host's RAM, part by part; they add up to ``host``"""
     ram: int | None = None
     """bytes of host RAM that the job may take; None: nobody said"""
     shm_limit: int | None = None

@@ -8,6 +8,7 @@ import numpy as np
 
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.forecast import Range
+from oomproof.memory.parallel import BUCKETS, gradient_set, with_exchange
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.timeline import KINDS, Timeline
 
@@ -19,7 +20,6 @@ CUBLAS_HOPPER = 32 * MIB
 _THREADS = 2
 """forward and backward run in threads of their own, each with its own cuBLAS handle and workspace"""
 
-BUCKETS = "(ddp buckets)"
 LIBRARIES = "(cublas)"
 
 
@@ -28,26 +28,12 @@ def with_lasting(timeline: Timeline, device: Device, runtime: Runtime) -> Timeli
     allocator, in what it leaves them."""
     if timeline.about.allocator == "bfc":
         return timeline
-    blocks = [(LIBRARIES, "workspace", CUBLAS_HOPPER if device.capability[0] >= 9 else CUBLAS)] * _THREADS
-    if runtime.ddp:
-        blocks.append((BUCKETS, "gradient", trained_bytes(timeline)))
-        if runtime.gradient_as_bucket_view:
-            timeline = _in_buckets(timeline)
-    return _added(timeline, blocks)
-
-
-def _in_buckets(timeline: Timeline) -> Timeline:
-    """Gradients are views of the buckets, which outlive zero_grad: each is made by itself, copied into its bucket and
-    freed. Measured with two real gloo ranks: without this, the peak came out 7 to 14 % too low."""
-    gradients = timeline.kind == KINDS.index("gradient")
-    return replace(timeline, died=np.where(gradients, timeline.born + 1, timeline.died))
-
-
-def trained_bytes(timeline: Timeline) -> int:
-    """Bytes of one set of gradients."""
-    gradients = timeline.kind == KINDS.index("gradient")
-    ends = gradients & (timeline.died >= timeline.ticks)
-    return int(timeline.bytes[ends].sum())
+    usual = CUBLAS_HOPPER if device.capability[0] >= 9 else CUBLAS
+    each = usual if device.workspace is None else device.workspace // _THREADS
+    blocks = [(LIBRARIES, "workspace", each)] * _THREADS if each else []
+    if runtime.parallel.has_buckets:
+        blocks.append((BUCKETS, "gradient", gradient_set(timeline)))
+    return _added(with_exchange(timeline, runtime.parallel), blocks)
 
 
 def _added(timeline: Timeline, blocks: list[tuple[str, str, int]]) -> Timeline:
@@ -89,6 +75,13 @@ _CONTEXT = {
 _CONTEXT_UNKNOWN = (350, 150, 850)
 
 
+_OTHER_KERNELS = 0.25
+"""how much more or less another job's kernels may take than those of the job that was measured: a guess"""
+
+
 def context(device: Device) -> Range:
+    if device.context:
+        lower, higher = (int(device.context * (1 + part)) for part in (-_OTHER_KERNELS, _OTHER_KERNELS))
+        return Range(device.context, lower, higher)
     expected, low, high = _CONTEXT.get(device.architecture, _CONTEXT_UNKNOWN)
     return Range(expected * MIB, low * MIB, high * MIB)

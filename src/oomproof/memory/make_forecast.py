@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from oomproof.memory.about import About
 from oomproof.memory.allocators import bfc
 from oomproof.memory.allocators import cuda as cuda_allocator
 from oomproof.memory.allocators.bfc_regions import GRANULE as BFC_GRANULE
@@ -17,7 +18,7 @@ from oomproof.memory.cards import jax_limits, tf_limits
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.curve import draw_curve
 from oomproof.memory.forecast import Forecast, Range, Shortage
-from oomproof.memory.host_memory import host_memory
+from oomproof.memory.host_memory import host_parts, sum_of
 from oomproof.memory.lasting import context, with_lasting
 from oomproof.memory.owners import stages
 from oomproof.memory.runtime import Runtime
@@ -75,7 +76,7 @@ def terms(timeline: Timeline, device: Device, runtime: Runtime) -> Terms:
     unmodelled = max(UNMODELLED[about.dialect], OTHER_RACES if about.orders else 0)
     margin = (1 + unmodelled) * order_spread(timeline)
     if about.dialect == "cpu":
-        prices = cpu.price(about.threads)
+        prices = cpu.price(about.threads, half=about.half_on_cpu)
         return Terms(prices, 1, margin, Range(0, 0, 0), None, device.budget, int(device.budget / margin))
     around = context(device)
     if about.allocator == "bfc":
@@ -128,9 +129,9 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
     margin, granule, around = held.margin, held.granule, held.around
     base = timeline if timeline.about.recorded or not held.caching else with_lasting(timeline, device, runtime)
     expected, low, high = (base.with_scratch(scratch) for scratch in priced(base, held.prices))
-    high = recurrent.widen_reserves(high)
+    high, lean = recurrent.widen_reserves(high), recurrent.widen_reserves(low)
     likely = _served(expected, low, held.replay, held.room)
-    worst = _served(high, low, held.replay, held.room_at_worst)
+    worst = _served(high, lean, held.replay, held.room_at_worst)
     whole = likely.timeline.rounded(granule)
     peak = whole.peak()
 
@@ -148,10 +149,12 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         luckless = int(most_reserved(high, held.replay) * margin)
         reserved = replace(reserved, high=max(reserved.high, luckless))
     on_device = Range(reserved.expected + around.expected, reserved.low + around.low, reserved.high + around.high)
-    wanted = on_device.high
+    wanted, gives_back = on_device.high, False
     if likely.shortage is None and worst.shortage is None:
-        allocated, reserved, on_device = _given_back(allocated, reserved, on_device, held, device)
-    host, shm = host_memory(timeline, runtime)
+        most = max(device.budget, _without_giving_back(lean, held))
+        allocated, reserved, on_device = _given_back(allocated, reserved, on_device, held, most)
+        gives_back = held.caching and not held.keeps and on_device.high > device.budget
+    in_ram, shm = host_parts(timeline, runtime)
     return Forecast(
         job=job,
         settings=settings,
@@ -159,7 +162,8 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         allocated=allocated,
         reserved=reserved,
         on_device=on_device,
-        host=host,
+        host=sum_of(in_ram),
+        host_parts=in_ram,
         shm=shm,
         kinds=whole.by_kind(peak.tick),
         owners=stages(whole.by_owner(peak.tick)),
@@ -171,15 +175,20 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         shortage_at_worst=likely.shortage or worst.shortage,
         not_counted=(
             *timeline.about.not_counted,
-            *(each for each in NOT_COUNTED if each != DATASET or timeline.about.pipeline is None),
+            *(each for each in NOT_COUNTED if each != DATASET or not _knows_dataset(timeline.about)),
         ),
         notes=(*timeline.about.notes, *held.notes, *recurrent.notes(timeline)),
         read_by=held.read_by,
         curve=draw_curve(whole),
         modules=whole.by_owner(peak.tick),
         wanted=wanted,
+        gives_back=gives_back,
         room=held.room if held.room < device.budget - around.expected else None,
     )
+
+
+def _knows_dataset(about: About) -> bool:
+    return about.pipeline is not None or bool(about.dataset)
 
 
 def with_validation(training: Forecast, validation: Forecast) -> Forecast:
@@ -189,19 +198,26 @@ def with_validation(training: Forecast, validation: Forecast) -> Forecast:
     return replace(training, validation=validation, not_counted=rest)
 
 
+def _without_giving_back(lean: Timeline, held: Terms) -> int:
+    """Bytes on the device at worst, with the least workspace, if the allocator keeps its cache. On a full device
+    PyTorch gives cached segments back, which is not counted on: of 185 batches that died (docs/accuracy.md), two would
+    get through by that alone."""
+    return held.around.high + int(held.replay(lean, None).reserved * held.margin) if held.replay else 0
+
+
 def _given_back(
-    allocated: Range, reserved: Range, on_device: Range, held: Terms, device: Device
+    allocated: Range, reserved: Range, on_device: Range, held: Terms, most_on_device: int
 ) -> tuple[Range, Range, Range]:
-    """The upper figures of a step that gets through at worst. On a full device PyTorch's allocator gives cached
-    segments back and cuDNN does with less, so that no more is taken than there is. TensorFlow's allocator stays within
-    its share, but whatever the context takes comes on top."""
-    if not held.caching:
+    """The upper figures of a step that gets through at worst. On a full device cuDNN does with less workspace, so that
+    no more is taken than there is. TensorFlow's allocator stays within its share, but whatever the context takes comes
+    on top."""
+    if held.replay is None:
         return allocated, reserved, on_device
     if held.keeps:
         most = max(reserved.expected, min(reserved.high, held.room))
         whole = most + held.around.high
     else:
-        whole = max(on_device.expected, min(on_device.high, device.budget))
+        whole = max(on_device.expected, min(on_device.high, most_on_device))
         most = max(reserved.expected, min(reserved.high, whole - held.around.low))
     return (
         replace(allocated, high=max(allocated.expected, min(allocated.high, most))),

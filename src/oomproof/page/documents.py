@@ -10,10 +10,12 @@ import numpy as np
 
 from oomproof.diagnosis.diagnosis import Diagnosis
 from oomproof.memory.curve import Curve
+from oomproof.memory.epoch import Epoch
 from oomproof.memory.forecast import OUTCOMES, Forecast
 from oomproof.memory.grid import Grid
 from oomproof.plan.plan import Plan
 from oomproof.report import as_json, plan_json
+from oomproof.report.epoch import describe_chance, describe_remedy, epoch_document
 from oomproof.report.explain import document as diagnosis_document
 from oomproof.report.sizes import named
 from oomproof.sources.job import Setting
@@ -33,11 +35,22 @@ def check_document(
         "modules": _tree(forecast),
         "what_if": None if grid is None else _grid(grid, settings, forecast),
         "plan": None if plan is None else plan_json.plan(plan),
+        "data": None if forecast.epoch is None else _data(forecast.epoch),
     }
 
 
 def explain_document(diagnosis: Diagnosis) -> dict[str, Any]:
     return {"kind": "explain", "title": "Why it ran out of memory", "diagnosis": diagnosis_document(diagnosis)}
+
+
+def _data(epoch: Epoch) -> dict[str, Any]:
+    """What the JSON has, with its sentences and the points of a picture."""
+    return {
+        **epoch_document(epoch),
+        "samples": [list(each) for each in epoch.samples],
+        "chance_in_words": describe_chance(epoch) if epoch.worst.outcome != OUTCOMES[0] else "",
+        "remedies_in_words": [describe_remedy(each) for each in epoch.remedies],
+    }
 
 
 def _forecast(forecast: Forecast) -> dict[str, Any]:

@@ -241,7 +241,25 @@ function showNotes(forecast) {
 }
 
 function showData(data) {
-  if (data) section("The data", make("pre", {}, JSON.stringify(data, null, 2)));
+  if (!data) return;
+  const chart = make("div", { class: "chart", id: "batches", role: "img", "aria-label":
+    "Objects in a batch against the memory it needs, for batches drawn by chance, the typical one and the worst" });
+  const told = [`${data.path}: ${data.images} images, ${data.batches} batches an epoch`, data.rule, data.chance_in_words, ...data.remedies_in_words];
+  const rows = [["worst", data.worst], ["typical", data.typical]].flatMap(([name, batch]) => batch.images.map((image) =>
+    [name, image.name, `${image.height}x${image.width}`, image.objects, batch.padded.join("x"), gib(batch.device.expected), gib(batch.device.high)]));
+  section("The data", make("ul", {}, ...told.filter(Boolean).map((text) => make("li", {}, text))), chart,
+    table(["batch", "image", "size", "objects", "padded to", "device, GiB", "at worst"], rows, [3, 5, 6]));
+  const objects = (batch) => batch.images.reduce((sum, image) => sum + image.objects, 0);
+  const named = (batch) => batch.images.map((image) => `${escaped(image.name)} (${image.objects})`).slice(0, 8).join("<br>");
+  const points = (name, found, size, colour) => ({ name, mode: "markers", x: found.map(([many]) => many),
+    y: found.map(([, bytes]) => bytes / GIB), text: found.map(([, , text]) => text ?? ""), marker: { size, color: colour },
+    hovertemplate: "%{x} objects, %{y:.2f} GiB<br>%{text}" });
+  Plotly.newPlot(chart, [
+    points("drawn by chance", data.samples, 5, COLOURS.buffer),
+    ...[["typical", data.typical, COLOURS.gradient], ["worst", data.worst, COLOURS.temporary]].map(([name, batch, colour]) =>
+      points(name, [[objects(batch), batch.allocated.expected, named(batch)]], 14, colour)),
+  ], layout({ xaxis: { title: { text: "objects in the batch" }, gridcolor: style("--line") },
+    yaxis: { title: { text: "GiB allocated at the peak" }, rangemode: "tozero", gridcolor: style("--line") } }), CONFIG);
 }
 
 function showDiagnosis(diagnosis) {
@@ -259,7 +277,7 @@ if (page.kind === "explain") {
   showForecast(page.forecast, page.curve, page.modules);
   if (page.plan) showPlan(page.plan);
   if (page.what_if) showWhatIf(page.what_if);
-  showData(page.forecast.data);
+  showData(page.data);
   showNotes(page.forecast);
 }
 document.body.dataset.ready = "true";

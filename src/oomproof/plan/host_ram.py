@@ -1,5 +1,5 @@
-"""Host RAM, once the device's side of a plan is settled: knobs of the data are turned, least harmful first, until the
-host's upper figure stays within what there is."""
+"""Host RAM and /dev/shm, once the device's side of a plan is settled: knobs of the data are turned, the least harmful
+first, until the host's upper figure stays within what there is, and what waits in /dev/shm too."""
 
 from __future__ import annotations
 
@@ -24,27 +24,43 @@ class Host:
 
     needed: Callable[[Settings], int]
     """bytes at the upper figure"""
-    ram: int
+    ram: int | None
+    """None: nobody said"""
     reads: bool = False
     """whether the job's data were read: notes then tell of them"""
+    needed_of_shm: Callable[[Settings], int] = lambda settings: 0
+    """bytes of /dev/shm, which are part of the RAM"""
+    shm: int | None = None
+    """what /dev/shm can hold; None: nobody said"""
 
     def enough(self, settings: Settings) -> bool:
-        return self.needed(settings) <= self.ram
+        in_ram = self.ram is None or self.needed(settings) <= self.ram
+        return in_ram and (self.shm is None or self.needed_of_shm(settings) <= self.shm)
 
 
-def within(plan: Plan, ram: int, tracing: Tracing, knobs: Sequence[Knob], every: Sequence[Knob]) -> Plan:
+def within(
+    plan: Plan,
+    ram: int | None,
+    tracing: Tracing,
+    knobs: Sequence[Knob],
+    every: Sequence[Knob],
+    *,
+    shm: int | None = None,
+) -> Plan:
     """The plan with what the host needs besides. ``knobs`` may be turned; ``every`` is what the user might allow."""
-    plan = replace(plan, before=replace(plan.before, ram=ram), after=replace(plan.after, ram=ram))
-    if plan.interrupted or plan.after.host_outcome == "fits" or plan.after.on_device_outcome != "fits":
+    before, after = (replace(each, ram=ram, shm_limit=shm) for each in (plan.before, plan.after))
+    plan = replace(plan, before=before, after=after)
+    enough = plan.after.host_outcome == plan.after.shm_outcome == "fits"
+    if plan.interrupted or enough or plan.after.on_device_outcome != "fits":
         return plan
-    host = _host(plan, ram, tracing)
+    host = _host(plan, ram, shm, tracing)
     turned = choose(host, plan.settings, knobs)
     settings = with_turned(plan.settings, turned)
     needs = () if host.enough(settings) else _needs(host, plan, every, knobs)
     if not turned:
         return replace(plan, needs=needs)
     found = sorted((*plan.changes, *_changes(host, plan, turned)), key=lambda each: PROMISES.index(each.promise))
-    after = replace(_forecast(host, tracing, plan, settings), ram=ram)
+    after = replace(_forecast(host, tracing, plan, settings), ram=ram, shm_limit=shm, epoch=plan.after.epoch)
     return replace(plan, settings=settings, changes=tuple(found), after=after, needs=needs)
 
 
@@ -90,20 +106,22 @@ def _needed_ones(host: Host, settings: Settings, chosen: list[Turned]) -> list[T
     return chosen
 
 
-def _host(plan: Plan, ram: int, tracing: Tracing) -> Host:
+def _host(plan: Plan, ram: int | None, shm: int | None, tracing: Tracing) -> Host:
     step, _ = tracing.trace(plan.settings, "looking at the host's RAM")
     job = tracing.job
     data = job.price_data(plan.settings) if isinstance(job, ReadsData) else lambda settings: {}
-    kept: dict[str, int] = {}
+    kept: dict[str, tuple[int, int]] = {}
 
-    def needed(settings: Settings) -> int:
+    def find(settings: Settings) -> tuple[int, int]:
         key = repr(settings)
         if key not in kept:
             known = replace(step, about=replace(step.about, **data(settings)))
-            kept[key] = host_memory(known, at_runtime(settings))[0].high
+            whole, waiting = host_memory(known, at_runtime(settings))
+            kept[key] = whole.high, waiting
         return kept[key]
 
-    return Host(needed, ram, bool(data(plan.settings)))
+    reads = bool(data(plan.settings))
+    return Host(lambda settings: find(settings)[0], ram, reads, lambda settings: find(settings)[1], shm)
 
 
 def _forecast(host: Host, tracing: Tracing, plan: Plan, settings: Settings) -> Forecast:
@@ -138,13 +156,16 @@ def _needs(host: Host, plan: Plan, every: Sequence[Knob], allowed: Sequence[Knob
     turned = choose(host, plan.settings, every)
     least = host.needed(with_turned(plan.settings, turned))
     found = []
-    if least <= host.ram:
+    if host.enough(with_turned(plan.settings, turned)):
         names = {knob.name for knob in allowed}
         more = [(knob, option) for knob, option in turned if knob.name not in names]
         promised = "--keep equivalent" if any(promise_of(*each) == PROMISES[1] for each in more) else ""
         others = ",".join(knob.name for knob, option in more if promise_of(knob, option) == PROMISES[2])
+        where = "/dev/shm" if host.ram is None else "the host's RAM"
         words = " ".join(filter(None, (promised, others and f"--allow {others}")))
-        found.append(f"{words}: {describe(turned)} would fit the host's RAM")
+        found.append(f"{words}: {describe(turned)} would fit {where}")
+    elif host.shm is not None and host.needed_of_shm(with_turned(plan.settings, turned)) > host.shm:
+        found.append("--set workers=0: the training process loads its data by itself, without /dev/shm")
     if plan.settings.get("optimizer_state") == "host":
         found.append("--leave optimizer_state: its state would not wait in the host's RAM")
     return tuple(found) or (f"no knob of the data is enough: the host needs {least / 2**30:.2f} GiB of RAM at worst",)

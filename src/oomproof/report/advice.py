@@ -24,6 +24,10 @@ class NextStep:
     reason: str
 
 
+KEPT_BY_WORKERS = 1 << 29
+"""bytes of data workers from which on it is said how they become fewer"""
+
+
 def next_steps(forecast: Forecast, settings: Sequence[Setting]) -> tuple[str, tuple[NextStep, ...]]:
     """A sentence, and the options that go with it (there may be none). ``settings`` are the ones the job has."""
     names = {setting.name for setting in settings}
@@ -81,6 +85,8 @@ def _saves(hint: Hint) -> str:
 def _in_validation(forecast: Forecast) -> str:
     assert forecast.validation is not None
     short = gib(max(0, forecast.validation.excess))
+    if forecast.validation.hints:
+        return f"save {short} in evaluation to be safe: {'; '.join(hint.why for hint in forecast.validation.hints)}"
     return (
         f"save {short} in validation to be safe: torch.no_grad(), predictions moved to the host batch by batch, masks "
         "as run lengths, one image at a time, or validation in a process of its own"
@@ -97,6 +103,9 @@ def _in_shm(forecast: Forecast) -> str:
 def _on_the_host(forecast: Forecast, settings: Sequence[Setting]) -> tuple[str, tuple[NextStep, ...]]:
     short = gib(forecast.host.high - (forecast.ram or 0))
     sentence = f"save {short} of host RAM to be safe: `oomproof fit` with the same --ram finds out how"
+    workers = forecast.host_parts.get("workers")
+    if workers is not None and workers.expected > KEPT_BY_WORKERS and not forecast.settings.get("malloc_trim"):
+        sentence += "; MALLOC_TRIM_THRESHOLD_=131072 in the environment lets data workers give back images they free"
     name, workers = forecast.settings.name_of("workers"), forecast.settings.of("workers")
     if not workers:
         return sentence, ()

@@ -36,7 +36,19 @@ def forecast(of: Forecast) -> dict[str, Any]:
         "shm_limit": None if of.shm_limit is None else int(of.shm_limit),
         "validation": None if of.validation is None else _validation(of.validation),
         "decides": of.decides,
+        "outcomes": _outcomes(of),
+        "host_parts": {name: _range(part) for name, part in of.host_parts.items()},
         "data": None if of.epoch is None else epoch(of.epoch),
+    }
+
+
+def _outcomes(of: Forecast) -> dict[str, str | None]:
+    """Each part of the run against its own limit; None: not looked at, or without a limit."""
+    return {
+        "training": of.on_device_outcome,
+        "validation": None if of.validation is None else of.validation_outcome,
+        "host": None if of.ram is None else of.host_outcome,
+        "shm": None if of.shm_limit is None else of.shm_outcome,
     }
 
 

@@ -44,6 +44,24 @@ class Chart:
         yield grid
 
 
+@dataclass(frozen=True)
+class Times:
+    """One bar a row: name, how many times the first row's time."""
+
+    rows: Sequence[tuple[str, float]]
+    style: str = "magenta"
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        names = max((len(name) for name, _ in self.rows), default=0)
+        length = max(4, min(40, options.max_width - names - 16))
+        grid = Table.grid(padding=(0, 2), pad_edge=False)
+        most = max((times for _, times in self.rows), default=1.0)
+        for name, times in self.rows:
+            drawn = bar(times / most if most else 0.0, length, can_print(console, EIGHTHS))
+            grid.add_row(name, Text(f"{times:.2f} x", justify="right"), Text(drawn, style=self.style))
+        yield grid
+
+
 def bar(share: float, length: int, blocks: bool) -> str:
     """
     >>> bar(0.5, 4, blocks=False)

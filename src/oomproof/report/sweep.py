@@ -8,6 +8,7 @@ from rich.text import Text
 
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.sweep import Sweep
+from oomproof.report.bars import Chart, Times
 from oomproof.report.sizes import gib, number, value
 from oomproof.report.terminal import STYLES
 from oomproof.report.verdict import empties_cache
@@ -33,7 +34,29 @@ def report(sweep: Sweep) -> RenderableType:
     style = STYLES["fits" if sweep.fitting else "does not fit"]
     ram = f" with {gib(first.ram)} of host RAM" if first.ram is not None else ""
     title = f"{first.job} on {first.device.name}{ram}; figures in GiB\n"
-    return Group(Text(title), table, "", Text(conclusion(sweep), style=style))
+    return Group(Text(title), table, *_plot(sweep), "", Text(conclusion(sweep), style=style))
+
+
+def _plot(sweep: Sweep) -> list[RenderableType]:
+    """Memory and time against resolution, where that is what is swept: each grows in its own way."""
+    rows = sweep.rows
+    first = rows[0][1]
+    if len(rows) < 2 or first.settings.name_of("image size") != sweep.name:
+        return []
+    memory = [(value(setting), forecast.on_device.expected) for setting, forecast in rows]
+    found: list[RenderableType] = ["", "device, GiB, and its share of the budget", Chart(memory, first.budget)]
+    if all(forecast.step_seconds is not None for _, forecast in rows):
+        found += ["", "time of a step, against the first row", Times(_times(sweep))]
+    return found
+
+
+def _times(sweep: Sweep) -> list[tuple[str, float]]:
+    seconds = [
+        (value(setting), forecast.step_seconds.expected)
+        for setting, forecast in sweep.rows
+        if forecast.step_seconds is not None
+    ]
+    return [(name, each / seconds[0][1] if seconds[0][1] else 1.0) for name, each in seconds]
 
 
 def _outcome(forecast: Forecast) -> str:
@@ -50,7 +73,7 @@ def conclusion(sweep: Sweep) -> str:
     if sweep.largest is None:
         return f"{first.device.name} fits {sweep.name}: {', '.join(value(setting) for setting in sweep.fitting)}."
     best = next(forecast for setting, forecast in sweep.rows if setting == sweep.largest)
-    cache = ", with cached blocks given back" if empties_cache(best) else ""
+    cache = ", with less workspace and cache" if empties_cache(best) else ""
     figures = f"{number(best.on_device.high)} of {gib(best.budget)} at worst{cache}"
     if best.ram is not None:
         figures += f", and {number(best.host.high)} of {gib(best.ram)} host RAM"

@@ -72,7 +72,7 @@ def _typical(forecast: Forecast) -> str:
 
 def _of_step(forecast: Forecast) -> str:
     name, used, budget = forecast.device.name, forecast.on_device, gib(forecast.budget)
-    worst = f"(at worst {number(used.high)}{', with cached blocks given back' if empties_cache(forecast) else ''})"
+    worst = f"(at worst {number(used.high)}{', with less workspace and cache' if empties_cache(forecast) else ''})"
     if forecast.on_device_outcome == "fits":
         return f"fits {name}: {number(used.expected)} of {budget} {worst}"
     if forecast.room is not None and used.expected <= forecast.budget and forecast.reserved.high > forecast.room:
@@ -103,7 +103,9 @@ def why(forecast: Forecast) -> str:
         place = moment(shortage.phase, shortage.owner, shortage.op)
         sentences.append(f"{when} {place}, which asks for {gib(shortage.requested)}")
     elif empties_cache(forecast):
-        sentences.append("at worst the allocator has to give cached blocks back, which costs time, not the run")
+        sentences.append("at worst cuDNN has to do with less workspace, which costs time, not the run")
+    elif forecast.gives_back:
+        sentences.append("at worst it gets through only if PyTorch gives cached blocks back at every step")
     elif forecast.on_device_outcome == "at risk" and shortage is None:
         sentences.append("at worst the CUDA context takes more than is left beside the allocator")
     peak = moment(forecast.phase, forecast.owner, forecast.op)
@@ -144,8 +146,8 @@ def describe_room(forecast: Forecast) -> str:
 
 
 def empties_cache(forecast: Forecast) -> bool:
-    """At the upper figures it fits only after the allocator has emptied its cache. One that has taken its share at the
-    start never does so."""
+    """At the upper figures it fits with smaller workspaces, which leave less in the cache. An allocator that has taken
+    its share at the start never gives anything back."""
     return tight(forecast) and forecast.room is None
 
 

@@ -80,11 +80,11 @@ def survey(rows: Sequence[Row], device: str) -> RenderableType:
             table.add_row(with_reason(_name(entry), said), *_facts(entry), *cells[: len(headings)])
         parts += [*_heading(group[0]), table, ""]
     note = (
-        "Each as it was published, on one of its GPUs: torchvision's by its reference script with 20 objects an image, "
-        "Detectron2's by its config with 93."
+        "Each as it was published, on one of its GPUs, with 93 objects an image: torchvision's by its reference "
+        "script, Detectron2's by its config."
     )
     if any(row.final and tight(row.final) for row in rows):
-        note += " Where a model takes all there is at worst, part of it is cache, which PyTorch gives back in need."
+        note += " Where a model takes all there is at worst, part of it is workspace that cuDNN can do without."
     return Group(*parts, Text(note, style="dim"))
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from oomproof.errors import InputError
 from oomproof.memory.about import About
@@ -13,6 +13,9 @@ from oomproof.memory.batch_rule import BatchRule
 from oomproof.memory.settings import Role, Settings
 from oomproof.memory.timeline import Timeline
 from oomproof.trace.request import Progress, TraceRequest
+
+if TYPE_CHECKING:
+    from oomproof.data.annotations.dataset import Dataset
 
 __all__ = [
     "ASSUMED", "PROMISES", "SUFFIX", "Job", "Knob", "Option", "Progress", "ReadsData", "Role", "Setting", "Settings",
@@ -124,6 +127,12 @@ class Job:
             """What may be set, with the job's own values as defaults."""
             ...
 
+    traces_take_long: ClassVar[bool] = False
+    """a trace takes a good part of a minute, so that none is made which can be spared"""
+
+    validates_apart: ClassVar[str] = ""
+    """evaluation is a process of its own; what helps where that does not fit"""
+
     def trace(self, request: TraceRequest) -> Timeline:
         """One steady training step as a Timeline. Every source's job has its own."""
         raise NotImplementedError(f"{type(self).__name__} must define trace(request), which returns a Timeline")
@@ -136,9 +145,26 @@ class Job:
         """How the training makes batches of a dataset's images; InputError where it does not depend on them."""
         raise InputError(f"{self.name} makes its batches itself: it cannot be held against --data")
 
+    def data_files(self) -> tuple[Path, ...]:
+        """Files of the dataset that the job itself names, where they are here."""
+        return ()
+
+    def with_data(self, dataset: Dataset) -> Job:
+        """The job, which may look into what it trains on: for host RAM."""
+        return self
+
+    def validation_rule(self, settings: Settings) -> BatchRule:
+        """The same for batches of the validation, one image each where the job does not say how it validates."""
+        rule = self.batch_rule(settings)
+        return rule if self.validates(settings) else replace(rule, images=1)
+
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         """What may change to save memory, from ``settings`` on. ``about`` is what a trace of the job found: whether
         batch normalisation trains, for instance."""
+        return ()
+
+    def lighter_models(self, settings: Settings) -> tuple[str, ...]:
+        """What else could be trained where no change is enough, with what it is published to reach."""
         return ()
 
     def settings_for_plans(self, settings: Settings) -> Settings:
@@ -158,6 +184,10 @@ class Job:
     def training_code(self, settings: Settings, path: Path, changes: Sequence[str]) -> Sequence[str]:
         """What to paste into a training so that it runs with the settings in ``path``."""
         raise InputError(f"{self.name} cannot be written back")
+
+    def show_change(self, settings: Settings) -> str:
+        """What a plan changes in the user's own files, as a diff, where ``write`` would change them."""
+        return ""
 
     def own_names(self, settings: Settings) -> frozenset[str]:
         """Settings that mean what the job means by them, even if every training has one of that name."""

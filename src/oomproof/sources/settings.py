@@ -10,13 +10,13 @@ from typing import Any
 
 from oomproof.errors import InputError, did_you_mean
 from oomproof.memory.allocators.cuda import CudaRules
-from oomproof.memory.runtime import HELP, OF_TENSORFLOW, Runtime
+from oomproof.memory.runtime import CHOICES, HELP, OF_TENSORFLOW, Runtime
 from oomproof.sources.job import Job, Setting, Settings, find_roles
 
 _LEAST = {
     "batch": 1, "batch_size": 1, "image_size": 1, "size": 1, "height": 1, "width": 1, "classes": 1, "num_classes": 1,
     "accumulate": 1, "prefetch_factor": 1, "boxes": 0, "workers": 0, "max_split_size_mb": 0, "memory_limit_mb": 0,
-    "trainable_layers": -1,
+    "mixing": 1, "arrays_mb": 0, "trainable_layers": -1,
 }  # fmt: skip
 """the least that makes sense, for settings of these names; a user's other parameters may be anything"""
 _MOST = (1 << 31) - 1
@@ -35,11 +35,12 @@ def runtime_settings(usual: Mapping[str, Any], *, of_tensorflow: bool = False) -
     """The settings of the run around a step; ``usual`` has other defaults, taken where their type is right."""
     plain = Runtime()
     defaults = {field.name: getattr(plain, field.name) for field in fields(Runtime)}
-    return tuple(
-        Setting(name, usual[name] if type(usual.get(name)) is type(default) else default, HELP[name])
-        for name, default in defaults.items()
-        if (name in OF_TENSORFLOW) == of_tensorflow
-    )
+    found = []
+    for name, default in defaults.items():
+        if (name in OF_TENSORFLOW) == of_tensorflow:
+            value = usual[name] if type(usual.get(name)) is type(default) else default
+            found.append(Setting(name, value, HELP[name], CHOICES.get(name, ())))
+    return tuple(found)
 
 
 def resolve(job: Job, given: Mapping[str, Any]) -> Settings:

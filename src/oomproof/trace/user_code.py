@@ -19,7 +19,8 @@ from oomproof.errors import JobError, OomproofError, internal_error
 
 _OWN = Path(__file__).resolve().parent.parent
 _RUNS_THE_JOB = (
-    "trace/torch/loop.py", "trace/tensorflow/graph/capture.py", "trace/keras/", "changes/", "sources/", "data/",
+    "trace/torch/loop.py", "trace/tensorflow/graph/capture.py", "trace/tensorflow/session/", "trace/keras/", "changes/",
+    "sources/", "data/",
 )  # fmt: skip
 """oomproof's code that calls the job's: its factories, its training step, its data"""
 _IN_OPERATIONS = (
@@ -29,9 +30,13 @@ _IN_OPERATIONS = (
 """oomproof's code that the job's code runs through with every operation"""
 _SAYS_FOR_THE_SYSTEM = ("sources/script/child/",)
 """oomproof's code that a script finds in place of the system's, and that refuses as the system would"""
+_STANDS_FOR_THE_FRAMEWORK = ("sources/script/child/keras_fit.py", "trace/tensorflow/session/session.py")
+"""oomproof's code in place of a framework's method that it calls; Keras takes its own frames out of tracebacks"""
 _NEVER_A_SHAPE = (AttributeError, KeyError, NameError, ImportError, RecursionError)
 """what no operation says of tensors that do not fit"""
 
+_LONGEST = 500
+"""characters of a message that are told: some show whole arrays"""
 _EXTRAS = {"torch": "torch", "torchvision": "torch", "tensorflow": "tensorflow", "keras": "tensorflow", "jax": "xla"}
 """what a user's job may import, and the extra that brings it"""
 
@@ -47,7 +52,7 @@ def blaming_user_code() -> Iterator[None]:
     except BaseException as error:  # a user's code may raise what is not an Exception
         if _is_own_fault(error):
             raise internal_error(error) from error
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        reason = str(error).strip().splitlines()[0][:_LONGEST] if str(error).strip() else ""
         what = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
         line = _user_line(error)
         raise JobError(f"the job raised {what}{f' at {line}' if line else ''}{_what_to_install(error)}") from error
@@ -85,6 +90,8 @@ def _is_own_fault(error: BaseException) -> bool:
     if _within(files[at], _SAYS_FOR_THE_SYSTEM) and isinstance(error, OSError):
         return False
     if _within(files[at], _RUNS_THE_JOB):
+        if _within(files[at], _STANDS_FOR_THE_FRAMEWORK):
+            by_itself = by_itself and isinstance(error, _NEVER_A_SHAPE)
         return by_itself and not isinstance(error, TypeError)  # which a factory with other arguments gives as well
     if _within(files[at], _IN_OPERATIONS):
         for_the_job = any(not _is_own(file) or _within(file, _RUNS_THE_JOB) for file in files[:at])
@@ -104,8 +111,13 @@ def user_line_now() -> str:
     return _line_among(traceback.extract_stack())
 
 
+def is_users(file: str) -> bool:
+    """Whether a file's code belongs to neither oomproof nor a library."""
+    return not _is_own(file) and not _is_library(file)
+
+
 def _line_among(frames: traceback.StackSummary) -> str:
-    theirs = [frame for frame in frames if not _is_own(frame.filename) and not _is_library(frame.filename)]
+    theirs = [frame for frame in frames if is_users(frame.filename)]
     return "".join(f"{frame.filename}:{frame.lineno}: {frame.line}" for frame in theirs[-1:])
 
 

@@ -66,12 +66,23 @@ def here(argument: Any) -> Any:
     return CPU if is_gpu or (isinstance(argument, str) and argument.startswith("cuda")) else argument
 
 
+def noted(array: Any, make: Any = torch.from_numpy) -> Any:
+    tensor = make(array)
+    tensor.of_numpy = True
+    return tensor
+
+
+def copied(tensor: Any) -> Any:
+    """Memory of NumPy's is not the allocator's; on a GPU the copy of it is."""
+    return tensor.clone() if getattr(tensor, "of_numpy", False) else tensor
+
+
 def put_in_place(counting: Counting) -> None:
     move, init, iterate = torch.Tensor.to, torch.optim.Optimizer.__init__, _BaseDataLoaderIter.__next__
     loader_init = DataLoader.__init__
 
     def to(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return move(self, *map(here, args), **{name: here(value) for name, value in kwargs.items()})
+        return copied(move(self, *map(here, args), **{name: here(value) for name, value in kwargs.items()}))
 
     def make(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
@@ -100,10 +111,9 @@ def put_in_place(counting: Counting) -> None:
         counting.steps[id(optimizer)] += 1
 
     patch.object(torch.Tensor, "to", to).start()
-    patch.object(torch.Tensor, "cuda", lambda self, *_, **__: self).start()
+    patch.object(torch.Tensor, "cuda", lambda self, *_, **__: copied(self)).start()
     patch.object(torch.Tensor, "record_stream", lambda self, stream: None).start()
-    # Memory of NumPy's is not the allocator's; on a GPU the copy of it is.
-    patch.object(torch, "from_numpy", lambda array, make=torch.from_numpy: make(array).clone()).start()
+    patch.object(torch, "from_numpy", noted).start()
     patch.object(torch.nn.DataParallel, "forward", lambda self, *args, **kwargs: self.module(*args, **kwargs)).start()
     patch.object(torch.nn.Module, "cuda", lambda self, *_, **__: self).start()
     patch.object(torch.optim.Optimizer, "__init__", make).start()

@@ -101,6 +101,18 @@ def test_options_are_known_by_name_and_set_in_place() -> None:
     assert [knob.promise for knob in alone] == ["different"]
 
 
+def test_the_command_has_what_the_run_around_it_needs() -> None:
+    from oomproof.sources.script.job import ScriptJob
+
+    job = ScriptJob(read_command("python train.py"))
+    assert job.command_to_run({}) == "python train.py"
+    told = job.command_to_run({"expandable_segments": True})
+    assert told == "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py"
+    job.seen.runtime["memory_growth"] = True
+    assert job.command_to_run({"memory_growth": True}) == "python train.py"
+    assert job.command_to_run({"memory_growth": False}) == "TF_FORCE_GPU_ALLOW_GROWTH=false python train.py"
+
+
 def test_notebook(tmp_path: Path) -> None:
     cells = [
         {"cell_type": "markdown", "source": ["# title"]},

@@ -56,6 +56,30 @@ def test_notebook_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert step.by_kind(step.ticks - 1)["optimizer"] == 2 * step.by_kind(step.ticks - 1)["parameter"]
 
 
+def test_updates_that_are_epochs_apart_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in Ultralytics with two batches an epoch: it updates once, then adds gradients up until the training ends."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(
+        "import torch\n"
+        "net = torch.nn.Linear(1000, 1000).cuda()\n"
+        "optimizer = torch.optim.Adam(net.parameters())\n"
+        "for batch in range(6):\n"
+        "    net(torch.rand(8, 1000, device='cuda')).sum().backward()\n"
+        "    if batch % 8 == 0:\n"
+        "        optimizer.step()\n"
+        "        optimizer.zero_grad()\n"
+        "    if batch % 2 == 1:\n"
+        "        with torch.no_grad():\n"
+        "            net(torch.rand(8, 1000, device='cuda'))\n"
+        "raise RuntimeError('there is no best.pt')\n"
+    )
+    step = follow("python train.py")
+    assert step.about.details["steps"] == 1
+    assert any("one update was seen" in note for note in step.about.notes)
+    kinds = step.by_kind(step.ticks - 1)
+    assert kinds["optimizer"] == 2 * kinds["parameter"] and kinds["gradient"] == kinds["parameter"]
+
+
 def test_validation_is_counted_where_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(

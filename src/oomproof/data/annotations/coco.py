@@ -32,7 +32,9 @@ def recognises(path: Path) -> bool:
     if not is_regular(path):
         return False
     with open_regular(path) as file:
-        return file.read(4096).removeprefix(BOM).lstrip()[:1] in (b"{", b"[")
+        start = file.read(4096)
+    # A TFRecord may begin with either as well, its length, but has zeros behind it.
+    return start.removeprefix(BOM).lstrip()[:1] in (b"{", b"[") and b"\0" not in start
 
 
 def read(path: Path, images: Path | None, split: str, say: Say) -> Dataset:

@@ -51,6 +51,8 @@ class Collector:
     vertices: array[int] = field(default_factory=lambda: array("i"))
     mask_bytes: array[int] = field(default_factory=lambda: array("i"))
     crowd: bytearray = field(default_factory=bytearray)
+    record_bytes: array[int] = field(default_factory=lambda: array("q"))
+    """of the record that each image came in; empty where images are files of their own"""
 
     def row(self, key: Hashable) -> int:
         """The row of an image whose annotation may come before it does."""
@@ -118,6 +120,7 @@ class Collector:
             vertices=np.frombuffer(self.vertices, np.int32)[chosen],
             mask_bytes=np.frombuffer(self.mask_bytes, np.int32)[chosen],
             crowd=np.frombuffer(self.crowd, np.bool_)[chosen],
+            record_bytes=np.frombuffer(self.record_bytes, np.int64)[kept] if self.record_bytes else None,
             problems=self.problems.listed(),
             notes=tuple(self.notes),
         )

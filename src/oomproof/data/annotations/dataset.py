@@ -56,6 +56,10 @@ class Dataset:
     crowd: Flags
     """one box for many objects, which most trainings leave out"""
 
+    record_bytes: Integers | None = None
+    """of the record that each image came in, encoded image included; None where images are files of their own"""
+    files: int = 0
+    """of records; 0 where images are files of their own"""
     problems: tuple[BrokenEntry, ...] = ()
     notes: tuple[str, ...] = ()
     """what was read and what was not: one split of several"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from oomproof.data.annotations import coco, image_folder, tfrecord, voc, yolo
@@ -31,6 +31,12 @@ def read_dataset(
     dataset that has several, «train» or «val». ``progress(doing, part)`` is called now and then; part goes from 0 to 1.
     """
     place, folder = Path(path), None if images is None else Path(images)
+    if tfrecord.is_pattern(str(path)):
+        if folder is not None or split:
+            raise InputError(
+                f"{path} is a pattern of TFRecord files, which hold their images: leave out --images, --split"
+            )
+        return read_records([str(path)], progress=progress)
     if folder is not None and not is_folder(folder):
         raise InputError(f"there is no folder of images {folder}; check --images")
     try:
@@ -45,6 +51,14 @@ def read_dataset(
     except ValueError:  # a NUL in the path
         raise InputError(f"not a path: {str(place)!r}; {EXPECTED}") from None
     raise InputError(f"{place} is not a dataset that is known: {EXPECTED}")
+
+
+def read_records(patterns: Sequence[str | os.PathLike[str]], *, progress: Say | None = None) -> Dataset:
+    """TFRecord files by name or pattern, several of them as one dataset, whatever their names end in."""
+    names = [os.fspath(each) for each in patterns]
+    files = tfrecord.find_records(names)
+    name = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+    return tfrecord.read_files(Path(name), files, progress or _say_nothing)
 
 
 def _say_nothing(doing: str, part: float) -> None:

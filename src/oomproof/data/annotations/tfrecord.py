@@ -6,9 +6,11 @@ image/object/bbox/xmin ... as parts of the image, image/object/is_crowd, and ima
 
 from __future__ import annotations
 
+import glob
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from oomproof.data.annotations import example
@@ -22,6 +24,7 @@ from oomproof.errors import InputError
 
 NAME = "TFRecord"
 FILE = re.compile(r"\.(tfrecords?|record)(-\d+-of-\d+)?(\.gz)?$", re.IGNORECASE)
+PATTERN = re.compile(r"(?=.*[*?\[]).*\.(tfrecords?|record)", re.IGNORECASE)
 SHARD = re.compile(r"-\d+-of-\d+(\.gz)?$")
 ENDINGS = (".tfrecord", ".tfrecords", ".record")
 GZIP = b"\x1f\x8b"
@@ -35,11 +38,36 @@ def recognises(path: Path) -> bool:
     return is_regular(path) and FILE.search(path.name) is not None
 
 
+def is_pattern(text: str) -> bool:
+    """Whether it stands for TFRecord files, and is not the name of one."""
+    return PATTERN.search(text) is not None and "\0" not in text and not Path(text).exists()
+
+
 def read(path: Path, images: Path | None, split: str, say: Say) -> Dataset:
     if images is not None:
         raise InputError(f"the images of TFRecords are in them: leave out --images for {path}")
-    found = Collector(path, NAME)
-    files = _chosen(path, split)
+    return read_files(path, _chosen(path, split), say)
+
+
+def find_records(patterns: Sequence[str]) -> list[Path]:
+    """The files that names and patterns mean, as the API's ``input_path`` takes them: «train.record-?????-of-00010».
+
+    A pattern that fits nothing is an InputError."""
+    found: dict[Path, None] = {}
+    for pattern in patterns:
+        # glob, since Path.glob refuses a pattern that begins at the root
+        matched = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern))  # noqa: PTH207
+        files = [Path(each) for each in matched]
+        files = [each for file in files for each in (_files_in(file) if is_folder(file) else [file])]
+        if not files:
+            raise InputError(f"no TFRecord file is called {pattern}; expected a file, a folder, or a pattern in quotes")
+        found |= dict.fromkeys(files)
+    return list(found)
+
+
+def read_files(name: Path, files: Sequence[Path], say: Say) -> Dataset:
+    """All of ``files`` as one dataset, which is called ``name``."""
+    found = Collector(name, NAME)
     total = max(1, sum(file.stat().st_size for file in files))
     doing = f"reading {len(files)} TFRecord file{'s' if len(files) > 1 else ''} ({total / 1e6:,.0f} MB)"
     done = 0
@@ -50,7 +78,7 @@ def read(path: Path, images: Path | None, split: str, say: Say) -> Dataset:
         except OSError as error:
             found.problems.add(kinds.UNREADABLE, f"{file.name}: {reason(error)}")
         done += file.stat().st_size
-    return found.build()
+    return replace(found.build(), files=len(files))
 
 
 def _files_in(path: Path) -> list[Path]:
@@ -105,6 +133,7 @@ def _add(found: Collector, data: bytes, where: str) -> None:
     text = bytes(name[:LONGEST_NAME]).decode("utf-8", "replace") or where
     size = size or Header(0, 0)
     row = found.add_image(text, size.width, size.height, turned=size.turned)
+    found.record_bytes.append(len(data))
     if row is None or not size.width:
         return
     count = min(map(len, boxes))

@@ -6,9 +6,18 @@ from dataclasses import dataclass, field
 
 from oomproof.data.pipeline.stages import Options, Stage
 
-HEAP = 2.0
-"""What a process holds for each live byte at worst. glibc gives blocks of up to 32 MiB from its heap once one of them
-was freed, and elements settle in the holes that batches leave: 1.9 was measured with the default settings."""
+HEAP = 2.5
+"""What a process holds for each live byte at worst: 2.2 was measured with malloc as it is."""
+
+MAPPED = 32 << 20
+"""Blocks above this glibc always takes from the system, and gives back. Smaller ones come from its heap once one of
+their size was freed, since that raises its threshold (M_MMAP_THRESHOLD), and elements settle in the gaps that batches
+leave there."""
+GAPS = {"shuffle": 0.8, "interleave": 0.3}
+"""Bytes of gaps for each byte of elements that come and go out of order, or in order, where batches are made of them.
+Fitted to ten pipelines that had run for 128 batches and more (bench/tf_data.py --plain): gaps grow, and level off."""
+GAPS_OF_BATCHES = 1.7
+"""The same for what has the size of a batch, and what is being made one."""
 
 COPIES = 3
 """Copies of an array when from_tensor_slices takes it and when the first iterator is made: the program's own, the
@@ -69,9 +78,28 @@ class Pipeline:
         return sum(each.expected for each in self.buffers)
 
     @property
-    def expected(self) -> int:
+    def live(self) -> int:
         """Bytes that are live at the peak, which arrays may have before the first step."""
         return max(self.steady, COPIES * self.arrays)
+
+    @property
+    def expected(self) -> int:
+        """What the process holds for them with malloc as it is."""
+        return max(self.steady + self.gaps, COPIES * self.arrays)
+
+    @property
+    def gaps(self) -> int:
+        """Bytes that malloc keeps between elements that stay and batches that come and go."""
+        batch = self.element.bytes
+        smaller = [each for each in self.buffers if each.expected and each.count and each.element < batch]
+        staying = [each for each in smaller if each.stage in (*GAPS, "cache")]
+        if not staying:
+            return 0
+        gaps = sum(GAPS.get(each.stage, 0.0) * each.expected for each in staying)
+        if batch <= MAPPED:
+            made = (each for each in self.buffers if each.element == batch or each.stage == "batch")
+            gaps += GAPS_OF_BATCHES * sum(each.expected for each in made)
+        return int(gaps)
 
     @property
     def high(self) -> int:

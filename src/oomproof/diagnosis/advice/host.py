@@ -28,7 +28,7 @@ def steps(facts: Facts) -> dict[str, str]:
         "container_limit": _container(facts),
         "shm_too_small": "docker run --shm-size=8g (or --ipc=host) in a new container ; df -h /dev/shm ; or "
         + _workers(facts, 0),
-        "host_shuffle_buffer": "shuffle_buffer_size: 256 and prefetch_size: 2 in train_input_reader (pipeline.config)"
+        "host_shuffle_buffer": "shuffle_buffer_size: 256 and num_prefetch_batches: 1 in train_input_reader"
         if framework == "tfod"
         else "dataset.shuffle(256) before images are decoded, not after",
         "host_image_cache": _CACHE.get(framework, "switch the cache off, or cache on disk"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from oomproof.errors import InputError, near
 from oomproof.memory.cards import this_machine
 from oomproof.memory.cards.device_table import ARCHITECTURES, ROWS, Row
+from oomproof.memory.cards.kept_constants import read_constants
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,10 @@ class Device:
     """memory bandwidth in 10^9 bytes a second"""
     held: int = 0
     held_by: tuple[str, ...] = ()
+    context: int = 0
+    """bytes of the CUDA context as measured on this machine; 0: not measured"""
+    workspace: int | None = None
+    """bytes that libraries keep in the allocator, as measured on this machine"""
 
     @property
     def budget(self) -> int:
@@ -164,7 +169,9 @@ def _this(wanted: str) -> Device:
     found = Device(name=gpu.name, total=gpu.total, architecture=ARCHITECTURES.get(gpu.capability, ""))
     if like is not None:
         found = replace(_device(like), name=gpu.name, total=gpu.total)
-    return replace(found, capability=gpu.capability, held=gpu.held, held_by=gpu.held_by)
+    found = replace(found, capability=gpu.capability, held=gpu.held, held_by=gpu.held_by)
+    kept = read_constants().get(gpu.name)
+    return found if kept is None else replace(found, context=kept.context, workspace=kept.workspace)
 
 
 def _short(text: str) -> str:

@@ -45,6 +45,49 @@ def gpus() -> list[Gpu]:
     return found
 
 
+def short_name(name: str) -> str:
+    """A GPU's name as people say it, of the driver's or PyTorch's."""
+    return name.removeprefix("NVIDIA ").removeprefix("GeForce ")
+
+
+def own_device_bytes() -> int:
+    """What the driver counts for this process on all GPUs; 0 where it does not tell."""
+    try:
+        import pynvml as nvml
+
+        nvml.nvmlInit()
+    except ImportError:
+        return 0
+    except nvml.NVMLError:
+        return 0
+    try:
+        places = range(nvml.nvmlDeviceGetCount())
+        return sum(_processes(nvml, nvml.nvmlDeviceGetHandleByIndex(i)).get(os.getpid(), 0) for i in places)
+    except nvml.NVMLError:
+        return 0
+    finally:
+        nvml.nvmlShutdown()
+
+
+def driver_version() -> str:
+    """Empty where no driver answers."""
+    try:
+        import pynvml as nvml
+
+        nvml.nvmlInit()
+    except ImportError:
+        return ""
+    except nvml.NVMLError:
+        return ""
+    try:
+        version = nvml.nvmlSystemGetDriverVersion()
+        return version.decode() if isinstance(version, bytes) else str(version)
+    except nvml.NVMLError:
+        return ""
+    finally:
+        nvml.nvmlShutdown()
+
+
 def _gpu(nvml: Any, handle: Any) -> Gpu:
     name = nvml.nvmlDeviceGetName(handle)
     total, used = _memory(nvml, handle)
@@ -55,8 +98,7 @@ def _gpu(nvml: Any, handle: Any) -> Gpu:
         else:
             others.append((size, pid))
     return Gpu(
-        # nvidia-ml-py before 11.5 answers in bytes.
-        name=(name.decode() if isinstance(name, bytes) else str(name)).removeprefix("NVIDIA ").removeprefix("GeForce "),
+        name=short_name(name.decode() if isinstance(name, bytes) else str(name)),  # bytes before nvidia-ml-py 11.5
         total=total,
         held=max(0, used - own),
         held_by=tuple(_described(pid, size) for size, pid in sorted(others, reverse=True)),

@@ -29,6 +29,7 @@ ABOUT = {
     "on_host": int,
     "pipeline": int,
     "pipeline_high": int,
+    "dataset": dict,
     "framework": str,
     "limits": str,
     "arena": int,
@@ -128,6 +129,8 @@ def _check_about(about: Mapping[str, Any]) -> None:
         raise Wrong("expected «roles» to name settings; found another value")
     if not all(type(peak) is int and 0 <= peak < MAX_BYTES for peak in about.get("orders", {}).values()):
         raise Wrong("expected «orders» to have a number of bytes for each order; found another value")
+    if not all(type(size) is int and 0 <= size < MAX_BYTES for size in about.get("dataset", {}).values()):
+        raise Wrong("expected «dataset» to have a number of bytes for each form; found another value")
     if not all(0 <= about.get(name, 0) < MAX_BYTES for name in _BYTES):
         raise Wrong("expected bytes of host memory to be a number from 0 on; found another")
 

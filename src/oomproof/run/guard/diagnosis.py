@@ -19,3 +19,21 @@ def describe_end(step: int, failure: Failure | None, state: str) -> str:
         f"step {step}: out of memory in {failure.doing}, and there is nothing left to try; {state}. It said: {error}. "
         f"Next: oomproof fit JOB, which plans for a budget ({found.verdict})"
     )
+
+
+def describe_validation_end(failure: Failure, images: int) -> str:
+    what = "one image" if images == 1 else f"{images} images" if images else "a batch that cannot be split"
+    error = " ".join(failure.text.split())[:300]
+    return (
+        f"out of memory in {failure.doing} with {what}: there is nothing left to try; parameters and optimizer are as "
+        f"before. It said: {error}. Next: smaller images, fewer detections, or results moved to the CPU as they come"
+    )
+
+
+def describe_lost_gather(failure: Failure) -> str:
+    error = " ".join(failure.text.split())[:300]
+    return (
+        f"out of memory in {failure.doing}, although there was room for them a moment before: let this process end, so "
+        "that the others do not wait for it until their time-out; parameters and optimizer are as before this step. "
+        f"It said: {error}"
+    )

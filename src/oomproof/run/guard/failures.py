@@ -41,7 +41,7 @@ class Failure:
 def is_out_of_memory(error: BaseException) -> bool:
     return any(
         isinstance(each, _TYPES) or (isinstance(each, (RuntimeError, OSError)) and _WORDS.search(str(each)) is not None)
-        for each in _chain(error)
+        for each in chain(error)
     )
 
 
@@ -52,8 +52,8 @@ def attempt(doing: str, action: Callable[[], Any]) -> tuple[Any, Failure | None]
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        failure = Failure(doing, next(filter(None, (str(each) for each in _chain(error))), type(error).__name__))
-        for each in _chain(error):  # frames hold the activations of the step that failed
+        failure = Failure(doing, next(filter(None, (str(each) for each in chain(error))), type(error).__name__))
+        for each in chain(error):  # frames hold the activations of the step that failed
             traceback.clear_frames(each.__traceback__)
             each.__traceback__ = None
     return None, failure
@@ -80,7 +80,7 @@ def keep_to_budget(device: torch.device) -> None:
         torch.cuda.set_per_process_memory_fraction(min(1.0, int(budget) / total), device)
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def chain(error: BaseException) -> Iterator[BaseException]:
     """The error and those it was raised from."""
     seen: set[int] = set()
     each: BaseException | None = error

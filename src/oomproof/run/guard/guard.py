@@ -8,7 +8,7 @@ for batch in loader:                                    # batches of the size th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
@@ -23,15 +23,25 @@ from oomproof.errors import CannotDo, InputError, OutOfMemory
 from oomproof.run.guard import means
 from oomproof.run.guard import ranks as meeting
 from oomproof.run.guard.before_step import BeforeStep
+from oomproof.run.guard.earlier_gradients import set_aside
+from oomproof.run.guard.evaluation import evaluate_in_parts
 from oomproof.run.guard.failures import Failure, attempt, free_memory, keep_to_budget
-from oomproof.run.guard.protected_update import UpdateFailed, protect_update, updated_tensors, versions_of
+from oomproof.run.guard.loading import load_with_fewer
+from oomproof.run.guard.protected_update import (
+    INTACT,
+    NOT_INTACT,
+    UpdateFailed,
+    protect_update,
+    updated_tensors,
+    versions_of,
+)
 from oomproof.run.guard.rungs import MAY_BE_ALLOWED, climb, has_batch_statistics, rungs_for
 from oomproof.run.guard.sizes import FIRST_PATIENCE, Sizes
 
 LOG = logging.getLogger("oomproof.guard")
-INTACT = "parameters and optimizer are as before this step"
 MEANS = "the update is the same where the loss is a mean over images"
-NOT_INTACT = "some parameters were updated and others were not: go on from a checkpoint"
+Run = Callable[..., torch.Tensor]
+"""run(part, share, last=...): forward and backward of one micro-batch; its part of the loss"""
 
 
 class Guard:
@@ -74,6 +84,9 @@ class Guard:
         self.weight = weight
         self.steps = self.recoveries = 0
         self.sizes = Sizes(largest_micro_batch(settings), floor, patience)
+        self.evaluation_sizes = Sizes(patience=patience)
+        """of validation, which takes less memory an image"""
+        self._run: Run = passes.backward
         self._rungs = rungs_for(passes, allow)
         self._protected = not self._ranks.together and protect_update(
             optimizer, passes.device, training.optimizer_state
@@ -91,6 +104,10 @@ class Guard:
         return self._passes.scaler
 
     @property
+    def device(self) -> torch.device:
+        return self._passes.device
+
+    @property
     def average(self) -> Any:
         """The averaged model, with ``ema``."""
         return self._passes.average
@@ -99,17 +116,51 @@ class Guard:
         """Trains on one batch and returns its loss, without a graph. ``before_update`` finds the whole batch's
         gradients, unscaled: to clip them, for instance."""
         self._passes.loss = loss
+        self._run = self._passes.backward
         self._ranks.share_buffers()
         self._before.note()
         found = self._gradients(batch)
         self._ranks.exchange()
         self._do_update(before_update)
         self.steps += 1
+        self._note_size(batch)
+        return found
+
+    def backward(self, batch: Any, loss: Loss, run: Run | None = None) -> torch.Tensor:
+        """Adds one batch's gradients to those that are there, and leaves the update to the caller.
+
+        For loops that accumulate over batches, and for frameworks that update by themselves. ``run(part, share, last)``
+        is forward and backward of a micro-batch whose loss counts for ``share``; None: ``loss`` with its backward.
+        """
+        if self._ranks.together:
+            raise CannotDo("Guard.backward cannot set aside the gradients of fully_shard; use guard.step(batch, loss)")
+        self._passes.loss = loss
+        self._run = run or self._passes.backward
+        self._ranks.share_buffers()
+        self._before.note()
+        with set_aside(self._passes.model.parameters()):
+            found = self._gradients(batch)
+            self._ranks.exchange()
+        self._note_size(batch)
+        return found
+
+    def evaluate(self, batch: Any, run: Callable[[torch.nn.Module, Any], Any]) -> list[Any]:
+        """``run(model, part)`` without gradients, for as large parts of the batch as fit; a list of what it gives, in
+        order. Each process decides for itself, so ``run`` must not talk to others."""
+        model = self._passes.model
+        return evaluate_in_parts(
+            lambda part: run(model, part), batch, self.evaluation_sizes, self._passes.device, self._tell
+        )
+
+    def load(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """The loader's batches. Where host memory runs out in its workers, the rest comes from half as many."""
+        return load_with_fewer(loader, self._tell)
+
+    def _note_size(self, batch: Any) -> None:
         images = self._images(batch)
         larger = self.sizes.went_well(images) if images else None
         if larger is not None:
             LOG.info(f"step {self.steps}: trying micro-batches of {_images(larger)} again")
-        return found
 
     # -- forward and backward ------------------------------------------------------------------------------------------
 
@@ -177,7 +228,7 @@ class Guard:
         passes.begin()
         with drawing:
             for place, (part, share) in enumerate(zip(parts, shares, strict=True), 1):
-                result += passes.backward(self._on_device(part), share, last=place == len(parts))
+                result += self._run(self._on_device(part), share, last=place == len(parts))
         return result
 
     def _shares(self, parts: list[Any]) -> tuple[list[Share], AbstractContextManager[None]]:

@@ -6,33 +6,41 @@ this guard does not go on: it watches for leaks, and when memory runs out it sto
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
 import keras
 
 from oomproof.errors import OutOfMemory
+from oomproof.frameworks.keras import count_traces
+from oomproof.memory.forecast import Forecast
 from oomproof.run.monitor.monitor import Monitor
-from oomproof.run.monitor.verdict import Verdict
+from oomproof.run.monitor.watching import EVERY, Watch
 
-LOG = logging.getLogger("oomproof.guard")
-EVERY = 50
-"""batches between two looks at the trend"""
+USUAL_TRACES = 4
+"""the first, one for a smaller last batch, and with shapes left open; the outer and the inner function count alike"""
 _ENDS = ("ResourceExhaustedError", "OutOfMemoryError", "MemoryError", "XlaRuntimeError")
 
 
 class Guard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
-    """``log``: a file for lines of JSON. ``limit``: bytes of host RAM at which the training would die."""
+    """``log``: a file for lines of JSON. ``limit``: bytes of host RAM at which the training would die. ``tensorboard``
+    and ``forecast`` as for Monitor."""
 
-    def __init__(self, log: str | Path | None = None, limit: int | None = None) -> None:
+    def __init__(
+        self, log: str | Path | None = None, limit: int | None = None, tensorboard: Any = None,
+        forecast: Forecast | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self._log, self._limit = log, limit
-        self._said = ""
-        self.monitor: Monitor | None = None
+        self._given = (log, limit, tensorboard, forecast)
+        self._traces = 0
+        self.watch: Watch | None = None
+
+    @property
+    def monitor(self) -> Monitor | None:
+        return self.watch.monitor if self.watch is not None else None
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self.monitor = Monitor(self._log, host_limit=self._limit)
+        self.watch = Watch(*self._given)
         make = self.model.make_train_function
         model = self.model
 
@@ -49,20 +57,28 @@ class Guard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no typ
             self.model.train_function = _explaining(self.model.train_function)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        assert self.monitor is not None
-        self.monitor.step()
-        if batch % EVERY == EVERY - 1:
-            self._tell(self.monitor.verdict())
+        assert self.watch is not None
+        self.watch.step()
+        if self.watch.steps % EVERY == 0:
+            self._count_traces()
 
     def on_train_end(self, logs: Any = None) -> None:
         self.model.__dict__.pop("make_train_function", None)
-        if self.monitor is not None:
-            LOG.info(self.monitor.close())
+        if self.watch is not None:
+            self._count_traces()
+            self.watch.end()
 
-    def _tell(self, found: Verdict) -> None:
-        if found.kind in ("leak", "spike") and found.kind != self._said:
-            self._said = found.kind
-            LOG.warning(f"{found.kind}: {found.why}")
+    def _count_traces(self) -> None:
+        """A step that is traced again and again leaves a graph behind each time, in host RAM."""
+        assert self.watch is not None
+        before, self._traces = self._traces, count_traces(getattr(self.model, "train_function", None))
+        if self._traces > max(before, USUAL_TRACES):
+            self.watch.say_once(
+                "traces",
+                f"TensorFlow has traced the training step {self._traces} times in {self.watch.steps} steps, and keeps "
+                "every graph: give batches of one shape (drop_remainder=True, padding) and tensors in place of Python "
+                "numbers",
+            )
 
 
 def _explaining(plain: Any) -> Any:

@@ -3,7 +3,8 @@
 Parameters are updated a few at a time. Those of one part are copied first with their state, so a part that fails is put
 back and done again; the parts before it stay done. While the optimizer makes its state, which is when memory runs out
 in most updates, the copies of all parts are kept, and the whole update can be taken back. SGD writes to a parameter
-only when it needs no more memory for it, so it is not copied: what was written to is done.
+only when it needs no more memory for it, and fused forms take none at all, so nothing is copied for these: what was
+written to is done.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 from oomproof.changes.torch.some_parameters import Group, only, plain_step, replace_step
-from oomproof.errors import CannotDo
+from oomproof.errors import CannotDo, OutOfMemory
 from oomproof.frameworks.torch import copy_lists, is_dense, version_of
 from oomproof.run.guard.failures import Failure, attempt, free_memory
 
@@ -23,11 +24,16 @@ PART = {"cpu": 4 << 20, "": 64 << 20}
 the copy costs little; elsewhere what keeps a list-at-once kernel busy"""
 
 
-class UpdateFailed(Exception):
+INTACT = "parameters and optimizer are as before this step"
+NOT_INTACT = "some parameters were updated and others were not: go on from a checkpoint"
+
+
+class UpdateFailed(OutOfMemory):
     """Memory ran out in the update. ``intact``: parameters and state are as before it."""
 
     def __init__(self, failure: Failure, intact: bool) -> None:
-        super().__init__(failure.text)
+        state = INTACT if intact else NOT_INTACT
+        super().__init__(f"out of memory in {failure.doing}; {state}. It said: {' '.join(failure.text.split())[:300]}")
         self.failure, self.intact = failure, intact
 
 
@@ -205,10 +211,13 @@ def _parts(group: Group, most: int) -> Iterator[list[torch.Tensor]]:
 
 
 def _writes_last(optimizer: torch.optim.Optimizer, group: Group) -> bool:
-    """Whether nothing is allocated for a parameter once it or its state was written to: torch/optim/sgd.py, in PyTorch
-    2.4 to 2.14, in its plain, list-at-once and fused forms, where momentum exists already."""
+    """Whether nothing is allocated for a parameter once it or its state was written to, where state exists already:
+    torch/optim/sgd.py in its plain, list-at-once and fused forms, adam.py in its fused one (PyTorch 2.4 to 2.14)."""
+    given = [p for p in group["params"] if p.grad is not None]
+    if type(optimizer) in (torch.optim.Adam, torch.optim.AdamW):
+        return bool(group["fused"]) and all(optimizer.state.get(p) for p in given)
     return (
         type(optimizer) is torch.optim.SGD
         and not group["nesterov"]
-        and (not group["momentum"] or all(optimizer.state.get(p) for p in group["params"] if p.grad is not None))
+        and (not group["momentum"] or all(optimizer.state.get(p) for p in given))
     )

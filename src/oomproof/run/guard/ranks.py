@@ -18,6 +18,7 @@ from oomproof.errors import InputError
 from oomproof.frameworks.torch import copy_lists, is_dense
 from oomproof.frameworks.torch_sharded import sharded_modules
 from oomproof.run.guard.failures import attempt
+from oomproof.run.guard.lost_process import collective
 
 GOOD, RETRY, CLIMB, STOP = 0, 1, 2, 3
 """how a process fared: it has its gradients; it would try another way, with all others; it needs a rung that all must
@@ -60,6 +61,7 @@ class Ranks(Alone):
         kinds = {t.dtype for t in (*self.parameters, *model.module.buffers())}
         self._flat = {kind: torch.empty(_BUCKET // kind.itemsize, dtype=kind, device=device) for kind in kinds}
 
+    @collective
     def share_buffers(self) -> None:
         """As DistributedDataParallel does before each forward pass: the first process's buffers for all."""
         if self.model.broadcast_buffers:
@@ -82,6 +84,7 @@ class Ranks(Alone):
             worst, least, _ = self._tell(GOOD if failure is None else STOP, largest, own)
         return worst, least
 
+    @collective
     def _tell(self, fared: int, largest: int | None, own: list[bool]) -> tuple[int, int | None, list[tuple[int, int]]]:
         """The worst, the smallest, and for every parameter whether any and whether each process has its gradient."""
         none = -(1 << 40)
@@ -92,6 +95,7 @@ class Ranks(Alone):
         half = len(own)
         return worst, None if least == none else -least, [(has[i], -has[half + i]) for i in range(half)]
 
+    @collective
     def exchange(self) -> None:
         """Gradients become the mean of all processes'."""
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]

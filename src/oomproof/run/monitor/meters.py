@@ -12,16 +12,22 @@ SHM = Path("/dev/shm")
 
 
 def host_bytes(pid: int | None = None) -> int:
-    """Memory of a process and all its children. Shared pages count once over all who share them (PSS), where the system
-    tells; loader workers share most of theirs."""
+    """Memory of a process and all its children."""
+    return sum(own_and_children_bytes(pid))
+
+
+def own_and_children_bytes(pid: int | None = None) -> tuple[int, int]:
+    """Memory of a process, and of all its children. Shared pages count once over all who share them (PSS), where the
+    system tells; loader workers share most of theirs. Pages of files, such as libraries, do not count: the system takes
+    them back at will, and a stranger that maps the same library changes everybody's share of it."""
     import psutil
 
     try:
         process = psutil.Process(pid)
-        tree = [process, *process.children(recursive=True)]
+        children = process.children(recursive=True)
     except psutil.Error:
-        return 0
-    return sum(_process_bytes(each) for each in tree)
+        return 0, 0
+    return _process_bytes(process), sum(_process_bytes(each) for each in children)
 
 
 def _process_bytes(process: Any) -> int:
@@ -29,9 +35,10 @@ def _process_bytes(process: Any) -> int:
 
     if sys.platform.startswith("linux"):
         try:
-            for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
-                if line.startswith("Pss:"):
-                    return int(line.split()[1]) << 10
+            lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
+            kilobytes = [int(line.split()[1]) for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:"))]
+            if kilobytes:  # Linux 5.4 or newer
+                return sum(kilobytes) << 10
         except OSError:
             pass  # gone, or another user's
     try:

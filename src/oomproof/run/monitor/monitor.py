@@ -4,7 +4,7 @@ monitor = Monitor("memory.jsonl", limit=8 << 30)
 for batch in loader:
     ...
     monitor.step()
-print(monitor.verdict().why)
+print(monitor.close())
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from oomproof.run.monitor.meters import host_bytes, shm_bytes
+from oomproof.memory.forecast import Forecast
+from oomproof.run.monitor.first_steps import FIRST, hold_against
+from oomproof.run.monitor.meters import own_and_children_bytes, shm_bytes
+from oomproof.run.monitor.scalars import open_scalars
 from oomproof.run.monitor.verdict import Reading, Verdict, judge
 
 COST = 0.004
@@ -24,23 +28,36 @@ COST = 0.004
 MOST = 20_000
 """readings that are kept: every second one is dropped then"""
 
+WORKERS = (
+    "it is the data workers that grow: each keeps what its dataset caches, and a copy of every Python object that it "
+    "touches; keep annotations in arrays, and nothing that was read"
+)
+
 Meter = Callable[[], tuple[int, int]]
 """(now, most since the last time) in bytes"""
 
 
 class Monitor:
     """``step()`` after every step; ``history`` has the device's readings, ``host`` the host's, which cost time and are
-    taken as often as COST allows."""
+    taken as often as COST allows, and ``workers`` the part of them that child processes hold.
+
+    ``path``: lines of JSON. ``tensorboard``: a folder, or a SummaryWriter. ``forecast``: what the first steps are held
+    against; ``gap`` then names the difference, if there is one.
+    """
 
     def __init__(
         self, path: str | Path | None = None, limit: int | None = None, host_limit: int | None = None,
-        device: Meter | None = None,
+        device: Meter | None = None, *, tensorboard: Any = None, forecast: Forecast | None = None,
     ) -> None:  # fmt: skip
-        self.limit, self.host_limit = limit, host_limit
+        self.limit, self.host_limit, self.forecast = limit, host_limit, forecast
         self.history: list[Reading] = []
         self.host: list[Reading] = []
+        self.workers: list[Reading] = []
+        self.gap = ""
+        """how the first steps differ from the forecast"""
         self._device = device if device is not None else _torch_meter()
         self._file = Path(path).open("a") if path is not None else None  # noqa: SIM115
+        self._scalars = open_scalars(tensorboard) if tensorboard is not None else None
         self._begin = time.perf_counter()
         self._next = 0.0
         self._steps = 0
@@ -55,30 +72,43 @@ class Monitor:
             self._keep(self.history, Reading(self._steps, now, floor, peak))
             line |= {"device": floor, "device_peak": peak}
         if now >= self._next:
-            host = host_bytes()
+            own, children = own_and_children_bytes()
             took = time.perf_counter() - self._begin - now
             self._next = now + took / COST
+            host = own + children
             self._keep(self.host, Reading(self._steps, now, host, host))
-            line |= {"host": host, "shm": shm_bytes()}
+            self._keep(self.workers, Reading(self._steps, now, children, children))
+            line |= {"host": host, "workers": children, "shm": shm_bytes()}
+        if self._steps == FIRST and self.forecast is not None and self.history:
+            self.gap = hold_against(self.forecast, max(each.peak for each in self.history))
+            line |= {"gap": self.gap} if self.gap else {}
         if self._file is not None:
             self._file.write(json.dumps(line) + "\n")
             self._file.flush()
+        if self._scalars is not None:
+            self._scalars.add(line)
 
     def verdict(self) -> Verdict:
-        """The device's, unless only the host's says something is wrong."""
+        """The device's, unless only the host's says something is wrong; the workers' where they are what grows."""
         found = [judge(self.history, self.limit)] if self.history else []
-        found.append(judge(self.host, self.host_limit))
+        host = judge(self.host, self.host_limit)
+        if host.kind == "leak" and judge(self.workers).kind == "leak":
+            host = replace(host, why=f"{host.why}; {WORKERS}")
+        found.append(host)
         wrong = [each for each in found if each.kind in ("leak", "spike")]
         return (wrong or found)[0]
 
     def close(self) -> str:
         """The summary: one line, also the last of the file."""
         found = self.verdict()
-        text = f"{self._steps} steps: {found.kind}: {found.why}"
+        text = f"{self._steps} steps: {found.kind}: {found.why}" + (f"; {self.gap}" if self.gap else "")
         if self._file is not None:
             self._file.write(json.dumps({"summary": text, "kind": found.kind}) + "\n")
             self._file.close()
             self._file = None
+        if self._scalars is not None:
+            self._scalars.close()
+            self._scalars = None
         return text
 
     @staticmethod

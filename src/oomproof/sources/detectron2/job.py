@@ -12,6 +12,7 @@ from oomproof.errors import InputError
 from oomproof.memory.about import About
 from oomproof.memory.batch_rule import BatchRule
 from oomproof.memory.batch_spec import MOST_OBJECTS, OBJECTS_HELP
+from oomproof.memory.runtime import CHOICES
 from oomproof.memory.runtime import HELP as RUN_HELP
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.detectron2.config import keys
@@ -19,6 +20,7 @@ from oomproof.sources.detectron2.config.config import Config, read
 from oomproof.sources.detectron2.config.schema import DEFAULTS
 from oomproof.sources.detectron2.notes import notes
 from oomproof.sources.detectron2.sizes import images_per_gpu, largest_image
+from oomproof.sources.detectron2.validation import describe_validation, validation_rule
 from oomproof.sources.job import ASSUMED, Job, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.torch.job import training_settings
 
@@ -65,15 +67,21 @@ class Detectron2Job(Job):
             raise InputError(
                 "real=true wants Detectron2 to be installed; leave it out to trace a blueprint of the model"
             )
-        job = replace(pieces(self.values(settings), settings, request.batch), name=self.name)
+        job = replace(pieces(self.values(settings), settings, request.batch, request.validation), name=self.name)
         step = job.trace(replace(request, batch=None))
-        told = (*notes(self.config, self.values(settings), request.with_own_objects(settings)), *step.about.notes)
+        if request.validation is None:
+            told = (*notes(self.config, self.values(settings), request.with_own_objects(settings)), *step.about.notes)
+        else:
+            told = (*describe_validation(self.values(settings), request.batch), *step.about.notes)
         return replace(step, about=replace(step.about, notes=told, settings=settings))
 
     def batch_rule(self, settings: Settings) -> BatchRule:
         from oomproof.sources.detectron2.batches import batch_rule
 
         return batch_rule(self.values(settings), settings)
+
+    def validation_rule(self, settings: Settings) -> BatchRule:
+        return validation_rule(self.values(settings))
 
     def values(self, settings: Settings) -> dict[str, Any]:
         """Every key of Detectron2, as ``settings`` have it."""
@@ -156,6 +164,9 @@ def _run(said: Mapping[str, Any]) -> tuple[Setting, ...]:
         Setting(name, defaults[name], RUN_HELP[name], follows=rule, plays=name != "workers")
         for name, rule in follows.items()
     ]
+    # Its data sets are arrays of pickled bytes, and one epoch goes on as long as the training.
+    loader = {"annotations": ("buffers", CHOICES["annotations"]), "persistent_workers": (True, ())}
+    found += [Setting(name, usual, RUN_HELP[name], words) for name, (usual, words) in loader.items()]
     name = "gradient_as_bucket_view"
     return (*found, *([Setting(name, bool(said[name]), RUN_HELP[name])] if name in said else []))
 

@@ -9,36 +9,60 @@ import torch
 
 from oomproof.errors import InputError
 from oomproof.memory.batch_spec import BatchSpec, make_up
+from oomproof.memory.validation import Validation
 from oomproof.sources.detectron2.sizes import images_per_gpu
+from oomproof.sources.detectron2.validation import resized, validation_images
 from oomproof.sources.torch.job import TorchJob
 from oomproof.trace.torch.around.without_dynamo import without_dynamo
 
 
-def pieces(values: Mapping[str, Any], settings: Mapping[str, Any], given: BatchSpec | None = None) -> TorchJob:
+def pieces(
+    values: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    given: BatchSpec | None = None,
+    validation: Validation | None = None,
+) -> TorchJob:
     """The job under ``settings``; ``values`` are all keys, those in the settings among them. ``given`` are the images
-    of one GPU, where others are meant than the settings have."""
+    of one GPU, where others are meant than the settings have; of a ``validation``, as they are stored."""
     with without_dynamo():
         from oomproof.sources.detectron2 import real
         from oomproof.sources.detectron2.blueprint import batch, build
+        from oomproof.sources.detectron2.blueprint.inference import infer
 
-    spec = given or make_up(images_per_gpu(settings), settings["image_size"], settings["boxes"])
-    make = real.batch if settings["real"] else batch.batch
+    # Keypoints are cut out box by box, and those of an untrained network have no size: the blueprint's do.
+    is_real = bool(settings["real"]) and not (validation is not None and values["MODEL.KEYPOINT_ON"])
+    spec = (given if validation is None else None) or make_up(
+        images_per_gpu(settings), settings["image_size"], settings["boxes"]
+    )
+    make = real.batch if is_real else batch.batch
 
     def data() -> list[dict[str, Any]]:
         return [made for each in spec.images for made in make(values, 1, each.height, each.width, each.objects)]
 
-    if settings["real"]:
+    def data_to_validate() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for each in validation_images(values, given, 0 if validation is None else validation.batch):
+            [made] = make(values, 1, *resized(values, each), 0)
+            kept: dict[str, Any] = {name: made[name] for name in ("image", "proposals") if name in made}
+            found.append({**kept, "height": each.height, "width": each.width})
+        return found
+
+    if is_real:
         return TorchJob(
             lambda: real.build(values),
             data,
             real.loss,
             optimizer(values),
+            validate=real.infer,
+            validation_batch=data_to_validate,
         )
     return TorchJob(
         lambda: build.build(values),
         data,
         lambda model, data: model(data),
         optimizer(values),
+        validate=infer,
+        validation_batch=data_to_validate,
     )
 
 

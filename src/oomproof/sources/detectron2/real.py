@@ -29,6 +29,12 @@ def loss(model: torch.nn.Module, data: Any) -> Any:
         return model(data)
 
 
+def infer(model: torch.nn.Module, data: Any) -> Any:
+    """What a model in eval mode finds, masks drawn at the size that images are stored in."""
+    with _quiet():
+        return model(data)
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Detectron2 0.6 asks for what newer PyTorch (seen in 2.14) warns of; a user can do nothing about it here."""

@@ -6,33 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from oomproof.errors import CannotDo, InputError
+from oomproof.memory.parallel import Parallel, multiples_near
 
 
 def images_per_gpu(settings: Mapping[str, Any]) -> int:
     """The share of one GPU; a remainder is refused, as by Detectron2."""
     total, gpus = settings["SOLVER.IMS_PER_BATCH"], settings["gpus"]
     written_for = settings["SOLVER.REFERENCE_WORLD_SIZE"]
+    if written_for and total > 0 and total % written_for:
+        raise CannotDo(
+            f"SOLVER.IMS_PER_BATCH {total} must be divisible by SOLVER.REFERENCE_WORLD_SIZE {written_for}, the "
+            f"GPUs it was written for; take {multiples_near(total, written_for)}"
+        )
     if gpus < 1:
         raise InputError(f"gpus must be at least 1; got {gpus}")
-    if total < 1:
-        raise InputError(f"SOLVER.IMS_PER_BATCH must be at least 1; got {total}")
-    if written_for:
-        if total % written_for:
-            raise CannotDo(
-                f"SOLVER.IMS_PER_BATCH {total} must be divisible by SOLVER.REFERENCE_WORLD_SIZE {written_for}, the "
-                f"GPUs it was written for; take {_nearby(total, written_for)}"
-            )
-        return int(total // written_for)
-    if total % gpus:
-        raise CannotDo(
-            f"SOLVER.IMS_PER_BATCH {total} must be divisible by the number of GPUs, {gpus}; take {_nearby(total, gpus)}"
-        )
-    return int(total // gpus)
-
-
-def _nearby(total: int, parts: int) -> str:
-    below, above = total // parts * parts, -(-total // parts) * parts
-    return f"{below} or {above}" if below else str(above)
+    return Parallel(written_for or gpus).share(total, "SOLVER.IMS_PER_BATCH")
 
 
 def largest_image(settings: Mapping[str, Any]) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from oomproof.data.pipeline.buffers import Pipeline
 from oomproof.data.pipeline.stages import Assumed
 from oomproof.errors import InputError, JobError
 from oomproof.memory.about import About
+from oomproof.memory.batch_rule import BatchRule
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.job import ASSUMED, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.keras.compiled import MaybeCompiled
@@ -109,6 +110,11 @@ class KerasJob(MaybeCompiled):
 
         with blaming_user_code():
             return pipeline_settings(read(self.data)[0])
+
+    def batch_rule(self, settings: Settings) -> BatchRule:
+        size = settings.of("image size")
+        words = "Keras trains on images of one size" + (f", {size[0]}x{size[1]}" if size else "")
+        return BatchRule(settings.images, words, size=size, same=True)
 
     def _pipeline(self, settings: Settings) -> Pipeline | None:
         """The data in host memory. A plan's micro-batches are cut from batches as large as before."""

@@ -1,5 +1,5 @@
-"""``FILE.py:FUNCTION``: a function of the user's that returns a TorchJob or a KerasJob. Its parameters are the job's
-settings."""
+"""``FILE.py:FUNCTION``: a function of the user's that returns a TorchJob, a KerasJob or a TensorFlowJob. Its parameters
+are the job's settings."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from oomproof.sources.keras.job import KerasJob
 from oomproof.sources.keras.xla import remember_compile
 from oomproof.sources.python.knobs import parameter_knobs
 from oomproof.sources.python.words import BATCHES, SIZES, role_of
+from oomproof.sources.tensorflow.job import TensorFlowJob
 from oomproof.sources.torch.job import TorchJob
 from oomproof.sources.torch.training_code import write_training_code
 from oomproof.sources.without_training import without_training
@@ -68,6 +69,9 @@ class PythonJob(Job):
     def batch_rule(self, settings: Settings) -> BatchRule:
         return self._job(settings).batch_rule(settings)
 
+    def validation_rule(self, settings: Settings) -> BatchRule:
+        return self._job(settings).validation_rule(settings)
+
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         """The job's own knobs win over those that its parameters suggest, and these over the ones of every job."""
         job = self._job(settings)
@@ -107,6 +111,8 @@ class PythonJob(Job):
             if hasattr(job.data, "element_spec"):  # what batches() takes
                 code.append("dataset = pieces.data")
             return keras.write_training_code(settings, path, code, changes)
+        if isinstance(job, TensorFlowJob):
+            return [*code, "# pieces.step(batch) is one step"]
         own_step = job.step is not None
         code.append(
             "model, step = pieces.model(), pieces.step" if own_step else "model, loss = pieces.model(), pieces.loss"
@@ -120,16 +126,16 @@ class PythonJob(Job):
             values[name] = next(each for each in self.literals[name] if str(each) == str(values[name]))
         return values
 
-    def _job(self, settings: Settings) -> TorchJob | KerasJob:
+    def _job(self, settings: Settings) -> TorchJob | KerasJob | TensorFlowJob:
         chosen = self._values(settings)
         with blaming_user_code(), without_training("when it is called"):
             job = self.make(**chosen)
         if is_model(job):
             job = KerasJob(job)
-        if not isinstance(job, (TorchJob, KerasJob)):
+        if not isinstance(job, (TorchJob, KerasJob, TensorFlowJob)):
             raise JobError(
-                f"{self.name} must return an oomproof.TorchJob or KerasJob; it returned a {type(job).__name__} "
-                "(see docs/jobs.md)"
+                f"{self.name} must return an oomproof.TorchJob, KerasJob or TensorFlowJob; it returned a "
+                f"{type(job).__name__} (see docs/jobs.md)"
             )
         return replace(job, name=self.name)
 

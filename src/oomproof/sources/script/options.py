@@ -1,4 +1,5 @@
-"""Options of a script that decide about memory: told by their names and values, set on its command line."""
+"""Options of a script that decide about memory: told by their names and values, set on its command line, or in the
+files where their values are written."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Any, Literal
 
 from oomproof.sources.image_sizes import harm_of_size, likely_divisor, smaller_sizes
 from oomproof.sources.job import Knob, Option, Setting, Settings
+from oomproof.sources.script.places import Place, Written
 
 Part = Literal["batch", "accumulation", "precision", "image size"]
 
@@ -32,6 +34,8 @@ class Found:
     spelt: tuple[str, ...]
     value: Any
     switch: bool
+    place: Place | None = None
+    """in a file, where it is not an option of the command line"""
 
     def as_setting(self) -> Setting:
         return Setting(self.name, self.value, f"the script's {self.option}", own=True)
@@ -41,11 +45,40 @@ def find_options(told: Iterable[Mapping[str, Any]]) -> tuple[Found, ...]:
     """Those of what a script told that are known by name; one of each part."""
     found: dict[Part, Found] = {}
     for each in told:
-        part = next((part for part, names in _PARTS if names.fullmatch(each["name"].lower())), None)
+        part = part_of(each["name"])
         fits = each["switch"] if part == "precision" else type(each["value"]) is int and each["value"] > 0
         if part is not None and fits and part not in found:
             found[part] = Found(part, each["name"], each["option"], tuple(each["spelt"]), each["value"], each["switch"])
     return tuple(found.values())
+
+
+def find_written(written: Iterable[Written], known: Iterable[Found]) -> tuple[Found, ...]:
+    """Values in files that are known by name, where no option of the command line has the same part. Guesses."""
+    taken, names = {each.part for each in known}, {each.name for each in known}
+    found = []
+    for each in written:
+        part = part_of(each.name)
+        switch = type(each.value) is bool
+        fits = switch if part == "precision" else not switch and each.value > 0
+        if part is not None and fits and part not in taken and each.name not in names:
+            option = f"{each.name} at {each.place.said}"
+            found.append(Found(part, each.name, option, (), each.value, switch, each.place))
+    return tuple(found)
+
+
+def part_of(name: str) -> Part | None:
+    return next((part for part, names in _PARTS if names.fullmatch(name.lower().replace("-", "_"))), None)
+
+
+def try_value(found: Found) -> Any:
+    """A thriftier value, to see whether it counts; None where there is none."""
+    if found.part == "accumulation" or found.value is True:
+        return None
+    if found.part == "image size":
+        sides = (found.value,)
+        smaller = next(iter(smaller_sizes(sides, likely_divisor(sides))), None)
+        return smaller[0][0] if smaller else None
+    return True if found.switch else found.value // 2 or None
 
 
 def set_options(arguments: Sequence[str], found: Iterable[Found], settings: Mapping[str, Any]) -> tuple[str, ...]:
@@ -58,7 +91,7 @@ def set_options(arguments: Sequence[str], found: Iterable[Found], settings: Mapp
     words = list(arguments)
     for each in found:
         value = settings.get(each.name, each.value)
-        if value == each.value:
+        if value == each.value or each.place is not None:
             continue
         if each.switch:
             words = [*words, each.option] if value else [word for word in words if word not in each.spelt]

@@ -6,6 +6,7 @@ prints goes to another pipe, of which only the end is kept.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import selectors
@@ -15,7 +16,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,10 @@ class Run:
     patience: int = 300
     validate: bool = False
     dialect: str = "cuda"
+    jit_compile: str = "own"
+    """of Keras: what it would do, or true, or false"""
+    edits: Mapping[str, bytes] = field(default_factory=dict)
+    """files that the script finds with another content"""
 
 
 def run_script(run: Run, progress: Progress) -> Timeline:
@@ -71,7 +76,8 @@ def run_script(run: Run, progress: Progress) -> Timeline:
             raise JobError(_ended_without(run, heard))
         timeline = timeline_file.load(file)
         about = timeline.about
-        return replace(timeline, about=replace(about, details={**about.details, "options": heard.get("options", [])}))
+        seen = {name: heard.get(name, []) for name in ("options", "read")}
+        return replace(timeline, about=replace(about, details={**about.details, **seen}))
 
 
 def _request(run: Run) -> dict[str, Any]:
@@ -88,6 +94,9 @@ def _request(run: Run) -> dict[str, Any]:
             "total": device.total if device else 80 << 30,
             "capability": (device.capability if device and device.capability != (0, 0) else _PLAIN_CAPABILITY),
         },
+        "device": asdict(device) if device else None,
+        "jit_compile": run.jit_compile,
+        "edits": {file: base64.b64encode(content).decode() for file, content in run.edits.items()},
         "validate": run.validate,
         "dialect": run.dialect,
     }
@@ -122,6 +131,8 @@ def _follow(run: Run, folder: Path, progress: Progress) -> dict[str, Any]:
             rest = b""
             while "done" not in heard:
                 left = until - time.monotonic()
+                if left <= 0 and heard.get("kept"):
+                    break  # it was seen to train, and went on to look for more
                 if left <= 0:
                     heard["error"] = _too_slow(run, heard, kept)
                     break

@@ -9,6 +9,7 @@ from oomproof.errors import InputError
 from oomproof.sources.tf_object_detection.config.config import Config
 
 BATCH = "batch_size"
+FREEZE, FREEZE_PATH = "freeze_variables", "train_config.freeze_variables"
 OPTIMIZERS = ("momentum_optimizer", "adam_optimizer", "rms_prop_optimizer")
 STATE = {"momentum_optimizer": 1, "adam_optimizer": 2, "rms_prop_optimizer": 2}
 """numbers that each keeps for a weight"""
@@ -29,6 +30,10 @@ _TRAINING = (
     MemoryField(
         "unpad_groundtruth_tensors", "train_config.unpad_groundtruth_tensors",
         "ground truth is cut to the objects that an image has before it is matched",
+    ),
+    MemoryField(
+        "retain_original_images", "train_config.retain_original_images",
+        "one more copy of every image, a byte a colour, goes along with the batch",
     ),
     MemoryField(
         "max_number_of_boxes", "train_input_reader.max_number_of_boxes",
@@ -65,6 +70,9 @@ MASK_HEAD = "model.faster_rcnn.second_stage_box_predictor.mask_rcnn_box_predicto
 def memory_fields(config: Config) -> tuple[MemoryField, ...]:
     """Those that this config's model reads."""
     found = list(_TRAINING)
+    if config.which("model") == "ssd":
+        help = "batch normalisation keeps the checkpoint's statistics: for batches of one or two images"
+        found.append(MemoryField("freeze_batchnorm", "model.ssd.freeze_batchnorm", help))
     if config.which("model") == "faster_rcnn":
         start = "model.faster_rcnn"
         found += [MemoryField(name, f"{start}.{name}", help) for name, help in _TWO_STAGES.items()]
@@ -84,6 +92,16 @@ def has_mask_head(config: Config) -> bool:
     )
 
 
+def split_patterns(given: Any) -> tuple[str, ...]:
+    """Patterns of freeze_variables, of a text with commas between them.
+
+    >>> split_patterns("FeatureExtractor, BoxPredictor_0")
+    ('FeatureExtractor', 'BoxPredictor_0')
+    """
+    parts = given.split(",") if isinstance(given, str) else given
+    return tuple(part.strip() for part in parts if part.strip())
+
+
 def optimizer_of(config: Config) -> str:
     return config.which("train_config.optimizer")
 
@@ -101,6 +119,16 @@ def require_model(config: Config) -> str:
             f"{config.name}: model {{ {model or '...'} }} cannot be forecast; expected ssd, faster_rcnn or center_net"
         )
     return model
+
+
+def refuse_matcher(config: Config) -> None:
+    """InputError for a matcher that no TensorFlow of today has: it is in tf.contrib, which ended with 1.15."""
+    path = "model.ssd.matcher"
+    if config.which("model") == "ssd" and config.which(path) == "bipartite_matcher":
+        raise InputError(
+            f"{config.where(path)}: {path} {{ bipartite_matcher }} needs tf.contrib, which ended with TensorFlow 1.15: "
+            "its step cannot be built; argmax_matcher { force_match_for_each_row: true } comes nearest"
+        )
 
 
 def set_fields(config: Config, settings: dict[str, Any]) -> dict[str, Any]:

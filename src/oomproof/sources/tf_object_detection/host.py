@@ -1,51 +1,78 @@
-"""Host RAM of the API's input pipeline: readers, shuffle buffer, images that are being decoded, batches that wait.
+"""Host RAM of the API's input pipeline: readers, shuffle buffer, images that were decoded, batches that wait.
 
 As ``dataset_builder.build`` of 2.8.0.post1 makes it: every reader has a buffer of 8 MB; the shuffle buffer holds
-records as they are in the file; each of two maps works on batch_size x num_parallel_batches images at a time, whose
-results are padded already: images, and masks of all padded objects. An estimate: no run was measured.
+records as they are in the file, and is full however few there are, since files are read again and again; two maps keep
+batch_size x num_parallel_batches results each, the first images and masks as large as they are stored, the second
+those that were resized and padded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
+from oomproof.data.annotations.dataset import Dataset
 from oomproof.sources.tf_object_detection.config.config import Config
 from oomproof.sources.tf_object_detection.fields import BATCH, classes_of
+from oomproof.sources.tf_object_detection.records import RecordSizes, files_of, measure_records
 
 READER = 8_000_000
-RECORD = 160_000
-"""bytes of a record: COCO's training images take 18 GiB, and are 118,287. An assumption for any other data"""
-_LARGER = 2
-"""how many times that records may be, and how many maps hold images at a time, in the upper figure"""
-_PATHS = "train_input_reader.tf_record_input_reader.input_path"
+ITSELF = 125_000_000
+"""functions and threads of a pipeline that keeps next to nothing: measured, TensorFlow 2.21 on two cores"""
+WORKING, _AT_WORST = 1.35, 1.8
+"""what decoding, resizing and batching take, in terms of their results: five measured pipelines of the API took 1.2 to
+1.55 times as much (docs/tf_object_detection.md)"""
 
 
-def describe_host(config: Config, settings: Mapping[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class HostPrice:
+    """Bytes by the field that decides them."""
+
+    expected: Mapping[str, int]
+    high: Mapping[str, int]
+    sizes: RecordSizes
+
+
+def describe_host(config: Config, settings: Mapping[str, Any], dataset: Dataset | None = None) -> dict[str, Any]:
     """The fields of About that the pipeline decides."""
-    parts = price(config, settings)
-    expected = sum(parts.values())
-    largest = sorted(parts.items(), key=lambda item: -item[1])[:3]
+    price = price_host(config, settings, dataset)
+    expected, high = sum(price.expected.values()), sum(price.high.values())
+    largest = sorted(price.expected.items(), key=lambda item: -item[1])[:3]
     told = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in largest)
-    note = f"the input pipeline keeps about {expected / 2**30:.2f} GiB of host RAM, an estimate: {told} GiB"
-    note += f"; records of {RECORD // 1000} kB as in COCO were assumed"
-    return {"pipeline": expected, "pipeline_high": _LARGER * expected, "notes": (note,)}
+    note = f"the input pipeline keeps about {expected / 2**30:.2f} GiB of host RAM ({high / 2**30:.2f} at worst)"
+    note += f": {told} GiB"
+    sizes = price.sizes
+    if sizes.origin:
+        note += f"; records of {sizes.record / 1000:,.0f} kB on the average, as in {sizes.origin}"
+        note += f"; the largest to decode is {sizes.largest}, {sizes.largest_decoded / 2**20:,.0f} MiB"
+    else:
+        note += f"; records of {sizes.record / 1000:.0f} kB as in COCO were assumed"
+    return {"pipeline": expected, "pipeline_high": max(expected, high), "notes": (note,)}
 
 
-def price(config: Config, settings: Mapping[str, Any]) -> dict[str, int]:
-    """Expected bytes by field."""
+def price_host(config: Config, settings: Mapping[str, Any], dataset: Dataset | None = None) -> HostPrice:
     element = bytes_of_image(config, settings)
     images = settings[BATCH]
-    files = _files(config)
+    files = len(files_of(config)) or (dataset.files if dataset is not None else 0)
     readers = min(settings["num_readers"], files) if files else settings["num_readers"]
-    shuffled = settings["shuffle_buffer_size"] if config.value("train_input_reader.shuffle") else 0
-    return {
-        "num_readers": readers * READER,
-        "shuffle_buffer_size": shuffled * RECORD,
-        "num_parallel_batches": images * settings["num_parallel_batches"] * element,
-        "num_prefetch_batches": images * max(0, settings["num_prefetch_batches"]) * element,
-    }
+    shuffled = _count_shuffled(config, settings, dataset)
+    sizes = measure_records(dataset, settings["load_instance_masks"], shuffled)
+    parallel = images * settings["num_parallel_batches"]
+    waiting = images * (1 + max(0, settings["num_prefetch_batches"]))
+    held = (
+        ("num_readers", readers * READER, 2 * readers * READER),
+        ("shuffle_buffer_size", shuffled * sizes.record, shuffled * sizes.large_record),
+        (
+            "num_parallel_batches",
+            WORKING * parallel * (element + sizes.decoded),
+            _AT_WORST * parallel * (element + sizes.large_decoded) + sizes.largest_decoded,
+        ),
+        ("num_prefetch_batches", WORKING * waiting * element, _AT_WORST * waiting * element),
+        ("itself", ITSELF, 2 * ITSELF),
+    )
+    expected = {name: int(size) for name, size, _ in held}
+    return HostPrice(expected, {name: int(size) for name, _, size in held}, sizes)
 
 
 def bytes_of_image(config: Config, settings: Mapping[str, Any]) -> int:
@@ -57,11 +84,9 @@ def bytes_of_image(config: Config, settings: Mapping[str, Any]) -> int:
     return 4 * numbers
 
 
-def _files(config: Config) -> int:
-    """How many record files there are; 0 where none is here."""
-    found = 0
-    for written in config.value(_PATHS):
-        path = Path(written)
-        if path.parent.is_dir():
-            found += sum(1 for _ in path.parent.glob(path.name.replace("?????", "*")))
-    return found
+def _count_shuffled(config: Config, settings: Mapping[str, Any], dataset: Dataset | None) -> int:
+    if not config.value("train_input_reader.shuffle"):
+        return 0
+    buffer: int = settings["shuffle_buffer_size"]
+    epochs = config.value("train_input_reader.num_epochs")
+    return min(buffer, epochs * len(dataset)) if dataset is not None and epochs else buffer

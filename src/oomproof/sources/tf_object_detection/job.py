@@ -7,15 +7,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from oomproof.data.annotations.dataset import Dataset
 from oomproof.errors import InputError
 from oomproof.memory.about import About
+from oomproof.memory.batch_rule import BatchRule
+from oomproof.memory.batch_spec import BatchSpec
 from oomproof.memory.cards.devices import Device
+from oomproof.memory.parallel import Parallel, with_exchange
 from oomproof.memory.timeline import Timeline
+from oomproof.memory.validation import Validation
 from oomproof.sources.job import Job, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.settings import runtime_settings
 from oomproof.sources.tf_object_detection.config.config import Config
 from oomproof.sources.tf_object_detection.config.dead_fields import tensorflow_of
-from oomproof.sources.tf_object_detection.fields import BATCH, OPTIMIZERS, memory_fields, optimizer_of, require_model
+from oomproof.sources.tf_object_detection.fields import (
+    BATCH,
+    FREEZE,
+    FREEZE_PATH,
+    OPTIMIZERS,
+    memory_fields,
+    optimizer_of,
+    refuse_matcher,
+    require_model,
+    split_patterns,
+)
 from oomproof.sources.tf_object_detection.planned import planned_values
 from oomproof.sources.tf_object_detection.sizes import Size, has_size, size_of
 from oomproof.trace.tf_object_detection.request import StepRequest
@@ -33,6 +48,14 @@ class ObjectDetectionJob(Job):
 
     name: str
     config: Config
+    records: Dataset | None = None
+    """what is trained on, where it was read"""
+
+    traces_take_long = True
+    validates_apart = (
+        "max_total_detections and eval_input_reader's max_number_of_boxes make fewer masks; smaller images, "
+        "eval_config.batch_size: 1; or evaluate on the CPU (CUDA_VISIBLE_DEVICES=-1) or on another card"
+    )
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -55,60 +78,121 @@ class ObjectDetectionJob(Job):
                 given_as="--image-size {value}",
             ),
             Setting("optimizer", optimizer_of(config), "train_config.optimizer, with the present schedule", OPTIMIZERS),
+            *self._more_settings(),
             Setting("boxes", 0, "objects in every image; 0: half of max_number_of_boxes expected, all of it at worst"),
             Setting("gpus", 1, "GPUs that share train_config.batch_size"),
             *runtime_settings({}, of_tensorflow=True),
         )  # fmt: skip
 
+    def _more_settings(self) -> list[Setting]:
+        """What only some configs have."""
+        from oomproof.sources.tf_object_detection.fpn import SETTING, pyramids_for
+
+        found = []
+        if pyramids := pyramids_for(self.config):
+            present = self.config.value("model.ssd.feature_extractor.type")
+            help = "model.ssd.feature_extractor.type; one with a pyramid brings its anchors and head along"
+            found.append(Setting(SETTING, present, help, (present, *pyramids)))
+        if tensorflow_of(self.config) == 1:
+            help = "train_config.freeze_variables: patterns with commas between them, which are not trained"
+            found.append(Setting(FREEZE, self.config.value(FREEZE_PATH), help, read=split_patterns))
+        return found
+
+    def lighter_models(self, settings: Settings) -> tuple[str, ...]:
+        from oomproof.sources.tf_object_detection.lighter import describe_lighter
+
+        return describe_lighter(self.config, min(settings["image_size"]))
+
     def trace(self, request: TraceRequest) -> Timeline:
         from oomproof.sources.tf_object_detection.host import describe_host
         from oomproof.sources.tf_object_detection.notes import notes_of
-        from oomproof.sources.tf_object_detection.replicas import with_exchange
         from oomproof.trace.tf_object_detection.process import trace_api_step
 
-        request.refuse_batch(self.name)
-        settings = request.settings
-        timeline = trace_api_step(self.step_request(settings, request.device), self.name, request.progress)
+        if request.validation is not None:
+            return self._trace_evaluation(request, request.validation)
+        settings, batch = request.settings, request.batch
+        timeline = trace_api_step(self.step_request(settings, request.device, batch), self.name, request.progress)
         if settings["gpus"] > 1:
-            timeline = with_exchange(timeline)
-        data = describe_host(self.config, settings)
-        told = (*notes_of(self.config, settings), *timeline.about.notes, *data["notes"])
+            timeline = with_exchange(timeline, Parallel(settings["gpus"], "packs"))
+        data = describe_host(self.config, self._sized(settings, batch), self.records)
+        told = (*notes_of(self.config, self._sized(settings, batch), batch), *timeline.about.notes, *data["notes"])
         model = self.config.which("model")
         heads = [owner for owner in timeline.owners if model == "faster_rcnn" and owner.startswith(_PER_REGION)]
         known = {"job": self.name, "settings": settings, "model": model, "per_box": frozenset(heads)}
         return replace(timeline, about=replace(timeline.about, **{**data, **known, "notes": told}))
 
+    def _trace_evaluation(self, request: TraceRequest, how: Validation) -> Timeline:
+        from oomproof.sources.tf_object_detection.evaluated import evaluated, notes_of_evaluation, with_full_masks
+        from oomproof.trace.tf_object_detection.process import trace_api_step
+
+        of = evaluated(self.config, request.settings, how, request.batch)
+        asked = self.step_request(request.settings, request.device)
+        asked = replace(asked, height=of.size[0], width=of.size[1], batch=of.images, boxes=(), evaluation=True)
+        timeline = with_full_masks(trace_api_step(asked, self.name, request.progress), of)
+        notes = (*notes_of_evaluation(of), *timeline.about.notes)
+        known: dict[str, Any] = {"job": self.name, "settings": request.settings, "notes": notes}
+        return replace(timeline, about=replace(timeline.about, **known))
+
     def price_data(self, settings: Settings) -> Callable[[Settings], Mapping[str, Any]]:
         from oomproof.sources.tf_object_detection.host import describe_host
 
-        return lambda other: {**describe_host(self.config, other), "notes": ()}
+        return lambda other: {**describe_host(self.config, other, self.records), "notes": ()}
 
-    def step_request(self, settings: Mapping[str, Any], device: Device | None = None) -> StepRequest:
+    def batch_rule(self, settings: Settings) -> BatchRule:
+        from oomproof.sources.tf_object_detection.batches import rule_of
+
+        self._check(settings)
+        return rule_of(self.config, settings)
+
+    def data_files(self) -> tuple[Path, ...]:
+        from oomproof.sources.tf_object_detection.records import files_of
+
+        return files_of(self.config)
+
+    def with_data(self, dataset: Dataset) -> ObjectDetectionJob:
+        return replace(self, records=dataset)
+
+    def _sized(self, settings: Settings, batch: BatchSpec | None) -> Settings:
+        """With the size of a batch's images, where a batch says it."""
+        from oomproof.sources.tf_object_detection.batches import stack
+
+        return settings if batch is None else settings.changed({"image_size": stack(batch)})
+
+    def step_request(
+        self, settings: Mapping[str, Any], device: Device | None = None, batch: BatchSpec | None = None
+    ) -> StepRequest:
         """What the child is asked for."""
-        images, gpus = settings[BATCH], settings["gpus"]
-        if gpus < 1 or images % gpus:
-            raise InputError(
-                f"batch_size {images} is shared by {gpus} GPUs, which must each get as many images: MirroredStrategy "
-                "wants a multiple"
-            )
+        from oomproof.sources.tf_object_detection.batches import stack
+
+        share = self._check(settings)
+        images = share if batch is None else len(batch.images)
+        boxes = (settings["boxes"],) * images if settings["boxes"] else ()
+        if batch is not None and settings["unpad_groundtruth_tensors"]:
+            boxes = tuple(each.objects for each in batch.images)
+        size: Size = settings["image_size"] if batch is None else stack(batch)
+        if size == NO_SIZE:
+            size = size_of(self.config)  # refuses, with the reason
+        planned = self.config.with_values(planned_values(self.config, settings))
+        version = tensorflow_of(planned) or 2
+        capability = device.capability if device is not None else (0, 0)
+        return StepRequest(
+            planned.text,
+            1 if version == 1 else 2,
+            *size,
+            images,
+            boxes,
+            ".".join(map(str, capability)) if capability != (0, 0) else _UNKNOWN_CARD,
+        )
+
+    def _check(self, settings: Mapping[str, Any]) -> int:
+        """The images of one GPU, where the settings go together."""
+        refuse_matcher(self.config)
         if settings["boxes"] > settings["max_number_of_boxes"]:
             raise InputError(
                 f"boxes={settings['boxes']} is more than max_number_of_boxes={settings['max_number_of_boxes']}: the "
                 "API drops the rest; raise it too"
             )
-        size: Size = settings["image_size"]
-        if size == NO_SIZE:
-            size = size_of(self.config)  # refuses, with the reason
-        version = tensorflow_of(self.config) or 2
-        capability = device.capability if device is not None else (0, 0)
-        return StepRequest(
-            self.config.with_values(planned_values(self.config, settings)).text,
-            1 if version == 1 else 2,
-            *size,
-            images // gpus,
-            settings["boxes"],
-            ".".join(map(str, capability)) if capability != (0, 0) else _UNKNOWN_CARD,
-        )
+        return Parallel(settings["gpus"]).share(settings[BATCH], "train_config.batch_size")
 
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         from oomproof.sources.tf_object_detection.knobs import knobs_of

@@ -12,7 +12,8 @@ from oomproof.memory.about import About
 from oomproof.sources.image_sizes import harm_of_size, smaller_sizes
 from oomproof.sources.job import Knob, Option, Settings
 from oomproof.sources.tf_object_detection.config.config import Config
-from oomproof.sources.tf_object_detection.fields import BATCH, STATE, has_mask_head
+from oomproof.sources.tf_object_detection.fields import BATCH, FREEZE, STATE, has_mask_head
+from oomproof.sources.tf_object_detection.fpn import SETTING, pyramids_for
 from oomproof.sources.tf_object_detection.schedule import rescaled
 
 _STRIDE = 32
@@ -21,6 +22,10 @@ _PROPOSALS = ((200, 0.005), (100, 0.01), (50, 0.03))
 _REGIONS = ((32, 0.01), (16, 0.03), (8, 0.06))
 _BOXES = ((50, 0.002), (30, 0.01), (20, 0.02))
 _MASK_SIDES = ((28, 0.005), (15, 0.02), (7, 0.06))
+_DEPTHS = ((128, 0.01), (64, 0.03), (32, 0.06))
+_FROZEN_NORMS = 0.03
+_FROZEN_EXTRACTOR = 0.15
+_OTHER_MODEL = 0.4
 _AVERAGES = 0.01
 _OTHER_OPTIMIZER = 0.3
 
@@ -36,6 +41,11 @@ def knobs_of(config: Config, settings: Settings, about: About) -> tuple[Knob, ..
         _fewer("first_stage_max_proposals", _PROPOSALS, settings, "the second stage chooses from fewer regions"),
         _fewer("second_stage_batch_size", _REGIONS, settings, "box and mask heads train on fewer regions of an image"),
         _masks(settings),
+        _mask_depth(settings),
+        _original_images(settings),
+        _freeze_norms(settings, about),
+        _freeze(config, settings),
+        _pyramid(config, settings),
         _optimizer(settings),
         *_host(settings),
     )
@@ -106,6 +116,50 @@ def _masks(settings: Settings) -> Knob | None:
         if side < min(present):
             options.append(Option(f"{side}x{side}", {"mask_height": side, "mask_width": side}, harm))
     return _different("mask_height", options, "masks are predicted in fewer pixels")
+
+
+def _mask_depth(settings: Settings) -> Knob | None:
+    name = "mask_prediction_conv_depth"
+    if not settings.get(name):  # 0: the API chooses by classes
+        return None
+    return _fewer(name, _DEPTHS, settings, "the mask head has fewer channels")
+
+
+def _original_images(settings: Settings) -> Knob | None:
+    name = "retain_original_images"
+    if not settings[name]:
+        return None
+    return Knob(name, _both(name, True, False), "identical", "training reads no original image, and summaries few")
+
+
+def _freeze_norms(settings: Settings, about: About) -> Knob | None:
+    name = "freeze_batchnorm"
+    if settings.get(name) is not False or not about.batchnorms:
+        return None
+    note = "statistics of the checkpoint, which a small batch would only spoil"
+    options = [Option(False, {name: False}), Option(True, {name: True}, _FROZEN_NORMS, note)]
+    return _different(name, options, "batch normalisation learns nothing of the new data")
+
+
+def _freeze(config: Config, settings: Settings) -> Knob | None:
+    """TensorFlow 1 alone: with no gradient, what the extractor computes need not be kept."""
+    if FREEZE not in settings or settings[FREEZE]:
+        return None
+    pattern = ("FirstStageFeatureExtractor" if config.which("model") == "faster_rcnn" else "FeatureExtractor",)
+    note = "the heads alone are trained, on features of the checkpoint"
+    options = [Option("none", {FREEZE: ()}), Option(pattern[0], {FREEZE: pattern}, _FROZEN_EXTRACTOR, note)]
+    return _different(FREEZE, options, "the feature extractor stays as the checkpoint has it")
+
+
+def _pyramid(config: Config, settings: Settings) -> Knob | None:
+    pyramids = pyramids_for(config)
+    if not pyramids or settings[SETTING] in pyramids:
+        return None
+    options = [Option(settings[SETTING], {SETTING: settings[SETTING]})]
+    for place, name in enumerate(reversed(pyramids)):
+        note = "anchors in pixels and a shared head come along; start from a checkpoint of this model"
+        options.append(Option(name, {SETTING: name}, _OTHER_MODEL + place * 0.1, note))
+    return _different(SETTING, options, "another network, with a feature pyramid for small objects")
 
 
 def _optimizer(settings: Settings) -> Knob | None:

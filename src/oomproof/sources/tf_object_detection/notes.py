@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from oomproof.memory.batch_spec import BatchSpec
 from oomproof.sources.tf_object_detection.anchors import smallest_anchor
+from oomproof.sources.tf_object_detection.batches import differ, stack
 from oomproof.sources.tf_object_detection.config.config import Config
 from oomproof.sources.tf_object_detection.config.dead_fields import tensorflow_of
 from oomproof.sources.tf_object_detection.fields import BATCH, has_mask_head
@@ -13,9 +15,10 @@ from oomproof.sources.tf_object_detection.planned import planned_values
 from oomproof.sources.tf_object_detection.sizes import has_size, size_of
 
 
-def notes_of(config: Config, settings: Mapping[str, Any]) -> list[str]:
+def notes_of(config: Config, settings: Mapping[str, Any], batch: BatchSpec | None = None) -> list[str]:
+    """``batch``: that of a dataset, where one was read."""
     height, width = settings["image_size"]
-    found = [_assumed(settings, f"{height}x{width}")]
+    found = [_assumed(settings, f"{height}x{width}")] if batch is None else _of_data(config, settings, batch)
     if settings["gpus"] > 1:
         found.append(
             f"batch_size {settings[BATCH]} is that of all {settings['gpus']} GPUs: one of them was traced, with one "
@@ -65,6 +68,21 @@ def _assumed(settings: Mapping[str, Any], size: str) -> str:
         objects = f"padded to {most} objects each (unpad_groundtruth_tensors is false)"
     images = settings[BATCH]
     return f"assumed: {images} image{'s' * (images > 1)} of {size}, {objects}"
+
+
+def _of_data(config: Config, settings: Mapping[str, Any], batch: BatchSpec) -> list[str]:
+    most = settings["max_number_of_boxes"]
+    height, width = stack(batch)
+    counted = f"padded to {most} each (unpad_groundtruth_tensors is false)"
+    if settings["unpad_groundtruth_tensors"]:
+        counted = f"{', '.join(str(each.objects) for each in batch.images[:8])}{', ...' * (len(batch.images) > 8)}"
+    found = [f"read from the data: {len(batch.images)} of its images at {height}x{width}, objects {counted}"]
+    if differ(batch):
+        found.append(
+            "images of this batch differ in size, and the API stacks only equal ones: its input fails. "
+            "pad_to_max_dimension: true in keep_aspect_ratio_resizer, or batch_size: 1"
+        )
+    return found
 
 
 def _unused(config: Config) -> str:

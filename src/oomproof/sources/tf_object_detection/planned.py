@@ -7,7 +7,8 @@ from typing import Any
 
 from oomproof.sources.tf_object_detection.anchors import anchors_for_size
 from oomproof.sources.tf_object_detection.config.config import Config
-from oomproof.sources.tf_object_detection.fields import BATCH, memory_fields, optimizer_of
+from oomproof.sources.tf_object_detection.fields import BATCH, FREEZE, FREEZE_PATH, memory_fields, optimizer_of
+from oomproof.sources.tf_object_detection.fpn import SETTING, values_for_pyramid
 from oomproof.sources.tf_object_detection.schedule import rescaled
 from oomproof.sources.tf_object_detection.sizes import fields_for_size
 
@@ -22,12 +23,18 @@ def planned_values(config: Config, settings: Mapping[str, Any]) -> dict[str, Any
     if chosen != optimizer_of(config):
         found[f"{_OPTIMIZER}.{chosen}"] = _as_optimizer(config, chosen)
         changed = config.with_values(found)
+    if SETTING in settings:
+        found |= values_for_pyramid(config, settings[SETTING])
+    frozen = settings.get(FREEZE, config.value(FREEZE_PATH))
+    if frozen != config.value(FREEZE_PATH):
+        found[FREEZE_PATH] = frozen
     for each in memory_fields(config):
         if each.name in settings and settings[each.name] != config.value(each.path):
             found[each.path] = settings[each.name]
     if "image_size" in settings:
         size = settings["image_size"]
-        found |= {**fields_for_size(config, size), **anchors_for_size(config, size)}
+        pyramid = SETTING in settings and values_for_pyramid(config, settings[SETTING])
+        found |= {**fields_for_size(config, size), **({} if pyramid else anchors_for_size(config, size))}
     before = config.value("train_config.batch_size")
     if settings.get(BATCH, before) != before:
         found |= rescaled(changed, settings[BATCH] / before)

@@ -19,9 +19,16 @@ def resizer_path(config: Config) -> str:
     if kind not in _KINDS:
         raise InputError(
             f"{config.where(start)}: {start} {{ {kind or '...'} }} leaves images at sizes of their own; expected "
-            "fixed_shape_resizer or keep_aspect_ratio_resizer, or say --set image_size=HEIGHTxWIDTH"
+            "fixed_shape_resizer or keep_aspect_ratio_resizer, or say --set image_size=HEIGHTxWIDTH or --records FILES"
         )
     return f"{start}.{kind}"
+
+
+def require_identity(config: Config) -> None:
+    """InputError where not even the data say how large images get."""
+    start = f"model.{config.which('model')}.image_resizer"
+    if config.which(start) != "identity_resizer":
+        resizer_path(config)
 
 
 def has_size(config: Config) -> bool:

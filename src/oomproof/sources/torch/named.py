@@ -48,6 +48,9 @@ class NamedJob(Job):
         notes = (*self.notes, *note_on_objects(request.settings.get("boxes", 0)), *step.about.notes)
         return replace(step, about=replace(step.about, notes=notes))
 
+    def validates(self, settings: Settings) -> bool:
+        return self.make(settings).validate is not None
+
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         from oomproof.sources.torch.knobs import training_knobs
 

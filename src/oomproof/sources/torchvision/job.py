@@ -102,10 +102,10 @@ class TorchvisionJob(Job):
 
     def batch_rule(self, settings: Settings) -> BatchRule:
         if self.task != "detection":
-            raise InputError(
-                f"{self.name} takes batches of equal images, whatever is in them: --data says nothing of its memory; "
-                "give --batch and --image-size"
-            )
+            size = settings["image_size"]
+            taken = "crops of random parts, resized" if self.task == "classification" else "crops, padded"
+            words = f"{taken} to {size[0]}x{size[1]}, as in torchvision's reference script"
+            return BatchRule(settings["batch"], words, size=size, same=True)
         from oomproof.sources.torchvision.batches import batch_rule
 
         return batch_rule(self._chosen(settings), settings)

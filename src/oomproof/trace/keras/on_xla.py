@@ -40,7 +40,7 @@ def trace_with_xla(
     place: Place
     if backend == "jax":
         compiled = compile_step(model_request(model, tuple(batch)), target, progress=progress)
-        roles = [(kind, _owner_of(name) if kind != "input" else name) for kind, name in compiled.roles]
+        roles = [(kind, owner_of(name) if kind != "input" else name) for kind, name in compiled.roles]
         place = in_jax(layers_of(model), model.optimizer.name)
     else:
         progress("tracing the step")
@@ -126,6 +126,6 @@ def _roles(model: Any, concrete: Any, module: Any) -> list[tuple[str, str]]:
     return roles
 
 
-def _owner_of(variable: str) -> str:
+def owner_of(variable: str) -> str:
     """conv2d/kernel belongs to conv2d, adam/conv2d_kernel_momentum to the optimizer's variables."""
     return ".".join(variable.split("/")[:-1]) or variable

@@ -19,6 +19,8 @@ def shapes_of(config: Any, request: StepRequest) -> tuple[Shapes, Shapes]:
     fields = part("core.standard_fields").InputDataFields
     classes = part("utils.config_util").get_number_of_classes(config.model)
     reader = config.train_input_reader
+    if request.evaluation and config.eval_input_reader:
+        reader = config.eval_input_reader[0]
     images, most = request.batch, reader.max_number_of_boxes
     height, width = request.height, request.width
     features = {
@@ -26,6 +28,8 @@ def shapes_of(config: Any, request: StepRequest) -> tuple[Shapes, Shapes]:
         fields.true_image_shape: ((images, 3), "int32"),
         "hash": ((images,), "int32"),
     }
+    if config.train_config.retain_original_images and not request.evaluation:
+        features[fields.original_image] = (images, height, width, 3), "uint8"
     labels = {
         fields.num_groundtruth_boxes: ((images,), "int32"),
         fields.groundtruth_boxes: ((images, most, 4), "float32"),
@@ -49,4 +53,4 @@ def count_boxes(tf: Any, labels: dict[str, Any], request: StepRequest) -> dict[s
         return labels
     name = part("core.standard_fields").InputDataFields.num_groundtruth_boxes
     most = labels[part("core.standard_fields").InputDataFields.groundtruth_boxes].shape[1]
-    return {**labels, name: tf.constant([min(request.boxes, most)] * request.batch, tf.int32)}
+    return {**labels, name: tf.constant([min(each, most) for each in request.boxes], tf.int32)}

@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from oomproof.frameworks.object_detection import import_api, parse_config, part
-from oomproof.trace.tensorflow.graph.capture import Captured, capture, tensorflow
+from oomproof.trace.tensorflow.graph.capture import capture, tensorflow
 from oomproof.trace.tensorflow.graph.session_graph import capture_session
 from oomproof.trace.tensorflow.trace_step import Names
-from oomproof.trace.tf_object_detection.batch import GROUND_TRUTH, IMAGES, Shapes, count_boxes, shapes_of
+from oomproof.trace.tf_object_detection.batch import GROUND_TRUTH, IMAGES, count_boxes, shapes_of
+from oomproof.trace.tf_object_detection.built import AVERAGES, BuiltStep, name_inputs, name_variables
 from oomproof.trace.tf_object_detection.request import StepRequest
-from oomproof.trace.tf_object_detection.stages import Stages, parts_of, stage_of_weight
+from oomproof.trace.tf_object_detection.stages import Stages, stage_of_weight
 
-AVERAGES, _AVERAGE = "moving averages", "ExponentialMovingAverage"
-"""their owner, and how their names end in TensorFlow 1"""
-
-
-@dataclass(frozen=True)
-class BuiltStep:
-    captured: Captured
-    names: Names
-    features: Shapes
-    labels: Shapes
-    optimizer: str
-    batchnorms: int
-    """layers whose statistics are taken from the batch"""
-    graph: Any = None
-    """for TensorFlow 1: the graph, what runs and what is fed, for those who want to run it"""
-    fetches: tuple[Any, ...] = ()
-    feeds: tuple[Any, ...] = ()
+_AVERAGE = "ExponentialMovingAverage"
+"""how names of moving averages end in TensorFlow 1"""
 
 
 def build_step(request: StepRequest) -> BuiltStep:
     tensorflow()  # without its greetings
     tf = import_api(tensorflow_1=request.tensorflow == 1)
     config = parse_config(request.text)
-    return _build_graph(tf, config, request) if request.tensorflow == 1 else _build_function(tf, config, request)
+    if request.evaluation:
+        from oomproof.trace.tf_object_detection.evaluation import build_evaluation
+
+        return build_evaluation(tf, config, request)
+    if request.tensorflow == 1:
+        return _build_graph(tf, config, request)
+    return _build_run(tf, config, request) if request.run else _build_function(tf, config, request)
 
 
 def _build_function(tf: Any, config: Any, request: StepRequest) -> BuiltStep:
@@ -72,10 +63,40 @@ def _build_function(tf: Any, config: Any, request: StepRequest) -> BuiltStep:
     norms = _count_norms(graph)
     names = Names(
         stages.owners(node.name for node in graph.get_operations()),
-        _variables(model, optimizer),
-        _inputs(captured, shapes),
+        name_variables(model, optimizer),
+        name_inputs(captured, shapes),
     )
     return BuiltStep(captured, names, *shapes, type(optimizer).__name__, norms)
+
+
+def _build_run(tf: Any, config: Any, request: StepRequest) -> BuiltStep:
+    """The step of ``oomproof run``: its last micro-batch, and the update."""
+    from oomproof.changes.tf_object_detection.model import Extras, build_training
+    from oomproof.frameworks.tensorflow import trace_once
+
+    stages = Stages(tf)
+    extras = Extras(request.accumulate, request.half, request.recompute)
+    config.train_config.batch_size = request.batch * request.accumulate
+    built = build_training(tf, config, (request.height, request.width), extras, stages.watch)
+    shapes = shapes_of(config, request)
+    features, labels = ({name: tf.TensorSpec(*each, name=name) for name, each in some.items()} for some in shapes)
+
+    def step(features: Any, labels: Any) -> Any:
+        counted = count_boxes(tf, labels, request)
+        if not built.step.adds:
+            return built.step.whole(features, counted)
+        losses, finite = built.step.add(features, counted, tf.constant(1.0))
+        with tf.control_dependencies([finite]):  # the update is a call of its own, when all has been added
+            built.step.update()
+        return losses
+
+    with tf.device("/CPU:0"):
+        captured = capture(trace_once(tf.autograph.experimental.do_not_convert(step), (features, labels)), ())
+    graph = captured.function.graph
+    known = name_variables(built.model, built.optimizer)
+    known |= {id(each.handle): ("gradient", "gradient sums") for each in getattr(built.step, "sums", ())}
+    names = Names(stages.owners(node.name for node in graph.get_operations()), known, name_inputs(captured, shapes))
+    return BuiltStep(captured, names, *shapes, type(built.optimizer).__name__, _count_norms(graph))
 
 
 def _make_variables(tf: Any, model: Any, features: Any) -> None:
@@ -85,30 +106,6 @@ def _make_variables(tf: Any, model: Any, features: Any) -> None:
     fields = part("core.standard_fields").InputDataFields
     predict = tf.autograph.experimental.do_not_convert(model.predict)
     trace_once(predict, (features[fields.image], features[fields.true_image_shape]))
-
-
-def _variables(model: Any, optimizer: Any) -> dict[int, tuple[str, str]]:
-    """(kind, owner) by id() of the handle."""
-    known: dict[int, tuple[str, str]] = {}
-    owners: dict[str, str] = {}
-    part_of = parts_of(model)
-    trained = {id(each) for each in model.trainable_variables}
-    for each in model.variables:
-        owner = owners[each.name.split(":")[0]] = stage_of_weight(each.name, part_of.get(id(each), ""))
-        known[id(each.handle)] = "parameter" if id(each) in trained else "buffer", owner
-    for each in optimizer.variables() if callable(optimizer.variables) else optimizer.variables:
-        is_average = "average" in each.name.lower()
-        owner = next((found for name, found in owners.items() if name in each.name), "model")
-        known.setdefault(id(each.handle), ("optimizer", AVERAGES if is_average else owner))
-    return known
-
-
-def _inputs(captured: Captured, shapes: tuple[Shapes, Shapes]) -> dict[str, str]:
-    """Which of the arguments are images, and which ground truth: they come in the order of their names."""
-    names = [*sorted(shapes[0]), *sorted(shapes[1])]
-    owners = [IMAGES] * len(shapes[0]) + [GROUND_TRUTH] * len(shapes[1])
-    assert len(names) == len(captured.inputs), (names, captured.inputs)
-    return dict(zip(captured.inputs, owners, strict=True))
 
 
 def _build_graph(tf: Any, config: Any, request: StepRequest) -> BuiltStep:

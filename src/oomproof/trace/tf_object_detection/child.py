@@ -59,7 +59,11 @@ def trace(request: StepRequest, folder: Path) -> Timeline:
             progress=progress,
         )
         timeline = timeline_of(step, request.dialect, progress=progress)
-        about: dict[str, Any] = {"optimizer": built.optimizer, "batchnorms": built.batchnorms, "precision": "float32"}
+        about: dict[str, Any] = {
+            "optimizer": built.optimizer,
+            "batchnorms": built.batchnorms,
+            "precision": "float16" if request.half else "float32",
+        }
         return replace(timeline, about=replace(timeline.about, **about))
 
 

@@ -17,10 +17,17 @@ class StepRequest:
     """of the images after resizing and padding"""
     batch: int
     """images of one replica"""
-    boxes: int = 0
-    """objects in every image; 0: not known, no more than the padding has room for"""
+    boxes: tuple[int, ...] = ()
+    """objects of each image; none: not known, no more than the padding has room for"""
     capability: str = "8.0"
     dialect: Literal["cuda", "cpu"] = "cuda"
+    run: bool = False
+    """the step of `oomproof run` (changes/tf_object_detection), not the API's own; of its micro-batches, one"""
+    accumulate: int = 1
+    half: bool = False
+    recompute: bool = False
+    evaluation: bool = False
+    """a step of evaluation, not of training"""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -11,6 +12,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from oomproof.changes.torch.micro_batches import moved
 from oomproof.changes.torch.training import Training
 from oomproof.errors import CannotDo, JobError
+from oomproof.memory.cards.this_machine import own_device_bytes
 from oomproof.trace.torch.gpu.samplers import filled_samplers
 from oomproof.trace.torch.loop import Loop, Pieces
 
@@ -26,6 +28,10 @@ class RealStep:
     on_device: int | None
     kinds: Mapping[str, int]
     """weights, buffers and optimizer state, which are there all along; ``other`` is what the peak has besides"""
+    context: int | None = None
+    """what the driver counts for this process, less what PyTorch reserved; None where it does not tell"""
+    workspace: int | None = None
+    """what libraries still hold in the allocator when every tensor is gone"""
 
 
 def run_two_steps(pieces: Pieces, training: Training, device: torch.device) -> RealStep:
@@ -71,7 +77,12 @@ def _on_gpu(pieces: Pieces, training: Training, device: torch.device) -> RealSte
     torch.cuda.synchronize(device)
     free, total = torch.cuda.mem_get_info(device)
     peak = torch.cuda.max_memory_allocated(device)
-    return RealStep(peak, torch.cuda.max_memory_reserved(device), total - free, _kinds(loop, peak))
+    reserved, kinds = torch.cuda.max_memory_reserved(device), _kinds(loop, peak)
+    counted = own_device_bytes() if torch.cuda.device_count() == 1 else 0  # the driver tells of all GPUs together
+    context = counted - torch.cuda.memory_reserved(device) if counted else None
+    del loop, there
+    gc.collect()
+    return RealStep(peak, reserved, total - free, kinds, context, torch.cuda.memory_allocated(device))
 
 
 def _kinds(loop: Loop, peak: int) -> dict[str, int]:

@@ -24,7 +24,7 @@ from oomproof.changes.torch.gradients import at_once_for
 from oomproof.changes.torch.training import Training
 from oomproof.changes.torch.trees import mapped
 from oomproof.errors import JobError, OomproofError
-from oomproof.frameworks.torch import BatchNormBase, FakeTensor, own_buffers, own_parameters
+from oomproof.frameworks.torch import BatchNormBase, FakeTensor, half_on_cpu, own_buffers, own_parameters
 from oomproof.memory.about import About
 from oomproof.memory.first_step import with_first_step
 from oomproof.memory.timeline import PHASES, Timeline
@@ -149,6 +149,7 @@ def _trace(
             framework=f"torch {torch.__version__}",
             dialect=dialect,
             threads=torch.get_num_threads(),
+            half_on_cpu=dialect == "cuda" or half_on_cpu(),
             values_asked=dict(tracer.demands),
             widened=sum(ledger.widened.values()),
             widened_by=_class_of(loop.model, max(ledger.widened, key=ledger.widened.__getitem__, default="")),

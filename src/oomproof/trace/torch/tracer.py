@@ -34,6 +34,7 @@ from oomproof.trace.torch.activity import work_of
 from oomproof.trace.torch.around.interrupt import Interrupt
 from oomproof.trace.torch.around.said_device import Asked
 from oomproof.trace.torch.around.stand_ins import stand_ins
+from oomproof.trace.torch.contents import LARGEST_VALUE, Contents
 from oomproof.trace.torch.gpu.scratch import call_spec
 from oomproof.trace.torch.ledger import Ledger
 from oomproof.trace.torch.shapes.fakes import Fakes
@@ -49,27 +50,14 @@ from oomproof.trace.torch.shapes.operations import (
 from oomproof.trace.torch.shapes.shapes import key_of, learnt, recalled
 from oomproof.trace.torch.values import (
     CPU,
-    Layout,
-    Operation,
-    Value,
     View,
     computing,
-    known,
     mapped,
     tensors_in,
-    viewed,
 )
 
 aten = torch.ops.aten
 
-LARGEST_VALUE = 1 << 30
-"""A lazy value of more bytes is never computed: it counts as a network output."""
-NETWORK_OP_BYTES = 4 << 20
-"""From this size on a costly operation counts as the network's even if no weight takes part (attention)."""
-
-_KEEPS_WEIGHT = frozenset({"_to_copy", "clone", "copy_", "t", "detach"})
-_PROMOTES = frozenset({"add", "sub", "mul", "div"})
-"""what autocast leaves to PyTorch's rule that the wider type wins"""
 _DEVICE, _META = torch.ops.prim.device.default, torch.device("meta")
 
 
@@ -83,7 +71,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         self.cache_enabled = False  # FakeTensorMode's own memory: Shapes is quicker
         self.ledger = Ledger()
         self.demands: Counter[str] = Counter()
-        self._values = self.ledger.values
+        self.contents = Contents(self.ledger)
         self._fakes = Fakes(self)
         self.inside = False
         """FakeTensorMode is at work on an operation"""
@@ -210,9 +198,9 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         if seen.spec is not None:
             self.ledger.call(seen.spec)
         if not remember or (self.ledger.priming and any(each.numel() > 1 for each in (*outs, *written))):
-            self._forget(written)
+            self.contents.forget(written)
         elif fresh or written:
-            self._remember(func, facts, args, kwargs, fresh=fresh, written=written)
+            self.contents.remember(func, facts, args, kwargs, fresh=fresh, written=written)
         return out
 
     def _lands_off_device(self, args: Any, kwargs: Any) -> bool:
@@ -257,7 +245,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
     def _at_once(self, facts: OpFacts, args: Any) -> Any:
         """List-at-once arithmetic of optimizers: shapes are those of the first list, values do not matter. (Through
         FakeTensorMode such an operation takes a millisecond a tensor.)"""
-        self._forget(written_by(facts, args, {}))
+        self.contents.forget(written_by(facts, args, {}))
         self.ledger.ran(facts.name, work_of(facts.name, args, tensors_in(args), args[0]), [], [])
         if facts.written:
             return None
@@ -292,114 +280,50 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         if not isinstance(real, FakeTensor):
             self.ledger.track(out, "input")
             self.ledger.made_on_cpu.add(storage_key(out.untyped_storage()))
-            self._values[storage_key(out.untyped_storage())] = known(real)
+            self.contents.know(out, real)
         return out
 
     # -- values ------------------------------------------------------------------------------------------------
-
-    def value_of(self, tensor: torch.Tensor) -> Value:
-        if not isinstance(tensor, FakeTensor):
-            return known(tensor)
-        key = storage_key(tensor.untyped_storage())
-        value = self._values.get(key)
-        if value is None:
-            value = Value(tensor.untyped_storage().nbytes(), tensor.dtype, from_network=True)
-            self._values[key] = value
-        return value
 
     def know_weights(self, model: torch.nn.Module) -> None:
         """What costly operations make of these is a network output; whatever filled them is forgotten."""
         self._building = False
         for parameter in model.parameters():
-            self.call_weight(parameter)
-
-    def _forget(self, written: list[torch.Tensor]) -> None:
-        """Contents that are no longer what they were; an updated weight stays a weight."""
-        for tensor in written:
-            key = storage_key(tensor.untyped_storage())
-            if key in self._values and not self._values[key].weight:
-                del self._values[key]
+            self.contents.call_weight(parameter)
 
     def compute(self, tensor: torch.Tensor) -> torch.Tensor:
         """A real CPU tensor with the content of a fake one."""
         with computing():
-            return View(self.value_of(tensor), tensor).tensor()
+            return View(self.contents.value_of(tensor), tensor).tensor()
 
     def adopt(self, real: torch.Tensor) -> torch.Tensor:
         """A fake tensor with the content of a real one."""
         fake = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype)
-        self._values[storage_key(fake.untyped_storage())] = known(real)
+        self.contents.know(fake, real)
         return fake.requires_grad_(real.requires_grad)
 
     def lay_out(self, real: torch.Tensor, op: str, *, weight: bool = False) -> torch.Tensor:
         """A fake tensor that lies in memory as a real one does, with its content; a ``weight``'s content is let go."""
         fake: torch.Tensor = self._fakes.like(real)
         self.ledger.track(fake, op)
-        storage = fake.untyped_storage()
-        large = storage.nbytes() > LARGEST_VALUE
-        unknown = Value(storage.nbytes(), fake.dtype, weight=weight, from_network=not weight)
-        self._values[storage_key(storage)] = unknown if weight or large else known(real)
+        if weight:
+            self.contents.call_weight(fake)
+        elif fake.untyped_storage().nbytes() <= LARGEST_VALUE:
+            self.contents.know(fake, real)
         return fake
-
-    def call_weight(self, tensor: torch.Tensor) -> None:
-        """What costly operations make of it is a network output; whatever filled it is forgotten."""
-        storage = tensor.untyped_storage()
-        self._values[storage_key(storage)] = Value(storage.nbytes(), tensor.dtype, weight=True)
-
-    def _remember(self, func: Any, facts: OpFacts, args: Any, kwargs: Any, *, fresh: Any, written: Any) -> None:
-        """Gives every storage the operation made or wrote its Value."""
-        if facts.name == "_amp_foreach_non_finite_check_and_unscale_":
-            return  # gradients are finite: a skipped step would have no optimizer state
-        values = [self.value_of(tensor) for tensor in tensors_in(args, kwargs)]
-        weight = network = False
-        for value in values:
-            weight, network = weight or value.weight, network or value.from_network
-        if network and facts.name in _PROMOTES and fresh:
-            self._note_wide(tensors_in(args), values, next(iter(fresh.values())))
-        made = [(storage_key(tensor.untyped_storage()), Layout(place, tensor)) for place, tensor in fresh.items()]
-        size = sum([layout.bytes for _, layout in made]) + sum([self.value_of(tensor).bytes for tensor in written])
-        keeps = weight and facts.name in _KEEPS_WEIGHT
-        if size > LARGEST_VALUE or (facts.costly and (weight or size > NETWORK_OP_BYTES)):
-            made += [(storage_key(tensor.untyped_storage()), Layout(0, tensor)) for tensor in written]
-            for key, layout in made:
-                self._values[key] = Value(layout.bytes, layout.dtype, weight=keeps, from_network=True)
-            return
-        old = {storage_key(tensor.untyped_storage()): self.value_of(tensor) for tensor in written}
-        each = iter(values)
-        args = viewed(args, each)
-        kwargs = dict(zip(kwargs, viewed(kwargs.values(), each), strict=True))
-        layouts = [layout for _, layout in made]
-        operation = Operation(func, args, kwargs, seen=values, written=list(old.values()), fresh=layouts)
-        for place, (key, value) in enumerate(old.items()):
-            self._values[key] = Value(
-                value.bytes, value.dtype, operation=operation, result=place, weight=value.weight, from_network=network
-            )
-        for place, (key, layout) in enumerate(made, start=len(old)):
-            self._values[key] = Value(
-                layout.bytes, layout.dtype, operation=operation, result=place, weight=keeps, from_network=network
-            )
-
-    def _note_wide(self, given: list[torch.Tensor], values: list[Value], out: torch.Tensor) -> None:
-        """Activations that meet a row of numbers in fp32 (a frozen normalisation's, a layer's scale) are fp32 from then
-        on, whatever autocast says."""
-        wide = (
-            not value.from_network and tensor.dim() and tensor.dtype is torch.float32 and tensor.numel() < out.numel()
-            for tensor, value in zip(given, values, strict=False)
-        )
-        if out.dtype is torch.float32 and any(wide):
-            self.ledger.stays_wide(out)
 
     def _answer(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """A data-dependent operation: run for real on the CPU, on values that are computed now."""
         self.demands[name] += 1
         check_patience(self.demands, self._patience)
         self.ledger.asked()
-        if name == "_local_scalar_dense" and args[0].dtype.is_floating_point and self.value_of(args[0]).from_network:
+        is_number = name == "_local_scalar_dense" and args[0].dtype.is_floating_point
+        if is_number and self.contents.value_of(args[0]).from_network:
             return NETWORK_NUMBER
 
         def real(leaf: Any) -> Any:
             if isinstance(leaf, torch.Tensor):
-                return View(self.value_of(leaf), leaf).tensor()
+                return View(self.contents.value_of(leaf), leaf).tensor()
             return CPU if isinstance(leaf, torch.device) else leaf
 
         with computing():
@@ -418,7 +342,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             self.ledger.track(fake, name)
             if off_device:
                 self.ledger.take_off_device(fake)
-            self._values[storage_key(fake.untyped_storage())] = known(leaf)
+            self.contents.know(fake, leaf)
             return fake
 
         answer = mapped(faked, tuple(out)) if isinstance(out, tuple) else mapped(faked, out)

@@ -68,8 +68,8 @@ class RetinaNet(Detector):
         return self._losses(maps, predictions, [one["instances"] for one in inputs])
 
     def _losses(self, maps: list[torch.Tensor], predictions: Any, truth: list[Samples]) -> Losses:
-        logits = [_by_anchor(level, self.classes) for level in predictions[0]]
-        shifts = [_by_anchor(level, 4) for level in predictions[1]]
+        logits = [by_anchor(level, self.classes) for level in predictions[0]]
+        shifts = [by_anchor(level, 4) for level in predictions[1]]
         anchors = self.anchor_generator(maps)
         labels, boxes = self._labelled(torch.cat(anchors), truth)
         label = torch.stack(labels)
@@ -113,7 +113,7 @@ class RetinaNet(Detector):
         return loss.sum()
 
 
-def _by_anchor(level: torch.Tensor, numbers: int) -> torch.Tensor:
+def by_anchor(level: torch.Tensor, numbers: int) -> torch.Tensor:
     """images x (places and anchors) x numbers"""
     images, _, height, width = level.shape
     return level.view(images, -1, numbers, height, width).permute(0, 3, 4, 1, 2).reshape(images, -1, numbers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import json
 import os
@@ -15,7 +16,7 @@ from typing import Any
 from oomproof.errors import InternalError, JobError, OomproofError
 from oomproof.sources.script.child.importing import when_imported
 from oomproof.sources.script.child.network import refuse_network, refused_hosts
-from oomproof.sources.script.child.options import watch_options
+from oomproof.sources.script.child.options import watch_click, watch_options
 from oomproof.sources.script.child.writes import keep_writes
 from oomproof.trace.user_code import blaming_user_code
 
@@ -44,16 +45,23 @@ def follow(folder: Path, descriptor: int) -> None:
     _end_with_parent(request["parent"])
     os.set_inheritable(descriptor, False)
     told = Told(descriptor)
-    keep_writes(folder / "kept", allowed=(folder,))
+    kept = keep_writes(folder / "kept", allowed=(folder,))
+    for file, content in request["edits"].items():
+        with kept.open_file(file, "wb") as other:
+            other.write(base64.b64decode(content))
+    kept.watch_settings(lambda files: told.say(read=files))
     refuse_network()
     watch_options(told.say)
+    when_imported("click", lambda click: watch_click(click, told.say))
     following = Following(request, folder, told)
     when_imported("torch", following.begin)
+    when_imported("tensorflow", following.begin_tensorflow)
+    when_imported("keras", following.begin_keras)
     try:
         with blaming_user_code():
             _run(request)
     except OomproofError as error:
-        if following.ended_well(error):
+        if following.ended_well(error) or following.kept is not None:
             following.leave()
         _leave_with_error(told, request, error)
     else:
@@ -61,11 +69,18 @@ def follow(folder: Path, descriptor: int) -> None:
 
 
 class Following:
-    """The session, from the moment when the script has imported PyTorch."""
+    """The sessions, each from the moment when the script has imported its framework."""
 
     def __init__(self, request: dict[str, Any], folder: Path, told: Told) -> None:
         self.request, self.folder, self.told = request, folder, told
         self.session: Any = None
+        """of PyTorch"""
+        self.functions: Any = None
+        """of TensorFlow"""
+        self.fits: Any = None
+        """of Keras"""
+        self.kept: Any = None
+        """the Timeline that needs the most of those that were kept"""
         self._process = os.getpid()
         self._context: Any = None
 
@@ -82,6 +97,51 @@ class Following:
             progress=self.told.doing,
         )
         self.session = self._context.__enter__()
+
+    def begin_tensorflow(self, tf: ModuleType) -> None:
+        from oomproof.sources.script.child.tensorflow_files import keep_tensorflow_writes
+        from oomproof.trace.tensorflow.session.card import pretend_card
+        from oomproof.trace.tensorflow.session.session import FunctionSession
+
+        card = self.request["card"]
+        capability = tuple(card["capability"])
+        keep_tensorflow_writes(tf)
+        self.functions = FunctionSession(tf, self.save, self.told.doing, self.request["dialect"], capability)
+        self.functions.runtime = pretend_card(tf, card["name"], capability)
+        self.functions.watch()
+
+    def begin_keras(self, keras: ModuleType) -> None:
+        from oomproof.memory.cards.devices import Device
+        from oomproof.sources.script.child.keras_fit import KerasFits
+
+        device = self.request["device"]
+        wanted = {
+            "device": Device(**{**device, "capability": tuple(device["capability"])}) if device else None,
+            "dialect": self.request["dialect"],
+            "jit_compile": self.request["jit_compile"],
+        }
+        self.fits = KerasFits(self.keep, self.finish, self.told.doing, wanted)
+        if self.functions is not None:
+            self.fits.runtime = self.functions.runtime
+            self.fits.hands_off = lambda busy: setattr(self.functions, "busy", busy)
+        self.fits.watch(keras)
+
+    def keep(self, timeline: Any) -> None:
+        """Keeps a Timeline, while the script goes on: it may come to a step that needs more."""
+        from oomproof.memory.files import timeline_file
+
+        if os.getpid() != self._process:
+            return
+        if self.kept is None or timeline.peak().bytes > self.kept.peak().bytes:
+            self.kept = timeline
+            timeline_file.save(timeline, self.folder / "step.timeline")
+        self.told.say(kept=True, doing="looking for another training in the script")
+
+    def finish(self) -> None:
+        """Ends the process at once, with what was kept."""
+        if os.getpid() == self._process:
+            self.told.say(done=True)
+            _LEAVE(0)
 
     def save(self, timeline: Any) -> None:
         """Keeps the Timeline and ends the process at once: no ``finally`` of the script, no handler, no checkpoint."""
@@ -100,12 +160,17 @@ class Following:
 
     def leave(self) -> None:
         """The script has ended by itself."""
+        if self.kept is not None:
+            self.finish()
+        if self.functions is not None and self.functions.steps:
+            self.save(self.functions.build())
         steps = self.session.steps.count() if self.session is not None else 0
         if steps:
             self.session.note(f"the script took {steps} step, no more: what a second one adds is not seen")
             self.save(self.session.build())
         name = self.request["name"]
-        why = "it never imported PyTorch" if self.session is None else "no optimizer has stepped"
+        imported = self.session or self.functions or self.fits
+        why = "no optimizer has stepped" if imported else "it never imported PyTorch, TensorFlow or Keras"
         self.told.say(error=f"{name} ended without a training step: {why}", done=True)
         _LEAVE(1)
 

@@ -1,4 +1,4 @@
-"""The options that a script takes on its command line, as argparse has read them."""
+"""The options that a script takes on its command line, as argparse or click has read them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,28 @@ def watch_options(tell: Callable[..., None]) -> None:
         return found
 
     patch.object(argparse.ArgumentParser, "parse_known_args", parse_known_args).start()
+
+
+def watch_click(click: Any, tell: Callable[..., None]) -> None:
+    """The same for click, once it has read the command line (click 8)."""
+    invoke = click.Command.invoke
+
+    def invoke_seen(self: Any, ctx: Any) -> Any:
+        seen = [_described_by_click(each, ctx.params.get(each.name)) for each in self.params]
+        tell(options=[each for each in seen if each is not None])
+        return invoke(self, ctx)
+
+    patch.object(click.Command, "invoke", invoke_seen).start()
+
+
+def _described_by_click(option: Any, value: Any) -> dict[str, Any] | None:
+    if not any(each.startswith("-") for each in option.opts) or type(value) not in (int, float, bool):
+        return None
+    switch = bool(getattr(option, "is_flag", False))
+    if isinstance(value, bool) and not switch:
+        return None
+    spelt = max(option.opts, key=len)
+    return {"name": option.name, "option": spelt, "spelt": list(option.opts), "value": value, "switch": switch}
 
 
 def _described(action: argparse.Action, values: argparse.Namespace) -> dict[str, Any] | None:

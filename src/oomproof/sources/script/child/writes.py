@@ -24,6 +24,7 @@ from unittest.mock import patch
 from oomproof.sources.script.child.landlock import allow_writes_only_in
 
 _NEVER = ("/dev", "/proc", "/sys")
+_SETTINGS, _MOST_SETTINGS = (".yaml", ".yml", ".json"), 20
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _MKDIR, _REPLACE, _STAT, _LSTAT, _LISTDIR, _SCANDIR = os.mkdir, os.replace, os.stat, os.lstat, os.listdir, os.scandir
 _OPEN, _OPEN_DESCRIPTOR, _RMTREE, _UNLINK = io.open, os.open, shutil.rmtree, os.unlink
@@ -39,6 +40,20 @@ class Kept:
         self._allowed = (*_NEVER, *(str(each.resolve()) for each in allowed), *map(str, allowed))
         self._gone: set[str] = set()
         """what the script has removed"""
+        self._settings: list[str] = []
+        self._tell: Callable[[list[str]], None] | None = None
+
+    def watch_settings(self, tell: Callable[[list[str]], None]) -> None:
+        """From now on, tells which YAML and JSON files the script reads, all of them each time."""
+        self._tell = tell
+
+    def _note_settings(self, given: Any) -> None:
+        path = _absolute(given)
+        if self._tell is None or path is None or not path.endswith(_SETTINGS) or len(self._settings) >= _MOST_SETTINGS:
+            return
+        if path not in self._settings and not self.is_free(path) and "site-packages" not in path:
+            self._settings.append(path)
+            self._tell(self._settings)
 
     def is_free(self, path: str) -> bool:
         """Whether the script may write there for real."""
@@ -126,6 +141,7 @@ class Kept:
             if "x" in mode and path is not None and self.is_there(path):
                 raise _wrong(errno.EEXIST, path)
             return _OPEN(self.for_writing(file, content="w" not in mode), mode, *args, **kwargs)
+        self._note_settings(file)
         return _OPEN(self.for_reading(file), mode, *args, **kwargs)
 
     def open_descriptor(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from oomproof.frameworks.torch import FakeTensor, TorchDispatchMode, copy_to
+from oomproof.trace.torch.contents import LARGEST_VALUE
 from oomproof.trace.torch.shapes.operations import look_up, written_by
-from oomproof.trace.torch.tracer import LARGEST_VALUE, Tracer
+from oomproof.trace.torch.tracer import Tracer
 from oomproof.trace.torch.values import CPU, computing, mapped
 
 GPU_TO_CPP = torch.device("cpu", 0)

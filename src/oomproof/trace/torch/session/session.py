@@ -18,6 +18,7 @@ from unittest.mock import patch
 
 import torch
 
+from oomproof.frameworks.torch import half_on_cpu
 from oomproof.memory.about import About
 from oomproof.memory.settings import Settings
 from oomproof.memory.timeline import Timeline
@@ -65,6 +66,11 @@ class Session:
     def build(self) -> Timeline:
         """The Timeline of what was seen."""
         steps, ledger = self.steps, self.tracer.ledger
+        if steps.only_once:
+            self.note(
+                "gradients are added up over more batches than an epoch has: one update was seen, and backward passes "
+                "after it, up to the first validation"
+            )
         steps.mark_gradients()
         steps.mark_averages()
         timeline = ledger.build()
@@ -73,6 +79,7 @@ class Session:
             framework=f"torch {torch.__version__}",
             dialect=self.dialect,
             threads=torch.get_num_threads(),
+            half_on_cpu=self.dialect == "cuda" or half_on_cpu(),
             settings=Settings(self.runtime()),
             notes=(*self.notes, *self.compiled),
             values_asked=dict(self.tracer.demands),

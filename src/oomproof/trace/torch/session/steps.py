@@ -43,6 +43,9 @@ class Steps:
         self.validated = False
         self.backwards = 0
         """backward passes of a script that has no optimizer of PyTorch"""
+        self.only_once = False
+        """the script was left before its second update"""
+        self._backwards_at_update = 0
         self._owners: dict[int, str] = {}
         self._between = True
 
@@ -53,6 +56,9 @@ class Steps:
             return
         training = torch.is_grad_enabled()
         if self.is_enough() and (training or not self._validate):
+            self._finish()
+        if not training and not self._validate and self._accumulates():
+            self.only_once = True
             self._finish()
         if module not in self.models:
             self._meet(module)
@@ -82,6 +88,7 @@ class Steps:
 
     def after_update(self, optimizer: torch.optim.Optimizer) -> None:
         self.taken[id(optimizer)] += 1
+        self._backwards_at_update = self.tracer.ledger.backwards
         self.tracer.ledger.mark_state(optimizer, self._owners)
         self._between = True
 
@@ -99,6 +106,15 @@ class Steps:
             return True
         if min(self.taken.values()) < ENOUGH:
             return False
+        return self._all_trained()
+
+    def _accumulates(self) -> bool:
+        """Whether every optimizer has stepped and a backward pass came after it: gradients are added up over more
+        batches than an epoch has (Ultralytics, up to 64 images), and the second update may be epochs away."""
+        since = self.tracer.ledger.backwards - self._backwards_at_update
+        return bool(self.taken) and since > 0 and self._all_trained()
+
+    def _all_trained(self) -> bool:
         trained = {id(p) for each in self.optimizers if self.taken[id(each)] for p in _parameters(each)}
         # An optimizer that was made and replaced by another has nothing of its own to wait for.
         return all(id(p) in trained for each in self.optimizers for p in _parameters(each) if isinstance(p, FakeTensor))
@@ -120,7 +136,7 @@ class Steps:
         for path, module in model.named_modules():
             for parameter in own_parameters(module).values():
                 if isinstance(parameter, FakeTensor):
-                    self.tracer.call_weight(parameter)
+                    self.tracer.contents.call_weight(parameter)
                     self._owners[id(parameter)] = f"{prefix}{path}" or type(module).__name__
 
     def mark_gradients(self) -> None:

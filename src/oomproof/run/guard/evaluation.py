@@ -1,0 +1,56 @@
+"""Validation that goes on when memory runs out: what is left of a batch is done in smaller parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from oomproof.changes.torch.micro_batches import images_in, moved, split
+from oomproof.errors import InputError, OutOfMemory
+from oomproof.run.guard.failures import attempt, free_memory
+from oomproof.run.guard.sizes import Sizes
+
+DOING = "validation"
+
+
+def evaluate_in_parts(
+    run: Callable[[Any], Any], batch: Any, sizes: Sizes, device: torch.device, tell: Callable[[Any, str], None]
+) -> list[Any]:
+    """What ``run(part)`` gives for each part, in the order of the images. Parts that are done are not done again."""
+    try:
+        images = images_in(batch)
+    except InputError:  # not countable, so never split
+        images = 0
+    left = split(batch, sizes.count(images)) if images else [batch]
+    found: list[Any] = []
+    while left:
+        part = left[0]
+        with torch.no_grad():
+            result, failure = attempt(DOING, partial(_run_on, device, run, part))
+        if failure is None:
+            found.append(result)
+            left.pop(0)
+            continue
+        free_memory(device)
+        count = images_in(part) if images else 0
+        if not count or not sizes.failed(count):
+            from oomproof.run.guard.diagnosis import describe_validation_end
+
+            raise OutOfMemory(describe_validation_end(failure, count))
+        assert sizes.largest is not None
+        smaller = sizes.largest
+        tell(
+            failure,
+            f"going on with {smaller} image{'s' * (smaller != 1)} at a time instead of {count}; no result changes",
+        )
+        left = [piece for each in left for piece in split(each, -(-images_in(each) // smaller))]
+    if images:
+        sizes.went_well(images)
+    return found
+
+
+def _run_on(device: torch.device, run: Callable[[Any], Any], part: Any) -> Any:
+    return run(moved(part, device))

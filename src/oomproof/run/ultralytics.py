@@ -1,0 +1,18 @@
+"""For training scripts: ``oomproof.ultralytics.Guard``. The code is in run/guard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from oomproof.run.guard.ultralytics_guard import Guard
+
+__all__ = ["Guard"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Guard":
+        raise AttributeError(f"module 'oomproof.run.ultralytics' has no attribute {name!r}")
+    from oomproof.run.guard.ultralytics_guard import Guard
+
+    return Guard

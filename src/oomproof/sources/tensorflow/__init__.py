@@ -1,0 +1,1 @@
+"""Steps that are written with TensorFlow itself, as jobs."""

@@ -1,0 +1,122 @@
+"""Evaluation of a training of the API: a process of its own, one image at a time, masks drawn as large as the image is
+stored.
+
+``eval_util.result_dict_for_batched_example`` of 2.8.0.post1 draws the masks of all detections (floats, then a padded
+copy, then a byte a pixel), and resizes those of the padded ground truth in the same way. They are on the device, and
+what is made of one image is there until that of the next takes its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from oomproof.errors import InputError
+from oomproof.memory.batch_spec import BatchSpec
+from oomproof.memory.timeline import KINDS, PHASES, Timeline
+from oomproof.memory.validation import Validation
+from oomproof.sources.tf_object_detection.batches import resize_stored, rule_of
+from oomproof.sources.tf_object_detection.config.config import Config
+from oomproof.sources.tf_object_detection.fields import has_mask_head
+from oomproof.sources.tf_object_detection.sizes import Size
+
+OWNER = "masks at full size"
+_NMS = "model.faster_rcnn.second_stage_post_processing.batch_non_max_suppression.max_total_detections"
+_FLOATS, _BYTE = 8, 1
+"""bytes a pixel of a mask while it is drawn (floats, and a padded copy), and once it is"""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What a step of evaluation is given."""
+
+    images: int
+    size: Size
+    """after resizing"""
+    stored: Size
+    """of the largest image; that of the input where nothing was read"""
+    known: bool
+    """whether data say how large images are stored"""
+    detections: int
+    ground_truth: int
+    """masks of each image that are drawn at full size; 0: none"""
+
+
+def evaluated(config: Config, settings: Mapping[str, Any], how: Validation, batch: BatchSpec | None) -> Evaluated:
+    if how.grad or how.keeps:
+        raise InputError(
+            "the API evaluates without gradients and keeps results on the host: leave out --validation-grad and -keeps"
+        )
+    images = how.batch or config.value("eval_config.batch_size")
+    size: Size = settings["image_size"]
+    stored = size
+    if batch is not None:
+        rule = rule_of(config, settings)
+        sizes = [resize_stored(rule, each.height, each.width) for each in batch.images]
+        size = max(high for high, _ in sizes), max(wide for _, wide in sizes)
+        stored = max(each.height for each in batch.images), max(each.width for each in batch.images)
+    masks = has_mask_head(config)
+    detections = int(config.value(_NMS)) if masks and config.which("model") == "faster_rcnn" else 0
+    loads = masks and config.value("eval_input_reader") and config.value("eval_input_reader[0].load_instance_masks")
+    padded = int(config.value("eval_input_reader[0].max_number_of_boxes")) if loads else 0
+    return Evaluated(images, size, stored, batch is not None, detections, padded)
+
+
+def with_full_masks(timeline: Timeline, of: Evaluated) -> Timeline:
+    """What comes after the step, and what of the image before is still there."""
+    timeline = _as_validation(timeline)
+    pixels = of.images * of.stored[0] * of.stored[1]
+    drawn, resized = pixels * of.detections, pixels * of.ground_truth
+    if not drawn and not resized:
+        return timeline
+    end = timeline.ticks
+    blocks = (  # bytes, born, died
+        ((drawn + resized) * _BYTE, 0, end + 6),
+        (drawn * _FLOATS, end, end + 2),
+        (drawn * _BYTE, end + 1, end + 6),
+        (resized * _FLOATS, end + 3, end + 5),
+        (resized * _BYTE, end + 4, end + 6),
+    )
+    owners, ops = (*timeline.owners, OWNER), (*timeline.ops, "CropAndResize")
+    nbytes, born, died = (np.array(column, dtype=np.int64) for column in zip(*blocks, strict=True))
+    whole = len(blocks)
+    added = {
+        "born": born,
+        "died": died,
+        "bytes": nbytes,
+        "kind": np.full(whole, KINDS.index("temporary")),
+        "phase": np.full(whole, PHASES.index("validation")),
+        "owner": np.full(whole, len(owners) - 1),
+        "op": np.full(whole, len(ops) - 1),
+    }
+    lasting = {"died": np.where(timeline.died >= end, end + 6, timeline.died)}  # weights and the batch stay
+    joined = {name: np.concatenate([lasting.get(name, getattr(timeline, name)), each]) for name, each in added.items()}
+    order = np.argsort(joined["born"], kind="stable")
+    columns: dict[str, Any] = {name: column[order] for name, column in joined.items()}
+    return replace(timeline, owners=owners, ops=ops, ticks=end + 6, **columns)
+
+
+def notes_of_evaluation(of: Evaluated) -> list[str]:
+    high, wide = of.stored
+    many = "s" * (of.images > 1)
+    found = [f"evaluation takes {of.images} image{many} a step of {of.size[0]}x{of.size[1]} (eval_config.batch_size)"]
+    if of.detections:
+        size = of.images * high * wide * (_FLOATS * max(of.detections, of.ground_truth) + of.detections) / 2**30
+        read = "as stored" if of.known else "stored as large as the input was assumed; --records has your sizes"
+        found.append(
+            f"masks of {of.detections} detections and of {of.ground_truth} padded objects are drawn at {high}x{wide}, "
+            f"{read}: {size:.2f} GiB; fewer: max_total_detections, and max_number_of_boxes of eval_input_reader"
+        )
+    return found
+
+
+def _as_validation(timeline: Timeline) -> Timeline:
+    forward, validation = PHASES.index("forward"), PHASES.index("validation")
+    return replace(
+        timeline,
+        phase=np.where(timeline.phase == forward, validation, timeline.phase),
+        mark_phase=np.where(timeline.mark_phase == forward, validation, timeline.mark_phase),
+    )

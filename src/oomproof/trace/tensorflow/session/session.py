@@ -1,0 +1,186 @@
+"""Follows a script that trains with TensorFlow by itself: ``tf.GradientTape`` in a ``tf.function``, or in a plain
+function that is one step.
+
+A function that takes gradients and updates weights is a training step. It is captured with the arguments of its first
+call, and never run: what it returns is made up. When every optimizer was seen, or a step comes again and again, the
+steps are traced, each beside all the variables that exist by then. The one that needs the most is the answer.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import FrameType
+from typing import Any
+from unittest.mock import patch
+
+from oomproof.errors import JobError
+from oomproof.memory.about import About
+from oomproof.memory.settings import Settings
+from oomproof.memory.timeline import Timeline
+from oomproof.trace.keras.live_models import find_optimizers, name_variables, watching_models
+from oomproof.trace.request import Progress
+from oomproof.trace.tensorflow.graph.capture import capture
+from oomproof.trace.tensorflow.session.eager import find_eager_step
+from oomproof.trace.tensorflow.session.steps import made_up_results, updates_weights, with_others
+from oomproof.trace.tensorflow.trace_step import Dialect, trace_step
+from oomproof.trace.user_code import is_users, user_line_now
+
+MOST = 12
+"""calls of one step, after which other optimizers that were not seen are not waited for"""
+_EAGER = (
+    "the step runs operation by operation, without tf.function; the forecast is for its compiled graph (put "
+    "@tf.function on it: it is also faster)"
+)
+_XLA = "tf.function(jit_compile=True): the figures are for the step without XLA, which plans memory in another way"
+_IN_A_LOOP = (
+    "the training step is not in a function: its tf.GradientTape and its update are in the body of a loop, operation "
+    "by operation, and such a step cannot be captured. Put the body of the loop into a function of the batch under "
+    "@tf.function, which also makes it faster"
+)
+
+
+@dataclass(frozen=True)
+class SeenStep:
+    concrete: Any
+    scopes: dict[str, str]
+    line: str
+
+
+class FunctionSession:
+    """``finish`` is called with the Timeline when enough was seen, and does not return."""
+
+    def __init__(
+        self, tf: Any, finish: Callable[[Timeline], None], say: Progress, dialect: Dialect, capability: tuple[int, int]
+    ) -> None:
+        self.tf, self._finish, self._say, self._dialect = tf, finish, say, dialect
+        self._capability = ".".join(map(str, capability))
+        self.steps: dict[int, SeenStep] = {}
+        """training steps by id() of their function"""
+        self.runtime: dict[str, Any] = {}
+        self.busy = False
+        """while oomproof itself traces"""
+        self._calls: dict[int, int] = {}
+        self._harmless: set[int] = set()
+        self._alive: list[Any] = []
+        """functions that were seen, so that no other gets the id() of one"""
+        self._gradients = 0
+        self._notes: list[str] = []
+
+    # -- what is seen ------------------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """For the rest of the process."""
+        tf, session = self.tf, self
+        kind = type(tf.function(lambda: None))
+        call, enter = kind.__call__, tf.GradientTape.__enter__
+
+        def called(function: Any, *args: Any, **kwargs: Any) -> Any:
+            if session.busy or not tf.executing_eagerly() or id(function) in session._harmless:
+                return call(function, *args, **kwargs)
+            return session._called(function, call, args, kwargs)
+
+        def entered(tape: Any) -> Any:
+            if not session.busy and tf.executing_eagerly():
+                here = inspect.currentframe()
+                if here is not None and here.f_back is not None:
+                    session._tape_entered(here.f_back)
+            return enter(tape)
+
+        def counting(method: Callable[..., Any]) -> Callable[..., Any]:
+            def count(*args: Any, **kwargs: Any) -> Any:
+                session._gradients += 1
+                return method(*args, **kwargs)
+
+            return count
+
+        patch.object(kind, "__call__", called).start()
+        patch.object(tf.GradientTape, "__enter__", entered).start()
+        patch.object(tf.GradientTape, "gradient", counting(tf.GradientTape.gradient)).start()
+        patch.object(tf, "gradients", counting(tf.gradients)).start()
+
+    def _called(self, function: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        self._alive.append(function)
+        if id(function) not in self.steps:
+            before, scopes = self._gradients, dict[str, str]()
+            with watching_models(scopes):
+                concrete = function.get_concrete_function(*args, **kwargs)
+            if self._gradients == before or not concrete.graph.variables:
+                self._harmless.add(id(function))
+                return call(function, *args, **kwargs)
+            if not updates_weights(concrete):
+                self._note_update_outside()
+            self._add(function, concrete, scopes)
+        self._calls[id(function)] = self._calls.get(id(function), 0) + 1
+        if self._calls[id(function)] > 1 and (self._all_seen() or self._calls[id(function)] >= MOST):
+            self.end()
+        return made_up_results(self.tf, self.steps[id(function)].concrete)
+
+    def _add(self, function: Any, concrete: Any, scopes: dict[str, str]) -> None:
+        line = user_line_now()
+        self._say(f"capturing the step at {line.rpartition(':')[0]}")
+        self.steps[id(function)] = SeenStep(concrete, scopes, line)
+
+    def _tape_entered(self, frame: FrameType) -> None:
+        found = find_eager_step(frame) if is_users(frame.f_code.co_filename) else None
+        if found is None:
+            return
+        if found.function is None:
+            raise JobError(f"{_IN_A_LOOP} (at {user_line_now()})")
+        scopes: dict[str, str] = {}
+        made = self.tf.function(found.function)
+        with watching_models(scopes):
+            concrete = made.get_concrete_function(*found.arguments, **found.names)
+        self._notes.append(_EAGER)
+        self._add(made, concrete, scopes)
+        self.end()
+
+    def _note_update_outside(self) -> None:
+        note = "weights are updated outside of the tf.function that takes the gradients: that update is not traced"
+        if note not in self._notes:
+            self._notes.append(note)
+
+    def _all_seen(self) -> bool:
+        """Whether the steps use every optimizer that has anything to update."""
+        used = {id(handle) for step in self.steps.values() for handle, _ in step.concrete.graph.captures}
+        return all(
+            any(id(each.value.handle) in used for each in optimizer.variables)
+            for optimizer in find_optimizers()
+            if optimizer.built
+        )
+
+    # -- what comes of it --------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        self._finish(self.build())
+
+    def build(self) -> Timeline:
+        """The step that needs the most."""
+        self.busy = True
+        every = [self._trace(step) for step in self.steps.values()]
+        largest = max(every, key=lambda each: int(each.peak().bytes))
+        if len(every) > 1:
+            note = f"the script has {len(every)} steps, each a function; the one that needs the most is forecast"
+            largest = replace(largest, about=replace(largest.about, notes=(*largest.about.notes, note)))
+        return largest
+
+    def _trace(self, step: SeenStep) -> Timeline:
+        notes = [f"the step: {step.line}", *self._notes]
+        if step.concrete.function_def.attr["_XlaMustCompile"].b:
+            notes.append(_XLA)
+        optimizers = find_optimizers()
+        about = About(
+            settings=Settings(self.runtime),
+            notes=tuple(notes),
+            optimizer=type(optimizers[0]).__name__ if optimizers else "",
+            details={"steps": 1},
+        )
+        return trace_step(
+            with_others(self.tf, capture(step.concrete, ())),
+            names=name_variables(step.scopes),
+            dialect=self._dialect,
+            capability=self._capability,
+            about=about,
+            progress=self._say,
+        )

@@ -1,0 +1,118 @@
+"""A small set of TFRecords as the Object Detection API reads them, and a config that trains on it.
+
+Each image has a bright square or a dark one on a noisy ground: two classes that a small detector learns within a few
+steps.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+CONFIG = """
+model {{ ssd {{
+  num_classes: 2
+  image_resizer {{ fixed_shape_resizer {{ height: {side} width: {side} }} }}
+  feature_extractor {{ type: "ssd_mobilenet_v1_keras" depth_multiplier: 0.25 min_depth: 8 use_depthwise: true
+    conv_hyperparams {hyper}
+    override_base_feature_extractor_hyperparams: true num_layers: {layers} }}
+  anchor_generator {{ ssd_anchor_generator {{ num_layers: {layers} min_scale: 0.3 max_scale: 0.8
+    aspect_ratios: [1.0] }} }}
+  box_predictor {{ convolutional_box_predictor {{ kernel_size: 1 use_dropout: {dropout} conv_hyperparams {plain} }} }}
+  box_coder {{ faster_rcnn_box_coder {{ y_scale: 10.0 x_scale: 10.0 height_scale: 5.0 width_scale: 5.0 }} }}
+  matcher {{ argmax_matcher {{ matched_threshold: 0.5 unmatched_threshold: 0.5 force_match_for_each_row: true
+    use_matmul_gather: true }} }}
+  similarity_calculator {{ iou_similarity {{ }} }}
+  encode_background_as_zeros: true
+  freeze_batchnorm: {frozen}
+  normalize_loss_by_num_matches: true
+  loss {{ classification_loss {{ weighted_sigmoid_focal {{ gamma: 2.0 alpha: 0.75 }} }}
+    localization_loss {{ weighted_smooth_l1 {{ }} }} }}
+  post_processing {{ batch_non_max_suppression {{ score_threshold: 0.01 iou_threshold: 0.6
+    max_detections_per_class: 10 max_total_detections: 10 }} score_converter: SIGMOID }}
+}} }}
+train_config {{
+  batch_size: {batch}
+  num_steps: {steps}
+  data_augmentation_options {{ random_horizontal_flip {{ }} }}
+  data_augmentation_options {{ ssd_random_crop {{ }} }}
+  data_augmentation_options {{ random_adjust_brightness {{ max_delta: 0.1 }} }}
+  optimizer {{
+    momentum_optimizer {{ learning_rate {{ constant_learning_rate {{ learning_rate: {rate} }} }}
+      momentum_optimizer_value: 0.9 }}
+    use_moving_average: false
+  }}
+  {more}
+}}
+train_input_reader {{
+  max_number_of_boxes: 4 shuffle_buffer_size: 16 num_readers: 2
+  label_map_path: "{folder}/labels.pbtxt"
+  tf_record_input_reader {{ input_path: "{folder}/train-?.record" }}
+}}
+"""
+_CONV = """{ op: CONV regularizer { l2_regularizer { weight: 0.00004 } }
+    initializer { truncated_normal_initializer { stddev: 0.2 } } """
+_NORMALISED = f"{_CONV} activation: RELU_6 batch_norm {{ decay: 0.97 scale: true epsilon: 0.001 }} }}"
+
+
+def write_config(folder: Path, **given: Any) -> Path:
+    values = {
+        "side": 96, "layers": 4, "frozen": "false", "batch": 8, "steps": 10, "rate": 0.01, "more": "",
+        "dropout": "true", "folder": folder, "hyper": _NORMALISED, "plain": f"{_CONV} }}", **given,
+    }  # fmt: skip
+    path = folder / "pipeline.config"
+    path.write_text(CONFIG.format(**values))
+    return path
+
+
+def write_records(folder: Path, images: int = 24, side: int = 96) -> None:
+    import tensorflow as tf
+
+    rng = np.random.default_rng(7)
+    (folder / "labels.pbtxt").write_text('item { id: 1 name: "bright" }\nitem { id: 2 name: "dark" }\n')
+    writers = [tf.io.TFRecordWriter(str(folder / f"train-{place}.record")) for place in range(3)]
+    for number in range(images):
+        writers[number % 3].write(_example(tf, rng, number, side))
+    for writer in writers:
+        writer.close()
+
+
+def _example(tf: Any, rng: Any, number: int, side: int) -> bytes:
+    picture = rng.integers(100, 140, (side, side, 3), dtype=np.uint8)
+    objects = 1 + number % 3
+    boxes, classes = [], []
+    for place in range(objects):
+        size = int(rng.integers(side // 4, side // 2))
+        top, left = (int(each) for each in rng.integers(0, side - size, 2))
+        kind = (number + place) % 2
+        picture[top : top + size, left : left + size] = 250 if kind == 0 else 5
+        boxes.append((top / side, left / side, (top + size) / side, (left + size) / side))
+        classes.append(kind + 1)
+    encoded = tf.io.encode_jpeg(picture).numpy()
+    sides = dict(zip(("ymin", "xmin", "ymax", "xmax"), zip(*boxes, strict=True), strict=True))
+    feature, several = tf.train.Feature, tf.train.Features
+
+    def text(*values: bytes) -> Any:
+        return feature(bytes_list=tf.train.BytesList(value=values))
+
+    def whole(*values: int) -> Any:
+        return feature(int64_list=tf.train.Int64List(value=values))
+
+    content = {
+        "image/encoded": text(encoded),
+        "image/format": text(b"jpeg"),
+        "image/source_id": text(str(number).encode()),
+        "image/filename": text(f"{number}.jpg".encode()),
+        "image/height": whole(side),
+        "image/width": whole(side),
+        "image/object/class/label": whole(*classes),
+        "image/object/class/text": text(*((b"bright", b"dark")[each - 1] for each in classes)),
+        **{
+            f"image/object/bbox/{name}": feature(float_list=tf.train.FloatList(value=values))
+            for name, values in sides.items()
+        },
+    }
+    written: bytes = tf.train.Example(features=several(feature=content)).SerializeToString()
+    return written
