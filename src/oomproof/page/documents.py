@@ -85,6 +85,7 @@ def _row(name: str, setting: Any, of: Forecast) -> dict[str, Any]:
         "text": named(name, setting),
         "outcome": of.outcome,
         "outcome_text": of_sweep.describe_outcome(of),
+        "outcomes": {"device": of.on_device_outcome, "host": of.host_outcome},
         "seconds": None if of.step_seconds is None else of.step_seconds.expected,
         **{level: document[level] for level in ("allocated", "reserved", "device", "host")},
     }

@@ -50,16 +50,20 @@ def _axis(axis: Axis, settings: Sequence[Setting]) -> dict[str, Any]:
 
 
 def _cell(place: tuple[int, ...], forecasts: Sequence[Forecast]) -> dict[str, Any]:
+    """Cards differ in what libraries take, and most do not: a curve that several share is kept once."""
+    curves = [curve_document(each.curve, POINTS_OF_A_CELL) for each in forecasts]
+    kept = [curve for at, curve in enumerate(curves) if curve not in curves[:at]]
     return {
         "at": list(place),
-        "curve": curve_document(forecasts[0].curve, POINTS_OF_A_CELL),
+        "curves": kept,
         "on": [
             {
                 "outcome": OUTCOMES.index(each.outcome),
                 "device": as_json.forecast(each)["device"],
                 "allocated": int(each.allocated.expected),
                 "reserved": int(each.reserved.expected),
+                "curve": kept.index(curve),
             }
-            for each in forecasts
+            for each, curve in zip(forecasts, curves, strict=True)
         ],
     }

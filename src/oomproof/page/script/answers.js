@@ -1,9 +1,12 @@
 // The sections of each kind of answer.
 
-function showForecast(forecast, curve, modules, title = "On the card") {
+function showCard(forecast) {
   const bar = make("div", { id: "bar" });
-  section(title, bar);
+  section("On the card", bar);
   drawBar(bar, forecast.kinds, forecast.device, forecast.reserved.expected, forecast.budget);
+}
+
+function showStep(forecast, curve, modules) {
   if (curve) showCurve("curve", "Memory over the step", forecast.peak, curve);
   if (modules.length > 1) showModules(modules);
 }
@@ -60,13 +63,13 @@ function showPlan(plan) {
   const percent = (factor) => factor === null ? "" : `${factor >= 1 ? "+" : ""}${Math.round(100 * (factor - 1))} %`;
   const said = (value) => typeof value === "string" ? value : JSON.stringify(value);
   if (plan.changes.length) section(plan.fits ? "The plan" : "The nearest miss", table(["change", "promise", "frees, GiB", "time per image"],
-    plan.changes.map((each) => [make("span", {}, make("b", {}, `${each.knob} ${said(each.from)} → ${said(each.to)}`), make("br"), each.why), each.promise, gib(each.frees), percent(each.time)]), [2, 3]));
-  const before = make("div"), after = make("div"), whole = Math.max(plan.budget, plan.before.device.high);
+    plan.changes.map((each) => [titled(`${each.knob} ${said(each.from)} → ${said(each.to)}`, each.why), each.promise, gib(each.frees), percent(each.time)]), [2, 3]));
+  const before = make("div"), after = make("div", { id: "bar" }), whole = Math.max(plan.budget, plan.before.device.high);
   section("Before and after", make("h3", {}, plan.before_estimated ? "As it is, estimated" : "As it is"), before, make("h3", {}, "With the plan"), after);
   for (const [node, of] of [[before, plan.before], [after, plan.after]]) drawBar(node, of.kinds, of.device, of.reserved.expected, plan.budget, whole);
   if (plan.frontier.length > 1) showFrontier(plan.frontier);
-  if (plan.alternatives.length) section("Turned down", table(["change", "promise", "at worst, GiB", "time per image", "reason"],
-    plan.alternatives.map((each) => [each.changes, each.promise, gib(each.device), percent(each.time), each.reason]), [2, 3]));
+  if (plan.alternatives.length) section("Turned down", table(["change", "promise", "at worst, GiB", "time per image"],
+    plan.alternatives.map((each) => [titled(each.changes, each.reason), each.promise, gib(each.device), percent(each.time)]), [2, 3]));
 }
 
 function showFrontier(points) {
@@ -81,18 +84,21 @@ function showFrontier(points) {
 function showSweep(sweep) {
   setVerdict(sweep.conclusion, sweep.fits ? "fits" : "does not fit");
   const node = chart("sweep", `Memory on the device against ${sweep.name}; the table below has the same figures`);
-  section(`Memory against ${sweep.name}`, make("p", { class: "soft" }, "Marks are the expected memory, lines through them its range. At the largest workspaces it may exceed the budget and still fit: on a full card libraries make do with less."), node);
-  drawLater(node, () => drawSweep(node, sweep, (row) => row.device, sweep.budget, "GiB on the device"));
+  const above = sweep.rows.some((row) => row.outcomes.device === "fits" && row.device.high > sweep.budget);
+  const less = above ? " A range that ends above the budget may still fit: on a full card libraries make do with less workspace." : "";
+  section(`Memory against ${sweep.name}`, make("p", { class: "soft" }, `Marks are the expected memory, lines through them its range.${less}`), node);
+  drawLater(node, () => drawSweep(node, sweep, "device", sweep.budget, "GiB on the device"));
   if (sweep.ram !== null) {
     const host = chart("sweep-host", `Host RAM against ${sweep.name}; the table below has the same figures`);
     section(`Host RAM against ${sweep.name}`, host);
-    drawLater(host, () => drawSweep(host, sweep, (row) => row.host, sweep.ram, "GiB of host RAM"));
+    drawLater(host, () => drawSweep(host, sweep, "host", sweep.ram, "GiB of host RAM"));
   }
   const timed = sweep.rows.every((row) => row.seconds !== null);
-  const heads = [sweep.name, "allocated, GiB", "reserved", "device", "at worst", ...(sweep.ram === null ? [] : ["host RAM", "at worst"]), ...(timed ? ["time of a step"] : []), "verdict"];
-  const rows = sweep.rows.map((row) => [row.text, gib(row.allocated.expected), gib(row.reserved.expected), gib(row.device.expected), gib(row.device.high),
-    ...(sweep.ram === null ? [] : [gib(row.host.expected), gib(row.host.high)]), ...(timed ? [`${row.seconds.toPrecision(2)} s`] : []), outcomeMark(row.outcome, row.outcome_text)]);
-  section("Row by row", table(heads, rows, heads.map((_, at) => at).slice(0, -1)));
+  const host = sweep.ram !== null;
+  const heads = [sweep.name, "verdict", "device, GiB", "at worst", ...(host ? ["host RAM", "at worst"] : []), "allocated", "reserved", ...(timed ? ["time of a step"] : [])];
+  const rows = sweep.rows.map((row) => [row.text, outcomeMark(row.outcome, row.outcome_text), gib(row.device.expected), gib(row.device.high),
+    ...(host ? [gib(row.host.expected), gib(row.host.high)] : []), gib(row.allocated.expected), gib(row.reserved.expected), ...(timed ? [`${row.seconds.toPrecision(2)} s`] : [])]);
+  section("Row by row", table(heads, rows, heads.map((_, at) => at).filter((at) => at !== 1)));
   showLists([["Notes", sweep.notes], ["Not counted", sweep.not_counted]]);
 }
 

@@ -48,10 +48,16 @@ function drawRest() {
   whenIdle(drawRest);
 }
 const whenIdle = (task) => window.requestIdleCallback ? requestIdleCallback(task, { timeout: 2000 }) : setTimeout(task, 50);
+// A sheet of paper is narrower than a window, and does not tell pictures so.
+const WIDTH_ON_PAPER = 660;
+const drawn = () => document.querySelectorAll(".chart[data-drawn]");
 addEventListener("beforeprint", () => {
   loadPlotly();
   for (const node of [...waiting.keys()]) drawNow(node);
-  for (const node of document.querySelectorAll("details")) node.open = true;
+  for (const node of drawn()) Plotly.relayout(node, { width: WIDTH_ON_PAPER });
+});
+addEventListener("afterprint", () => {
+  for (const node of drawn()) Plotly.relayout(node, { width: null, autosize: true });
 });
 
 function layout(extra) {
@@ -110,7 +116,7 @@ function drawModules(node, modules, level) {
     text: modules.map((each) => `${gib(each.bytes)} GiB`), customdata: modules.map((each) => escaped(shortened(each.id, 90))),
     hovertemplate: "%{customdata}<br>%{text}<extra></extra>", textinfo: "label+text", level, maxdepth: 4,
     tiling: { orientation: "v", pad: 1 }, pathbar: { visible: true, edgeshape: "/" },
-    marker: { colors: modules.map((each) => Math.sqrt(each.bytes)), colorscale: [[0, "#dbe9f6"], [1, "#08519c"]], line: { width: 0 } },
+    marker: { colors: modules.map((each) => Math.sqrt(each.bytes)), colorscale: [[0, "#e3eefa"], [1, "#8fbdea"]], line: { width: 0 } },
   }], layout({ margin: { l: 4, r: 4, t: 28, b: 4 }, uniformtext: { minsize: 10, mode: "hide" } }), CONFIG);
 }
 
@@ -118,7 +124,7 @@ function drawFrontier(node, points, onClick) {
   Plotly.newPlot(node, [{
     x: points.map((each) => each.device / GIB), y: points.map((each) => each.time), mode: "lines+markers",
     line: { color: COLOURS.parameter },
-    marker: { size: points.map((each) => each.chosen ? 16 : 10), symbol: points.map((each) => each.chosen ? "star" : "circle"),
+    marker: { opacity: 1, size: points.map((each) => each.chosen ? 16 : 10), symbol: points.map((each) => each.chosen ? "star" : "circle"),
       color: points.map((each) => each.chosen ? COLOURS.temporary : COLOURS.parameter) },
     text: points.map((each) => escaped(shortened(each.changes || "as it is", 90))), hovertemplate: "%{text}<br>%{x:.2f} GiB, %{y:.2f} x time<extra></extra>",
   }], layout({ xaxis: axis("GiB on the device, at worst"), yaxis: axis("time per image, factor") }), CONFIG);
@@ -139,11 +145,12 @@ function drawBatches(node, data) {
     legend: { orientation: "h", y: 1.02, yanchor: "bottom" } }), CONFIG);
 }
 
-// Memory against the swept value: `figure` takes the range out of a row, `limit` is a line.
-function drawSweep(node, sweep, figure, limit, unit) {
+// Memory against the swept value: `part` is that of the device or of the host, and `limit` a line.
+function drawSweep(node, sweep, part, limit, unit) {
+  const figure = (row) => row[part];
   const numbers = sweep.rows.every((row) => typeof row.value === "number");
   const x = (row) => numbers ? row.value : row.text;
-  const of = (outcome) => sweep.rows.filter((row) => row.outcome === outcome);
+  const of = (outcome) => sweep.rows.filter((row) => row.outcomes[part] === outcome);
   const line = { name: "expected", showlegend: false, mode: "lines", x: sweep.rows.map(x), y: sweep.rows.map((row) => figure(row).expected / GIB),
     line: { color: style("--soft"), width: 1 }, hoverinfo: "skip" };
   const groups = Object.entries(OUTCOMES).filter(([outcome]) => of(outcome).length).map(([outcome, { style: name, mark, shape }]) => ({

@@ -27,7 +27,9 @@ function make(tag, attributes = {}, ...children) {
   return node;
 }
 const gib = (bytes) => (bytes / GIB).toFixed(2);
-const list = (texts) => make("ul", {}, ...texts.map((text) => make("li", {}, text)));
+// A sentence, in which `backticks` stand around what is typed
+const prose = (text) => text.split("`").map((part, at) => at % 2 ? make("code", {}, part) : part);
+const list = (texts) => make("ul", {}, ...texts.map((text) => make("li", {}, ...prose(text))));
 
 function section(title, ...children) {
   const node = make("section", {}, make("h2", {}, title), ...children);
@@ -37,21 +39,23 @@ function section(title, ...children) {
 
 // Cells are texts or nodes; `figures` are the columns that hold numbers.
 function table(heads, rows, figures = []) {
-  const cell = (tag, content, at, more = {}) => make(tag, figures.includes(at) ? { class: "figure", ...more } : more, content);
+  const kind = (content, at) => figures.includes(at) ? "figure" : /\S{40,}/.test(content.textContent ?? content) ? "long" : "";
+  const cell = (tag, content, at, more = {}) => make(tag, { class: kind(content, at), ...more }, content);
   const head = make("tr", {}, ...heads.map((text, at) => cell("th", text, at, { scope: "col" })));
   const body = rows.map((row) => make("tr", {}, ...row.map((content, at) => cell("td", content instanceof Node ? content : String(content), at))));
   return make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": heads.join(", ") },
     make("table", {}, make("thead", {}, head), make("tbody", {}, ...body)));
 }
 
+const titled = (title, text) => make("span", {}, make("b", {}, title), make("br"), text);
+
 function outcomeMark(outcome, text = outcome) {
   const { style, mark } = OUTCOMES[outcome];
   return make("span", { class: `outcome ${style}` }, make("span", { "aria-hidden": "true" }, `${mark} `), text);
 }
 
-function folded(title, content, open = false) {
-  const node = make("details", open ? { open: "" } : {}, make("summary", {}, title), content);
-  return node;
+function folded(title, content) {
+  return make("details", {}, make("summary", {}, title), content);
 }
 
 function setVerdict(text, outcome) {
@@ -63,7 +67,7 @@ function setVerdict(text, outcome) {
 // Why, and what to do: the sentences of the terminal's report
 function showOpening(opening) {
   const rows = [["For", opening.for], ["Why", opening.why], ["Next", opening.next]].filter(([, text]) => text);
-  const facts = make("dl", { class: "opening" }, ...rows.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)]));
+  const facts = make("dl", { class: "opening" }, ...rows.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, ...prose(text))]));
   for (const { option, reason } of opening.options ?? [])
     facts.append(make("dd", { class: "option" }, make("code", {}, option), reason ? ` ${reason}` : ""));
   main.append(facts);

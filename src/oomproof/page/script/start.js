@@ -6,8 +6,8 @@ else if (page.kind === "sweep") showSweep(page.sweep);
 else {
   setVerdict(page.plan?.verdict ?? page.forecast.verdict, page.forecast.outcome);
   showOpening(page.opening);
-  if (page.plan) showPlan(page.plan);
-  showForecast(page.forecast, page.curve, page.modules, page.plan ? "On the card, with the plan" : "On the card");
+  if (page.plan) showPlan(page.plan); else showCard(page.forecast);
+  showStep(page.forecast, page.curve, page.modules);
   if (page.what_if) showWhatIf(page.what_if);
   showData(page.data);
   showParts(page.forecast, page.validation_curve);

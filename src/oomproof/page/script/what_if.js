@@ -58,8 +58,9 @@ function showWhatIf(grid) {
     const outcome = grid.outcomes[found.outcome];
     answer.className = `outcome ${OUTCOMES[outcome].style}`;
     answer.textContent = `${outcome}: ${gib(found.device.expected)} of ${gib(grid.cards[card].budget)} GiB (at worst ${gib(found.device.high)})`;
-    drawBar(bar, kindsAtPeak(cell.curve), found.device, found.reserved, grid.cards[card].budget, Math.max(grid.cards[card].budget, widest));
-    drawLater(curve, () => drawCurve(curve, cell.curve));
+    const step = cell.curves[found.curve];
+    drawBar(bar, kindsAtPeak(step), found.device, found.reserved, grid.cards[card].budget, Math.max(grid.cards[card].budget, widest));
+    drawLater(curve, () => drawCurve(curve, step));
     const order = grid.cards.map((each, at) => [each, cell.on[at]]).sort((a, b) => a[0].budget - b[0].budget);
     cards.replaceChildren(table(["GPU", "has, GiB", "expected", "at worst", "verdict"],
       order.map(([each, on]) => [each.name, gib(each.budget), gib(on.device.expected), gib(on.device.high), outcomeMark(grid.outcomes[on.outcome])]), [1, 2, 3]));
