@@ -78,7 +78,7 @@ def test_names_of_a_sweep_are_text(look: Look, tmp_path: Path) -> None:
 
 
 def test_lines_of_a_log_are_text(look: Look, tmp_path: Path) -> None:
-    log, path = tmp_path / "<b>train</b>.log", tmp_path / "why.html"
+    log, path = tmp_path / "<b>train.log", tmp_path / "why.html"
     frames = "".join(f'  File "{name[:200]}", line 7, in {name[:200]}\n' for name in NAMES)
     log.write_text(
         f"Traceback (most recent call last):\n{frames}torch.OutOfMemoryError: CUDA out of memory. Tried to allocate "
