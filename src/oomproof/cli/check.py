@@ -43,7 +43,7 @@ from oomproof.cli.arguments import (
     with_keys,
     writable,
 )
-from oomproof.cli.pages import write_html
+from oomproof.cli.pages import refuse_without_plotly, write_html
 from oomproof.cli.screen import at_work, show, write
 from oomproof.errors import InputError
 from oomproof.sources.script.command import MARK
@@ -173,6 +173,7 @@ def check(
         if swept is not None and what_ifs:
             raise InputError("--sweep looks at one setting and --what-if at several: leave one of them out")
         writable(html, "--html")
+        refuse_without_plotly()
     elif what_ifs:
         raise InputError("--what-if makes sliders of a page: say where to write it, --html report.html")
     axes = (

@@ -44,7 +44,7 @@ from oomproof.cli.arguments import (
     with_keys,
     writable,
 )
-from oomproof.cli.pages import write_html
+from oomproof.cli.pages import refuse_without_plotly, write_html
 from oomproof.cli.screen import at_long_work, complain, show, write
 
 if TYPE_CHECKING:
@@ -153,6 +153,7 @@ def fit(
         writable(file, "--write")
     if html is not None:
         writable(html, "--html")
+        refuse_without_plotly()
     device, host, shm_size = device_on(on), granted(ram), shared(shm)
     if list_knobs:
         _print_knobs(job, keys, device, given, config_file, as_json=as_json, quiet=quiet)
