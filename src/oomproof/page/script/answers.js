@@ -21,7 +21,7 @@ function showCurve(id, title, peak, curve) {
 }
 
 function legendOf(curve) {
-  return make("ul", { class: "legend" }, ...Object.entries(curve.kinds).filter(([, held]) => gib(Math.max(...held)) !== "0.00").map(([kind]) => {
+  return make("ul", { class: "legend" }, ...Object.entries(curve.kinds).filter(([, held]) => !tiny(Math.max(...held))).map(([kind]) => {
     const mark = make("i");
     mark.style.background = COLOURS[kind];
     return make("li", {}, mark, NAMES[kind] ?? kind);

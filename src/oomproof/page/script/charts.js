@@ -77,7 +77,7 @@ function drawCurve(node, curve) {
   const phase = (tick) => phases.filter(([from]) => from <= tick).at(-1)?.[1] ?? "";
   const about = curve.tick.map((tick, at) => {
     const [owner, op, bytes] = curve.made[at] ?? ["", "", 0];
-    return `${phase(tick)}${op ? `: ${escaped(op)}${owner ? ` in ${escaped(shortened(owner))}` : ""}, ${gib(bytes)} GiB` : ""}`;
+    return `${phase(tick)}${op ? `: ${escaped(op)}${owner ? ` in ${escaped(shortened(owner))}` : ""}, ${amount(bytes)}` : ""}`;
   });
   const traces = kinds.map(([kind, held]) => ({
     x: curve.tick, y: held.map((bytes) => bytes / GIB), name: NAMES[kind] ?? kind, stackgroup: "live", mode: "lines",
@@ -115,7 +115,7 @@ function drawModules(node, modules, level) {
   Plotly.react(node, [{
     type: flat ? "treemap" : "icicle", ids: modules.map((each) => each.id), labels: modules.map((each) => escaped(shortened(each.label))),
     parents: modules.map((each) => each.parent), values: modules.map((each) => each.bytes), branchvalues: "total",
-    text: modules.map((each) => `${gib(each.bytes)} GiB`), customdata: modules.map((each) => escaped(shortened(each.id, 90))),
+    text: modules.map((each) => amount(each.bytes)), customdata: modules.map((each) => escaped(shortened(each.id, 90))),
     hovertemplate: "%{customdata}<br>%{text}<extra></extra>", textinfo: "label+text", level, maxdepth: 4,
     tiling: flat ? { pad: 1 } : { orientation: "v", pad: 1 }, pathbar: { visible: true, edgeshape: "/" },
     marker: { colors: modules.map((each) => Math.sqrt(each.bytes)), colorscale: [[0, "#e3eefa"], [1, "#8fbdea"]], line: { width: 0 } },
