@@ -18,7 +18,7 @@ AMPERE = (8, 0)
 CONVERTED = 0.5
 """part of x, w and y that convolutions convert on average: fitted, docs/accuracy.md"""
 LARGEST_IM2COL = 9
-"""copies of x in a depthwise im2col: jumps of that size are seen with 3 x 3 filters, none with larger ones"""
+"""taps of a depthwise im2col: jumps of that size are seen with 3 x 3 filters, none with larger ones"""
 LARGEST_FOURIER = 8 << 30
 _INDEX = 8
 
@@ -40,12 +40,11 @@ def _convolution(call: Convolution, tensor_cores: bool, benchmark: bool) -> tupl
 
     Tensor-core kernels want channels last: cuDNN converts tensors that are not, into workspace. That is all of x, w and
     y at most; half of it on average fits published figures best. A depthwise convolution may be turned into a matrix
-    product (im2col), seen as jumps of kernel area times x. Without tensor cores the fast way for 3 x 3 filters is
-    Winograd's.
+    product (im2col), seen as jumps. Without tensor cores the fast way for 3 x 3 filters is Winograd's.
     """
     everything = call.x_bytes + call.w_bytes + call.y_bytes
     if call.depthwise:
-        expected, high = 0, max(everything, min(call.area, LARGEST_IM2COL) * call.x_bytes)
+        expected, high = 0, max(everything, min(call.area, LARGEST_IM2COL) * _column(call))
     elif not tensor_cores and call.dtype == "float32":
         expected = _winograd(call) if _plain_3x3(call) else 0
         high = max(everything, expected)
@@ -64,10 +63,17 @@ def _plain_3x3(call: Convolution) -> bool:
     return call.groups == 1 and max(call.stride) == max(call.dilation) == 1 and call.w[2:] == (3, 3)
 
 
+def _column(call: Convolution) -> int:
+    """Bytes of an im2col for each tap of the filter: every channel of the wide side at every place where the filter is
+    put down, which strides make few."""
+    places, channels = (call.x, call.y[1]) if call.transposed else (call.y, call.x[1])
+    return places[0] * channels * math.prod(places[2:]) * call.item
+
+
 def _thirstiest(call: Convolution) -> int:
     """The largest workspace of the algorithms that benchmark mode tries: a matrix product by im2col where there are
     groups, and a tiled Fourier transform where filters move by one."""
-    im2col = call.area * call.x_bytes if call.groups > 1 else 0
+    im2col = call.area * _column(call) if call.groups > 1 else 0
     fourier = min(_fourier(call), LARGEST_FOURIER) if max(call.stride) == 1 else 0
     return max(im2col, fourier)
 
