@@ -24,7 +24,7 @@ from oomproof.memory.owners import stages
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.scratch import Price, cpu, cuda, priced, recurrent
 from oomproof.memory.settings import Settings
-from oomproof.memory.smaller_steps import most_reserved
+from oomproof.memory.thirsty_calls import most_reserved
 from oomproof.memory.timeline import Timeline
 
 GRANULE = 512
@@ -128,7 +128,8 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
     held = terms(timeline, device, runtime)
     margin, granule, around = held.margin, held.granule, held.around
     base = timeline if timeline.about.recorded or not held.caching else with_lasting(timeline, device, runtime)
-    expected, low, high = (base.with_scratch(scratch) for scratch in priced(base, held.prices))
+    scratch = priced(base, held.prices)
+    expected, low, high = (base.with_scratch(each) for each in scratch)
     high, lean = recurrent.widen_reserves(high), recurrent.widen_reserves(low)
     likely = _served(expected, low, held.replay, held.room)
     worst = _served(high, lean, held.replay, held.room_at_worst)
@@ -140,14 +141,14 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         int(low.rounded(granule).peak().bytes * (1 - SLACK) * lowest_order(timeline)),
         int(max(peak.bytes, worst.timeline.rounded(granule).peak().bytes) * margin),
     )
+    most = worst.reserved
+    if held.replay is not None and not held.keeps and not timeline.about.recorded:
+        most = most_reserved(base, scratch, held.replay)
     reserved = Range(
         likely.reserved,
         min(likely.reserved, allocated.low),
-        int(max(likely.reserved, worst.reserved, allocated.high / margin) * margin),
+        int(max(likely.reserved, most, allocated.high / margin) * margin),
     )
-    if held.replay is not None and not held.keeps and not timeline.about.recorded:
-        luckless = int(most_reserved(high, held.replay) * margin)
-        reserved = replace(reserved, high=max(reserved.high, luckless))
     on_device = Range(reserved.expected + around.expected, reserved.low + around.low, reserved.high + around.high)
     wanted, gives_back = on_device.high, False
     if likely.shortage is None and worst.shortage is None:
