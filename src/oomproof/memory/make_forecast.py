@@ -99,9 +99,10 @@ def _bfc(timeline: Timeline, device: Device, runtime: Runtime, around: Range, ma
     # Kernels that are loaded later go into what TensorFlow leaves free.
     room = limits.limit(device, runtime, around.expected)
     replay = bfc.replay if runtime.memory_growth else bfc.replay_at_once
+    largest = cuda.LARGEST_OF_TENSORFLOW if limits is tf_limits else cuda.LARGEST_FOURIER
     return Terms(
         # TensorFlow and XLA try the convolutions and take the fastest, as PyTorch's benchmark mode does.
-        prices=cuda.price(device, benchmark=True),
+        prices=cuda.price(device, benchmark=True, largest=largest),
         granule=BFC_GRANULE,
         margin=margin,
         around=around,
