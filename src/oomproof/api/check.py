@@ -31,6 +31,7 @@ from oomproof.memory.timeline import Timeline
 from oomproof.memory.validation import Validation
 from oomproof.sources import as_job
 from oomproof.sources.job import Job, Progress, Settings, TraceRequest
+from oomproof.sources.least_memory import with_least
 from oomproof.sources.run_knobs import all_knobs
 from oomproof.sources.settings import resolve
 from oomproof.trace.request import be_silent
@@ -83,7 +84,7 @@ def check(
         opened = opened.with_data(dataset)
         rule = opened.batch_rule(resolved)
     if dataset is None or rule is None or rule.same:
-        step = opened.trace(request)
+        step = with_least(opened, request, opened.trace(request))
         if dataset is not None and rule is not None:
             step = with_same_batches(step, dataset, rule)
         say("replaying the allocator")
@@ -118,7 +119,8 @@ def forecast_validation(job: Job, request: TraceRequest, how: Validation, datase
     assert request.device is not None
     same = dataset is None or job.batch_rule(request.settings).same
     batch = None if dataset is None or same else find_largest(job, dataset, request.settings, how)
-    step = job.trace(replace(request, validation=how, batch=batch))
+    meant = replace(request, validation=how, batch=batch)
+    step = with_least(job, meant, job.trace(meant))
     answer = forecast_step(step, request.device, request.settings)
     if job.validates_apart:
         answer = replace(answer, hints=(Hint("", {}, None, "identical", job.validates_apart),))
@@ -211,7 +213,8 @@ def sweep(
     for count, resolved in enumerate(runs, 1):
         if step is None or name not in vars(Runtime()):
             say = _prefixed(progress or be_silent, f"{name} {count} of {len(runs)}: ")
-            step = opened.trace(TraceRequest(resolved, device, progress=say))
+            request = TraceRequest(resolved, device, progress=say)
+            step = with_least(opened, request, opened.trace(request))
         row = replace(
             forecast_step(step, device, resolved), ram=granted, step_seconds=_step_time(step, device, resolved)
         )

@@ -135,9 +135,10 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
     whole = likely.timeline.rounded(granule)
     peak = whole.peak()
 
+    least = low.rounded(granule).peak().bytes * lowest_order(timeline)
     allocated = Range(
         peak.bytes,
-        int(low.rounded(granule).peak().bytes * (1 - SLACK) * lowest_order(timeline)),
+        int(min(least, timeline.about.least or least) * (1 - SLACK)),
         int(max(peak.bytes, worst.timeline.rounded(granule).peak().bytes) * margin),
     )
     reserved = Range(

@@ -92,6 +92,8 @@ def _regions(heads: Any, features: Any, proposals: list[torch.Tensor], inputs: I
     maps = [features[heads.in_feature]] if res5 else [features[name] for name in heads.in_features]
     _box_scores(heads, maps, proposals)
     found = [_boxes(config, size) for size in sizes_of(inputs)]
+    if not heads.full_samplers:  # nothing is found, and no mask drawn
+        return [{name: value[:0] for name, value in image.items()} for image in found]
     regions = [image["boxes"] for image in found]
     if config["MODEL.MASK_ON"]:
         x = heads.res5(heads.pooler(maps, regions)) if res5 else heads.mask_pooler(maps, regions)
