@@ -82,7 +82,9 @@ def test_expected_and_upper_figures_stay_where_they_are() -> None:
     job, device = small_job(2), find("8GiB")
     request = TraceRequest(resolve(job, {}), device)
     full = job.trace(request)
-    plain, lower = (forecast(step, device, Runtime(), "", Settings()) for step in (full, with_least(job, request, full)))
+    plain, lower = (
+        forecast(step, device, Runtime(), "", Settings()) for step in (full, with_least(job, request, full))
+    )
     for level in ("allocated", "reserved", "on_device"):
         before, now = getattr(plain, level), getattr(lower, level)
         assert (now.expected, now.high) == (before.expected, before.high) and now.low < before.low

@@ -19,6 +19,8 @@ from oomproof.epoch.same_batches import with_same_batches
 from oomproof.epoch.worst_batch import find_worst_batch
 from oomproof.errors import CannotDo, InputError, JobError
 from oomproof.memory import make_forecast
+from oomproof.memory.after_training import in_cache
+from oomproof.memory.cards.beside import hold_beside
 from oomproof.memory.cards.devices import Device, find
 from oomproof.memory.files import timeline_file
 from oomproof.memory.forecast import Forecast, Hint, Seconds
@@ -60,6 +62,7 @@ def check(
     validate: bool | Validation | None = None,
     ram: str | int | None = None,
     shm: str | int | None = None,
+    beside: str | int | None = None,
     save: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **settings: Any,
@@ -69,10 +72,10 @@ def check(
     files), the step is that of the worst batch an epoch can make (``forecast.epoch`` names it); files that the job
     itself names are read where they are here, unless ``data`` is False. ``grouping`` says whether the data loader puts
     images of like aspect ratio together, where not as the job has it. ``validate``: what comes between epochs is looked
-    at too; None: where the job itself says how. ``shm``: what /dev/shm can hold (``64MiB``). ``save`` keeps the traced
-    step in a file."""
+    at too; None: where the job itself says how. ``shm``: what /dev/shm can hold (``64MiB``). ``beside``: what
+    another job holds on the device (``3GiB``). ``save`` keeps the traced step in a file."""
     granted, shared = None if ram is None else ram_of(ram), None if shm is None else shm_of(shm)
-    device = find(on) if isinstance(on, str) else on
+    device = hold_beside(find(on) if isinstance(on, str) else on, beside)
     opened = as_job(job, settings=settings)
     if any(setting.name == "validate" for setting in opened.settings):  # a script validates itself, while it is traced
         settings, validate = {**settings, "validate": bool(validate)}, False
@@ -100,7 +103,7 @@ def check(
     how = Validation() if validate or (validate is None and opened.validates(resolved)) else None
     how = validate if isinstance(validate, Validation) else how
     if how is not None:
-        forecast = with_validation(forecast, forecast_validation(opened, request, how, dataset))
+        forecast = with_validation(forecast, forecast_validation(opened, request, how, dataset, (step, forecast)))
         if opened.validates_apart:
             forecast = replace(forecast, notes=(*forecast.notes, _describe_both(forecast)))
     hints: tuple[Hint, ...] = ()
@@ -114,8 +117,15 @@ def check(
     return replace(forecast, ram=granted, shm_limit=shared, hints=hints, step_seconds=seconds)
 
 
-def forecast_validation(job: Job, request: TraceRequest, how: Validation, dataset: Dataset | None) -> Forecast:
-    """Of what comes between epochs; with a dataset, of its largest images."""
+def forecast_validation(
+    job: Job,
+    request: TraceRequest,
+    how: Validation,
+    dataset: Dataset | None,
+    training: tuple[Timeline, Forecast] | None = None,
+) -> Forecast:
+    """Of what comes between epochs; with a dataset, of its largest images. ``training``: what it follows in the same
+    process, as it was traced."""
     assert request.device is not None
     same = dataset is None or job.batch_rule(request.settings).same
     batch = None if dataset is None or same else find_largest(job, dataset, request.settings, how)
@@ -124,6 +134,9 @@ def forecast_validation(job: Job, request: TraceRequest, how: Validation, datase
     answer = forecast_step(step, request.device, request.settings)
     if job.validates_apart:
         answer = replace(answer, hints=(Hint("", {}, None, "identical", job.validates_apart),))
+    elif training is not None:
+        runtime = make_forecast.at_runtime(request.settings)
+        answer = in_cache(answer, (training[0], step), training[1], request.device, runtime)
     if batch is None:
         return answer
     names = ", ".join(f"{image.name} ({image.height}x{image.width})" for image in batch.images)

@@ -41,6 +41,7 @@ SLACK = 0.01
 
 DATASET = "the dataset in host RAM"
 BETWEEN_STEPS = "validation and what happens between steps"
+ELSE_BETWEEN_STEPS = "what happens between steps beside validation"
 NOT_COUNTED = ("other processes on the device", BETWEEN_STEPS, "NCCL's buffers", DATASET)
 
 
@@ -194,8 +195,7 @@ def _knows_dataset(about: About) -> bool:
 
 def with_validation(training: Forecast, validation: Forecast) -> Forecast:
     """A forecast of both parts of a run."""
-    counted = BETWEEN_STEPS.replace("validation, and anything", "anything else")
-    rest = tuple(counted if each == BETWEEN_STEPS else each for each in training.not_counted)
+    rest = tuple(ELSE_BETWEEN_STEPS if each == BETWEEN_STEPS else each for each in training.not_counted)
     return replace(training, validation=validation, not_counted=rest)
 
 
