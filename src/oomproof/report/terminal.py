@@ -21,7 +21,7 @@ from oomproof.sources.job import Role, Setting, Settings
 
 STYLES = {"fits": "bold green", "at risk": "bold yellow", "does not fit": "bold red"}
 OWNERS, FEW_OWNERS = 8, 4
-KEPT = "PyTorch keeps what training has freed"
+KEPT = "training's cache kept"
 ALWAYS_SHOWN: tuple[Role, ...] = ("batch", "image size", "precision")
 
 
