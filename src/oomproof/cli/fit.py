@@ -14,6 +14,7 @@ from oomproof.cli.arguments import (
     AsJson,
     Backend,
     Batch,
+    Beside,
     ConfigFile,
     Data,
     Everything,
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from oomproof.sources.job import Job
 
 FITS, NOTHING_FITS, INTERRUPTED = 0, 2, 130
-TAKEN = {"job", "on", "keep", "allow", "leave", "data", "grouping", "ram", "shm", "progress"}
+TAKEN = {"job", "on", "keep", "allow", "leave", "data", "grouping", "ram", "shm", "beside", "progress"}
 """arguments of oomproof.fit, which no setting can be named after"""
 
 
@@ -77,6 +78,7 @@ def fit(
     grouping: Grouping = None,
     ram: Ram = None,
     shm: Shm = None,
+    beside: Beside = None,
     keep: Annotated[
         str,
         typer.Option(
@@ -152,7 +154,7 @@ def fit(
         writable(file, "--write")
     if html is not None:
         writable(html, "--html")
-    device, host, shm_size = device_on(on), granted(ram), shared(shm)
+    device, host, shm_size = device_on(on, beside), granted(ram), shared(shm)
     if list_knobs:
         _print_knobs(job, keys, device, given, config_file, as_json=as_json, quiet=quiet)
         return

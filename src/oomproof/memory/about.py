@@ -33,6 +33,10 @@ class About:
     """bytes that a compiler has laid out in one block"""
     orders: Mapping[str, int] = field(default_factory=dict)
     """peaks of the orders in which a framework may run the step"""
+    full_samplers: bool = False
+    """a detector's heads were given as many regions of objects as they have room for"""
+    least: int = 0
+    """peak of the blocks of the same step where its samplers find as little as they can; 0: not looked at"""
     recorded: bool = False
     """a real run: libraries' workspaces are among its blocks"""
     reserved: int = 0

@@ -116,6 +116,10 @@ class Forecast:
     validation: Forecast | None = None
     """the part of the run between epochs; None: not looked at"""
 
+    after_training: Range | None = None
+    """of a validation: what nvidia-smi shows when it follows training in the same process, whose freed memory PyTorch
+    keeps; None: not looked at"""
+
     step_seconds: Seconds | None = None
     """how long a step should take; None where the card's speed or the step's work is not known"""
     epoch: Epoch | None = None
@@ -152,9 +156,12 @@ class Forecast:
 
     @property
     def decides(self) -> Literal["training", "validation"]:
-        """The part of the run that needs the most of the device."""
+        """The part of the run that the device is too small for, else that needs the most of it."""
         other = self.validation
-        return "validation" if other is not None and other.on_device.high > self.on_device.high else "training"
+        if other is None:
+            return "training"
+        worse = OUTCOMES.index(other.on_device_outcome) - OUTCOMES.index(self.on_device_outcome)
+        return "validation" if (worse or other.on_device.high - self.on_device.high) > 0 else "training"
 
     @property
     def validation_outcome(self) -> str:

@@ -41,6 +41,7 @@ SLACK = 0.01
 
 DATASET = "the dataset in host RAM"
 BETWEEN_STEPS = "validation and what happens between steps"
+ELSE_BETWEEN_STEPS = "what happens between steps beside validation"
 NOT_COUNTED = ("other processes on the device", BETWEEN_STEPS, "NCCL's buffers", DATASET)
 
 
@@ -137,9 +138,10 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
     whole = likely.timeline.rounded(granule)
     peak = whole.peak()
 
+    least = low.rounded(granule).peak().bytes * lowest_order(timeline)
     allocated = Range(
         peak.bytes,
-        int(low.rounded(granule).peak().bytes * (1 - SLACK) * lowest_order(timeline)),
+        int(min(least, timeline.about.least or least) * (1 - SLACK)),
         int(max(peak.bytes, worst.timeline.rounded(granule).peak().bytes) * margin),
     )
     most = worst.reserved
@@ -195,8 +197,7 @@ def _knows_dataset(about: About) -> bool:
 
 def with_validation(training: Forecast, validation: Forecast) -> Forecast:
     """A forecast of both parts of a run."""
-    counted = BETWEEN_STEPS.replace("validation, and anything", "anything else")
-    rest = tuple(counted if each == BETWEEN_STEPS else each for each in training.not_counted)
+    rest = tuple(ELSE_BETWEEN_STEPS if each == BETWEEN_STEPS else each for each in training.not_counted)
     return replace(training, validation=validation, not_counted=rest)
 
 

@@ -21,6 +21,7 @@ from oomproof.sources.job import Role, Setting, Settings
 
 STYLES = {"fits": "bold green", "at risk": "bold yellow", "does not fit": "bold red"}
 OWNERS, FEW_OWNERS = 8, 4
+KEPT = "training's cache kept"
 ALWAYS_SHOWN: tuple[Role, ...] = ("batch", "image size", "precision")
 
 
@@ -116,7 +117,7 @@ def device_facts(forecast: Forecast) -> str:
         facts.append("compute capability {}.{}".format(*device.capability))
     if device.held:
         by = f" by {', '.join(device.held_by)}" if device.held_by else ""
-        facts.append(f"{gib(device.held)} of it held now{by}")
+        facts.append(f"{gib(device.held)} of it held{by}")
     return f"{device.name}: {', '.join(facts)}" if facts else device.name
 
 
@@ -150,6 +151,8 @@ def parts(forecast: Forecast) -> RenderableType:
         if of is not None:
             decides = forecast.validation is not None and forecast.decides == name
             table.add_row(name, *_part(of.on_device, of.budget, of.on_device_outcome), "decides" if decides else "")
+    if forecast.validation is not None and (cached := forecast.validation.after_training):
+        table.add_row("  after training", number(cached.expected), number(cached.high), "", Text(KEPT, style="dim"))
     table.add_row("host RAM", *_part(forecast.host, forecast.ram, forecast.host_outcome))
     shm = Range(forecast.shm, forecast.shm, forecast.shm)
     table.add_row("/dev/shm", *_part(shm, forecast.shm_limit, forecast.shm_outcome))

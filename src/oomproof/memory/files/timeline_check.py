@@ -33,6 +33,8 @@ ABOUT = {
     "framework": str,
     "limits": str,
     "arena": int,
+    "full_samplers": bool,
+    "least": int,
     "recorded": bool,
     "reserved": int,
     "device": int,
@@ -107,7 +109,7 @@ def checked(header: Mapping[str, Any], columns: Mapping[str, Ints]) -> Timeline:
     )
 
 
-_BYTES = ("on_host", "pipeline", "pipeline_high", "arena", "reserved")
+_BYTES = ("on_host", "pipeline", "pipeline_high", "arena", "reserved", "least")
 _TEXTS = ("notes", "not_counted", "per_box", "matchers")
 _WORDS = {
     "dialect": ("cpu", "cuda"), "allocator": ("cuda", "bfc"), "limits": ("tensorflow", "jax"),
