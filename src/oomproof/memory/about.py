@@ -33,6 +33,8 @@ class About:
     """bytes that a compiler has laid out in one block"""
     orders: Mapping[str, int] = field(default_factory=dict)
     """peaks of the orders in which a framework may run the step"""
+    before_steps: int = 0
+    """bytes that the process may hold in its allocator's cache before it begins to train, at worst"""
     recorded: bool = False
     """a real run: libraries' workspaces are among its blocks"""
     reserved: int = 0

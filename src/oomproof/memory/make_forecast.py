@@ -146,7 +146,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         int(max(likely.reserved, worst.reserved, allocated.high / margin) * margin),
     )
     if held.replay is not None and not held.keeps and not timeline.about.recorded:
-        luckless = int(most_reserved(high, held.replay) * margin)
+        luckless = max(int(most_reserved(high, held.replay) * margin), timeline.about.before_steps)
         reserved = replace(reserved, high=max(reserved.high, luckless))
     on_device = Range(reserved.expected + around.expected, reserved.low + around.low, reserved.high + around.high)
     wanted, gives_back = on_device.high, False

@@ -39,6 +39,7 @@ ABOUT = {
     "model": str,
     "optimizer": str,
     "precision": str,
+    "before_steps": int,
     "batchnorms": int,
     "widened": int,
     "widened_by": str,
@@ -107,7 +108,7 @@ def checked(header: Mapping[str, Any], columns: Mapping[str, Ints]) -> Timeline:
     )
 
 
-_BYTES = ("on_host", "pipeline", "pipeline_high", "arena", "reserved")
+_BYTES = ("on_host", "pipeline", "pipeline_high", "arena", "reserved", "before_steps")
 _TEXTS = ("notes", "not_counted", "per_box", "matchers")
 _WORDS = {
     "dialect": ("cpu", "cuda"), "allocator": ("cuda", "bfc"), "limits": ("tensorflow", "jax"),

@@ -29,6 +29,8 @@ class NamedJob(Job):
     usual: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     mean_over_images: bool = False
+    before_steps: Callable[[Settings], int] = lambda settings: 0
+    """bytes that the library's own preparations may leave in the cache, under these settings"""
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -46,7 +48,8 @@ class NamedJob(Job):
         request.refuse_batch(self.name)
         step = replace(self.make(request.settings), name=self.name).trace(request)
         notes = (*self.notes, *note_on_objects(request.settings.get("boxes", 0)), *step.about.notes)
-        return replace(step, about=replace(step.about, notes=notes))
+        before = self.before_steps(request.settings)
+        return replace(step, about=replace(step.about, notes=notes, before_steps=before))
 
     def validates(self, settings: Settings) -> bool:
         return self.make(settings).validate is not None
