@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from oomproof.api.measure import measure
     from oomproof.api.slim import slim
     from oomproof.changes.settings_file import read_settings
+    from oomproof.changes.torch.recompute import recompute
     from oomproof.changes.torch.step import Step
     from oomproof.data.annotations.dataset import Dataset
     from oomproof.data.annotations.read import read_dataset
@@ -79,6 +80,7 @@ __all__ = [
     "measure",
     "read_dataset",
     "read_settings",
+    "recompute",
     "slim",
     "sweep",
     "what_if",
@@ -117,6 +119,7 @@ _HOME = {
     "measure": "oomproof.api.measure",
     "read_dataset": "oomproof.data.annotations.read",
     "read_settings": "oomproof.changes.settings_file",
+    "recompute": "oomproof.changes.torch.recompute",
     "slim": "oomproof.api.slim",
     "sweep": "oomproof.api.check",
     "what_if": "oomproof.api.what_if",

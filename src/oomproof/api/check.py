@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from oomproof.data.annotations.dataset import Dataset
@@ -29,7 +29,7 @@ from oomproof.memory.settings import Role
 from oomproof.memory.sweep import Sweep, hold_to_smaller
 from oomproof.memory.timeline import Timeline
 from oomproof.memory.validation import Validation
-from oomproof.memory.whole_run import after_training
+from oomproof.memory.whole_run import cover_both
 from oomproof.sources import as_job
 from oomproof.sources.job import Job, Progress, Settings, TraceRequest
 from oomproof.sources.run_knobs import all_knobs
@@ -100,8 +100,11 @@ def check(
     how = Validation() if validate or (validate is None and opened.validates(resolved)) else None
     how = validate if isinstance(validate, Validation) else how
     if how is not None:
-        forecast = with_validation(forecast, forecast_validation(opened, request, how, dataset, step))
-        if opened.validates_apart:
+        between = trace_validation(opened, request, how, dataset)
+        forecast = with_validation(forecast, between.forecast)
+        if not opened.validates_apart:
+            forecast = cover_both(forecast, (step, between.step), device, make_forecast.at_runtime(resolved))
+        else:
             forecast = replace(forecast, notes=(*forecast.notes, _describe_both(forecast)))
     hints: tuple[Hint, ...] = ()
     if forecast.on_device_outcome != "fits":
@@ -114,24 +117,27 @@ def check(
     return replace(forecast, ram=granted, shm_limit=shared, hints=hints, step_seconds=seconds)
 
 
-def forecast_validation(
-    job: Job, request: TraceRequest, how: Validation, dataset: Dataset | None, training: Timeline
-) -> Forecast:
-    """Of what comes between epochs; with a dataset, of its largest images. ``training`` is the step before it."""
+@dataclass(frozen=True)
+class Between:
+    """What comes between epochs."""
+
+    step: Timeline
+    forecast: Forecast
+
+
+def trace_validation(job: Job, request: TraceRequest, how: Validation, dataset: Dataset | None) -> Between:
+    """Of what comes between epochs; with a dataset, of its largest images."""
     assert request.device is not None
     same = dataset is None or job.batch_rule(request.settings).same
     batch = None if dataset is None or same else find_largest(job, dataset, request.settings, how)
     step = job.trace(replace(request, validation=how, batch=batch))
     answer = forecast_step(step, request.device, request.settings)
-    if not job.validates_apart:  # the same process, with what the training has left in its cache
-        runtime = make_forecast.at_runtime(request.settings)
-        answer = after_training(answer, (training, step), request.device, runtime)
-    else:
+    if job.validates_apart:
         answer = replace(answer, hints=(Hint("", {}, None, "identical", job.validates_apart),))
-    if batch is None:
-        return answer
-    names = ", ".join(f"{image.name} ({image.height}x{image.width})" for image in batch.images)
-    return replace(answer, notes=(*answer.notes, f"validation is that of the largest images: {names}"))
+    if batch is not None:
+        names = ", ".join(f"{image.name} ({image.height}x{image.width})" for image in batch.images)
+        answer = replace(answer, notes=(*answer.notes, f"validation is that of the largest images: {names}"))
+    return Between(step, answer)
 
 
 def _describe_both(forecast: Forecast) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from oomproof.memory.cards.devices import Device
-from oomproof.memory.forecast import Forecast, Range
+from oomproof.memory.forecast import Forecast
 from oomproof.memory.lasting import with_lasting
 from oomproof.memory.make_forecast import terms
 from oomproof.memory.runtime import Runtime
@@ -20,34 +20,26 @@ from oomproof.memory.scratch import priced
 from oomproof.memory.timeline import PHASES, Timeline
 
 
-def after_training(
-    validation: Forecast, steps: tuple[Timeline, Timeline], device: Device, runtime: Runtime
-) -> Forecast:
-    """The forecast of a validation, with what the allocator still holds of the training; ``steps``: of the training and
-    of the validation. It does not change whether the run gets through: what is only cached is given back before memory
-    runs out."""
-    trained, validated = (_with_prices(each, device, runtime) for each in steps)
-    held = terms(steps[1], device, runtime)
+def cover_both(training: Forecast, steps: tuple[Timeline, Timeline], device: Device, runtime: Runtime) -> Forecast:
+    """The forecast of a training whose upper figures also cover what the process holds after its first validation;
+    ``steps`` are of the training and of the validation. Whether the run gets through does not change: what is only
+    cached is given back before memory runs out, so that no more is taken than there is."""
+    held = terms(steps[0], device, runtime)
     if held.replay is None or held.keeps:
-        return validation
-    likely = held.replay(put_behind(trained[0], validated[0]), held.room).reserved
-    worst = held.replay(put_behind(trained[1], validated[1]), held.room_at_worst).reserved * held.margin
-    own, around = validation.reserved, held.around
-    most = max(own.high, min(int(worst), device.budget - around.high))
-    reserved = Range(max(own.expected, min(likely, most)), own.low, most)
-    on_device = Range(
-        reserved.expected + around.expected,
-        validation.on_device.low,
-        max(validation.on_device.high, reserved.high + around.high),
+        return training
+    trained, validated = (_with_largest_scratch(each, device, runtime) for each in steps)
+    both = held.replay(put_behind(trained, validated), held.room_at_worst).reserved * held.margin
+    high = max(training.reserved.high, min(int(both), device.budget - held.around.high))
+    on_device = max(training.on_device.high, high + held.around.high)
+    return replace(
+        training, reserved=replace(training.reserved, high=high), on_device=replace(training.on_device, high=on_device)
     )
-    return replace(validation, reserved=reserved, on_device=on_device)
 
 
-def _with_prices(step: Timeline, device: Device, runtime: Runtime) -> tuple[Timeline, Timeline]:
-    """With the workspaces that are expected, and with the largest."""
+def _with_largest_scratch(step: Timeline, device: Device, runtime: Runtime) -> Timeline:
     base = with_lasting(step, device, runtime)
-    expected, _, high = (base.with_scratch(each) for each in priced(base, terms(step, device, runtime).prices))
-    return expected, high
+    _, _, high = priced(base, terms(step, device, runtime).prices)
+    return base.with_scratch(high)
 
 
 def put_behind(training: Timeline, validation: Timeline) -> Timeline:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from oomproof.errors import InputError, JobError
+from oomproof.errors import CannotDo, InputError, JobError
 from oomproof.memory.about import About
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.settings import Settings
@@ -30,6 +30,8 @@ from oomproof.sources.script.options import (
 )
 from oomproof.sources.script.patch import show_patch, write_patch
 from oomproof.sources.script.places import edit, find_in_script, find_in_settings
+from oomproof.sources.script.recomputing import NONE, ModelAt, checkpoint_knob, read_model_at
+from oomproof.sources.script.recomputing import SETTING as RECOMPUTED
 from oomproof.sources.script.running import Run, run_script
 from oomproof.sources.settings import runtime_settings
 
@@ -50,6 +52,8 @@ class Seen:
     """workers, cudnn.benchmark"""
     options: tuple[Found, ...] = ()
     """of its command line, and values in files that were seen to count"""
+    model_at: ModelAt | None = None
+    """where its code has a name for its model"""
     guesses: tuple[Found, ...] = ()
     """values in files that may count, by their names"""
     steps: dict[tuple[Any, ...], Timeline] = field(default_factory=dict)
@@ -71,6 +75,7 @@ class ScriptJob(Job):
             Setting("patience", PATIENCE, "seconds that the script may take to its second step"),
             Setting("validate", False, "go on to the end of the first validation, and count it"),
             Setting("jit_compile", "own", OF_XLA, XLA, read=as_switch),
+            RECOMPUTED,
             *(each.as_setting() for each in self.seen.options),
             *runtime_settings(self.seen.runtime),
             *runtime_settings(self.seen.runtime, of_tensorflow=True),
@@ -79,6 +84,8 @@ class ScriptJob(Job):
     def trace(self, request: TraceRequest) -> Timeline:
         request.refuse_batch(self.name)
         settings = request.settings
+        if settings.get("checkpoint", NONE) != NONE and not self.seen.steps:  # where to say so is known after a run
+            self.trace(replace(request, settings=settings.changed({"checkpoint": NONE})))
         command, edits = self.with_settings(settings), self.edits(settings)
         key = (command.arguments, *edits.items(), *(settings[name] for name in _HOW))
         first = not self.seen.steps  # how the script runs is known only after that
@@ -106,6 +113,7 @@ class ScriptJob(Job):
     def _note(self, about: About) -> None:
         self.seen.runtime.update(about.settings)
         self.seen.options = find_options(about.details.get("options", ()))
+        self.seen.model_at = read_model_at(about.details.get("model_at"))
         if self.command.kind == "file":
             script = find_in_script(str(Path(self.command.target).resolve()))
             files = find_in_settings(about.details.get("read", ()))
@@ -119,12 +127,25 @@ class ScriptJob(Job):
             for each in known
             if each.place is not None and settings.get(each.name, each.value) != each.value
         }
-        return edit(changed)
+        edited = edit(changed)
+        again, at = settings.get("checkpoint", NONE), self.seen.model_at
+        if again != NONE:
+            if at is None:
+                raise CannotDo(f"checkpoint: the code of {self.name} has no line at which its model could be told so")
+            edited[at.file] = at.insert(edited.get(at.file) or Path(at.file).read_bytes(), again)
+        return edited
 
     def _describe_edits(self, settings: Mapping[str, Any]) -> str:
         known = [each for each in self.seen.options if each.place is not None]
         changed = [each for each in known if settings.get(each.name, each.value) != each.value]
-        return ", ".join(f"{each.option}: {each.value} becomes {settings[each.name]}" for each in changed)
+        words = [f"{each.option}: {each.value} becomes {settings[each.name]}" for each in changed]
+        again, at = settings.get("checkpoint", NONE), self.seen.model_at
+        if again != NONE and at is not None:
+            words.append(
+                f"{os.path.relpath(at.file)}:{at.line}: {again.count(',') + 1} modules of {at.name} computed again; "
+                "oomproof has to be installed where it trains"
+            )
+        return ", ".join(words)
 
     def _confirm_guesses(self, settings: Settings, device: Device | None) -> None:
         """Runs the script with another value for what may count: it counts if the peak is lower then. One of each
@@ -171,7 +192,7 @@ class ScriptJob(Job):
     def settings_for_plans(self, settings: Settings) -> Settings:
         """The script is run once: only then is it known which options it has."""
         self._confirm_guesses(settings, None)
-        known = {each.name: each.value for each in self.seen.options}
+        known = {each.name: each.value for each in self.seen.options} | {"checkpoint": settings.get("checkpoint", NONE)}
         return Settings({**settings, **known, **self.seen.runtime}, settings.roles)
 
     def settings_for_time(self, settings: Settings) -> Settings | None:
@@ -182,7 +203,7 @@ class ScriptJob(Job):
         return settings.changed({"jit_compile": "false"})
 
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
-        return option_knobs(self.seen.options, settings)
+        return (*option_knobs(self.seen.options, settings), *checkpoint_knob(self.seen.model_at, settings))
 
     @property
     def place(self) -> Path:
@@ -209,5 +230,5 @@ class ScriptJob(Job):
 
 
 def _told(about: About, name: str, settings: Mapping[str, Any]) -> About:
-    details = {key: value for key, value in about.details.items() if key not in ("options", "read")}
+    details = {key: value for key, value in about.details.items() if key not in ("options", "read", "model_at")}
     return replace(about, job=name, settings=Settings({**settings, **about.settings}), details=details)

@@ -23,6 +23,7 @@ from typing import Any
 from oomproof.errors import InternalError, JobError
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.files import timeline_file
+from oomproof.memory.files.activity_file import with_activity
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.script.command import Command
 from oomproof.sources.script.ending import TAG, end_all
@@ -74,7 +75,7 @@ def run_script(run: Run, progress: Progress) -> Timeline:
         file = folder / "step.timeline"
         if not file.is_file():
             raise JobError(_ended_without(run, heard))
-        timeline = timeline_file.load(file)
+        timeline = with_activity(timeline_file.load(file), folder / "step.activity")
         about = timeline.about
         seen = {name: heard.get(name, []) for name in ("options", "read")}
         return replace(timeline, about=replace(about, details={**about.details, **seen}))

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from oomproof.errors import InternalError, JobError, OomproofError
-from oomproof.sources.script.child.importing import when_imported
+from oomproof.sources.script.child.importing import import_edited, when_imported
 from oomproof.sources.script.child.network import refuse_network, refused_hosts
 from oomproof.sources.script.child.options import watch_click, watch_options
 from oomproof.sources.script.child.writes import keep_writes
@@ -46,9 +46,11 @@ def follow(folder: Path, descriptor: int) -> None:
     os.set_inheritable(descriptor, False)
     told = Told(descriptor)
     kept = keep_writes(folder / "kept", allowed=(folder,))
-    for file, content in request["edits"].items():
+    edits = {file: base64.b64decode(content) for file, content in request["edits"].items()}
+    for file, content in edits.items():
         with kept.open_file(file, "wb") as other:
-            other.write(base64.b64decode(content))
+            other.write(content)
+    import_edited(edits)
     kept.watch_settings(lambda files: told.say(read=files))
     refuse_network()
     watch_options(told.say)
@@ -146,10 +148,12 @@ class Following:
     def save(self, timeline: Any) -> None:
         """Keeps the Timeline and ends the process at once: no ``finally`` of the script, no handler, no checkpoint."""
         from oomproof.memory.files import timeline_file
+        from oomproof.memory.files.activity_file import save_activity
 
         if os.getpid() != self._process:
             return  # a fork of the script
         timeline_file.save(timeline, self.folder / "step.timeline")
+        save_activity(timeline, self.folder / "step.activity")
         self.told.say(done=True)
         _LEAVE(0)
 

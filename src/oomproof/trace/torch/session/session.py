@@ -31,6 +31,7 @@ from oomproof.trace.torch.session.card import Card, card_in_place
 from oomproof.trace.torch.session.devices import Devices
 from oomproof.trace.torch.session.loading import Loaders
 from oomproof.trace.torch.session.ranks import Ranks
+from oomproof.trace.torch.session.spots import describe_spot
 from oomproof.trace.torch.session.steps import Steps
 from oomproof.trace.torch.session.tensors import seen_on_gpu
 from oomproof.trace.torch.session.weights import weights_followed
@@ -88,9 +89,16 @@ class Session:
             optimizer=next((type(each).__name__ for each in steps.optimizers), ""),
             per_box=find_per_box(timeline),
             matchers=find_matchers(timeline, type(model).__name__),
-            details={"steps": steps.count()},
+            details={"steps": steps.count(), "model_at": self._model_at()},
         )
         return replace(timeline, about=about)
+
+    def _model_at(self) -> dict[str, Any] | None:
+        """Where the script's code has a name for its model, before it trains."""
+        models, spots = self.steps.models, self.steps.spots
+        if len(models) != 1:  # of several, which holds the memory is for their author to say
+            return None
+        return next(filter(None, (describe_spot(spot, models[0]) for spot in spots)), None)
 
     def runtime(self) -> dict[str, Any]:
         """How the script runs, as far as it can be seen."""
