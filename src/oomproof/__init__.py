@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from oomproof.api.measure import measure
     from oomproof.api.slim import slim
     from oomproof.changes.settings_file import read_settings
+    from oomproof.changes.torch.accumulate import accumulate
     from oomproof.changes.torch.recompute import recompute
     from oomproof.changes.torch.step import Step
     from oomproof.data.annotations.dataset import Dataset
@@ -74,6 +75,7 @@ __all__ = [
     "TraceRequest",
     "Unanswerable",
     "__version__",
+    "accumulate",
     "check",
     "explain",
     "fit",
@@ -113,6 +115,7 @@ _HOME = {
     "TorchJob": "oomproof.sources.torch.job",
     "TraceRequest": "oomproof.trace.request",
     "Unanswerable": "oomproof.errors",
+    "accumulate": "oomproof.changes.torch.accumulate",
     "check": "oomproof.api.check",
     "explain": "oomproof.api.explain",
     "fit": "oomproof.api.fit",

@@ -1,7 +1,7 @@
 """Tells a script's model to compute modules again in backward: two lines of its code, before it makes its optimizer.
 
-    import oomproof
-    oomproof.recompute(model, "layer1,layer2:4")
+import oomproof
+oomproof.recompute(model, "layer1,layer2:4")
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ _LONG = 100_000
 """iterations of a training on COCO; up to 10 000 Ultralytics takes AdamW"""
 _GROWS = "validation is counted up to its loss: the averaged model, twice the batch; NMS comes on top"
 _AMP_CHECK = 720 << 20
-"""bytes that Ultralytics' check of mixed precision may leave in the cache: a training of yolov8n-cls, which takes 0.2 GiB
-by itself, was seen to hold 0.755 GB, and a profile of yolov8s with one image, after the same check, 0.654 GB, both on a
-T4 with PyTorch 2.0. Today's check, a nano model on eight images of 256 pixels, is forecast at 0.12 GiB"""
+"""bytes that Ultralytics' check of mixed precision may leave in the cache: a training of yolov8n-cls, which takes 0.2
+GiB by itself, was seen to hold 0.755 GB, and a profile of yolov8s with one image, after the same check, 0.654 GB, both
+on a T4 with PyTorch 2.0. Today's check, a nano model on eight images of 256 pixels, is forecast at 0.12 GiB"""
 _VALIDATES_AS_TRAINED = ("obb",)
 """tasks that validate with the batch of the training; others with twice as many images (trainer.py of 8.4)"""
 _TASKS = ("detect", "segment", "pose", "obb", "classify")
