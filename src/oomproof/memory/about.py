@@ -35,6 +35,8 @@ class About:
     """peaks of the orders in which a framework may run the step"""
     before_steps: int = 0
     """bytes that the process may hold in its allocator's cache before it begins to train, at worst"""
+    validated: bool = False
+    """what comes between epochs was traced along with it"""
     recorded: bool = False
     """a real run: libraries' workspaces are among its blocks"""
     reserved: int = 0

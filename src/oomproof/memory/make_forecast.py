@@ -41,6 +41,7 @@ SLACK = 0.01
 
 DATASET = "the dataset in host RAM"
 BETWEEN_STEPS = "validation and what happens between steps"
+OTHERS_BETWEEN = "what else happens between steps"
 NOT_COUNTED = ("other processes on the device", BETWEEN_STEPS, "NCCL's buffers", DATASET)
 
 
@@ -175,7 +176,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         shortage_at_worst=likely.shortage or worst.shortage,
         not_counted=(
             *timeline.about.not_counted,
-            *(each for each in NOT_COUNTED if each != DATASET or not _knows_dataset(timeline.about)),
+            *_not_counted(timeline.about),
         ),
         notes=(*timeline.about.notes, *held.notes, *recurrent.notes(timeline)),
         read_by=held.read_by,
@@ -187,14 +188,18 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
     )
 
 
+def _not_counted(about: About) -> list[str]:
+    every = [each for each in NOT_COUNTED if each != DATASET or not _knows_dataset(about)]
+    return [OTHERS_BETWEEN if each == BETWEEN_STEPS and about.validated else each for each in every]
+
+
 def _knows_dataset(about: About) -> bool:
     return about.pipeline is not None or bool(about.dataset)
 
 
 def with_validation(training: Forecast, validation: Forecast) -> Forecast:
     """A forecast of both parts of a run."""
-    counted = BETWEEN_STEPS.replace("validation, and anything", "anything else")
-    rest = tuple(counted if each == BETWEEN_STEPS else each for each in training.not_counted)
+    rest = tuple(OTHERS_BETWEEN if each == BETWEEN_STEPS else each for each in training.not_counted)
     return replace(training, validation=validation, not_counted=rest)
 
 

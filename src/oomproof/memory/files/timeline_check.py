@@ -40,6 +40,7 @@ ABOUT = {
     "optimizer": str,
     "precision": str,
     "before_steps": int,
+    "validated": bool,
     "batchnorms": int,
     "widened": int,
     "widened_by": str,

@@ -103,14 +103,18 @@ class Following:
     def begin_tensorflow(self, tf: ModuleType) -> None:
         from oomproof.sources.script.child.tensorflow_files import keep_tensorflow_writes
         from oomproof.trace.tensorflow.session.card import pretend_card
-        from oomproof.trace.tensorflow.session.session import FunctionSession
+        from oomproof.trace.tensorflow.session.session import FunctionSession, Outcome
 
         card = self.request["card"]
         capability = tuple(card["capability"])
         keep_tensorflow_writes(tf)
-        self.functions = FunctionSession(tf, self.save, self.told.doing, self.request["dialect"], capability)
+        outcome = Outcome(self.save, self.keep, self.finish)
+        how = self.request["dialect"], capability, self.request["validate"]
+        self.functions = FunctionSession(tf, outcome, self.told.doing, *how)
         self.functions.runtime = pretend_card(tf, card["name"], capability)
         self.functions.watch()
+        if "keras" in sys.modules:  # TensorFlow imports it
+            self._connect(sys.modules["keras"])
 
     def begin_keras(self, keras: ModuleType) -> None:
         from oomproof.memory.cards.devices import Device
@@ -121,12 +125,18 @@ class Following:
             "device": Device(**{**device, "capability": tuple(device["capability"])}) if device else None,
             "dialect": self.request["dialect"],
             "jit_compile": self.request["jit_compile"],
+            "validate": self.request["validate"],
         }
         self.fits = KerasFits(self.keep, self.finish, self.told.doing, wanted)
-        if self.functions is not None:
+        self._connect(keras)
+        self.fits.watch(keras)
+
+    def _connect(self, keras: ModuleType) -> None:
+        """The sessions of TensorFlow and Keras know of each other, whichever was imported first."""
+        if self.functions is not None and self.fits is not None:
             self.fits.runtime = self.functions.runtime
             self.fits.hands_off = lambda busy: setattr(self.functions, "busy", busy)
-        self.fits.watch(keras)
+            self.functions.watch_models(keras)
 
     def keep(self, timeline: Any) -> None:
         """Keeps a Timeline, while the script goes on: it may come to a step that needs more."""
@@ -134,7 +144,7 @@ class Following:
 
         if os.getpid() != self._process:
             return
-        if self.kept is None or timeline.peak().bytes > self.kept.peak().bytes:
+        if self.kept is None or timeline.peak().bytes >= self.kept.peak().bytes:
             self.kept = timeline
             timeline_file.save(timeline, self.folder / "step.timeline")
         self.told.say(kept=True, doing="looking for another training in the script")
@@ -164,6 +174,8 @@ class Following:
 
     def leave(self) -> None:
         """The script has ended by itself."""
+        if self.functions is not None:
+            self.functions.keep_validation()
         if self.kept is not None:
             self.finish()
         if self.functions is not None and self.functions.steps:

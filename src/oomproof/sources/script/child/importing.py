@@ -44,9 +44,14 @@ class _Watch(MetaPathFinder):
         finally:
             self._looking = False
         if spec is not None and spec.loader is not None:
-            sys.meta_path.remove(self)
-            spec.loader = _Loaded(spec.loader, self._then)
+            spec.loader = _Loaded(spec.loader, self._seen)
         return spec
+
+    def _seen(self, module: ModuleType) -> None:
+        """Not before it is imported: many only ask whether it could be (importlib.util.find_spec)."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+            self._then(module)
 
 
 class _Loaded(Loader):

@@ -84,6 +84,7 @@ class Session:
             threads=torch.get_num_threads(),
             half_on_cpu=self.dialect == "cuda" or half_on_cpu(),
             settings=Settings(self.runtime()),
+            validated=steps.validated,
             notes=(*self.notes, *self.compiled),
             values_asked=dict(self.tracer.demands),
             batchnorms=sum(map(trained_batchnorms, steps.models)),
