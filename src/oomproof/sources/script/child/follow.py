@@ -109,8 +109,14 @@ class Following:
         capability = tuple(card["capability"])
         keep_tensorflow_writes(tf)
         outcome = Outcome(self.save, self.keep, self.finish)
-        how = self.request["dialect"], capability, self.request["validate"]
-        self.functions = FunctionSession(tf, outcome, self.told.doing, *how)
+        self.functions = FunctionSession(
+            tf,
+            outcome,
+            self.told.doing,
+            dialect=self.request["dialect"],
+            capability=capability,
+            validate=self.request["validate"],
+        )
         self.functions.runtime = pretend_card(tf, card["name"], capability)
         self.functions.watch()
         if "keras" in sys.modules:  # TensorFlow imports it

@@ -146,7 +146,9 @@ class KerasFits:
         logs = dict.fromkeys(model.metrics_names, 0.5)
         return logs if keras.backend.backend() == "tensorflow" else (logs, _jax_state(model))
 
-    def _follow_validation(self, keras: Any, model: Any, given: Mapping[str, Any], evaluate: Callable[..., Any]) -> None:
+    def _follow_validation(
+        self, keras: Any, model: Any, given: Mapping[str, Any], evaluate: Callable[..., Any]
+    ) -> None:
         """Begins evaluate as fit would, which leads to ``_test``."""
         assert self._trained is not None
         data = _validation_data(keras, given)

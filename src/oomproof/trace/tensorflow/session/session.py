@@ -67,7 +67,14 @@ class FunctionSession:
     """The rest of the process."""
 
     def __init__(
-        self, tf: Any, outcome: Outcome, say: Progress, dialect: Dialect, capability: tuple[int, int], validate: bool
+        self,
+        tf: Any,
+        outcome: Outcome,
+        say: Progress,
+        *,
+        dialect: Dialect,
+        capability: tuple[int, int],
+        validate: bool,
     ) -> None:
         self.tf, self._outcome, self._say, self._dialect, self._validate = tf, outcome, say, dialect, validate
         self._trained: Timeline | None = None
