@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from oomproof.errors import InternalError, JobError, OomproofError
 from oomproof.sources.script.child.importing import import_edited, when_imported
@@ -20,7 +20,7 @@ from oomproof.sources.script.child.options import watch_click, watch_options
 from oomproof.sources.script.child.writes import keep_writes
 from oomproof.trace.user_code import blaming_user_code
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LEAVE = os._exit
 """the real one: while the script runs, os._exit is an exception (user_code.py)"""
 
@@ -38,6 +38,13 @@ class Told:
 
     def doing(self, text: str) -> None:
         self.say(doing=text)
+
+    def end(self, **facts: Any) -> NoReturn:
+        """The last word. Then every thread stands still, and the parent ends this process with all that it started."""
+        self.say(**facts, done=True)
+        if os.getpid() == self._process:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        _LEAVE(1)
 
 
 def follow(folder: Path, descriptor: int) -> None:
@@ -62,6 +69,8 @@ def follow(folder: Path, descriptor: int) -> None:
     try:
         with blaming_user_code():
             _run(request)
+    except (KeyboardInterrupt, GeneratorExit) as error:  # of the script's own making
+        told.end(error=f"{request['name']} raised {type(error).__name__} before its second step")
     except OomproofError as error:
         if following.ended_well(error) or following.kept is not None:
             following.leave()
@@ -158,8 +167,7 @@ class Following:
     def finish(self) -> None:
         """Ends the process at once, with what was kept."""
         if os.getpid() == self._process:
-            self.told.say(done=True)
-            _LEAVE(0)
+            self.told.end()
 
     def save(self, timeline: Any) -> None:
         """Keeps the Timeline and ends the process at once: no ``finally`` of the script, no handler, no checkpoint."""
@@ -170,8 +178,7 @@ class Following:
             return  # a fork of the script
         timeline_file.save(timeline, self.folder / "step.timeline")
         save_activity(timeline, self.folder / "step.activity")
-        self.told.say(done=True)
-        _LEAVE(0)
+        self.told.end()
 
     def ended_well(self, error: OomproofError) -> bool:
         """``sys.exit()`` at the end of a script is not a failure."""
@@ -193,8 +200,7 @@ class Following:
         name = self.request["name"]
         imported = self.session or self.functions or self.fits
         why = "no optimizer has stepped" if imported else "it never imported PyTorch, TensorFlow or Keras"
-        self.told.say(error=f"{name} ended without a training step: {why}", done=True)
-        _LEAVE(1)
+        self.told.end(error=f"{name} ended without a training step: {why}")
 
 
 def _run(request: dict[str, Any]) -> None:
@@ -229,8 +235,8 @@ def _leave_with_error(told: Told, request: dict[str, Any], error: OomproofError)
     if isinstance(cause, SystemExit):  # argparse has printed why
         sys.stderr.flush()
         if not isinstance(cause.code, int):  # sys.exit("a message"), os._exit
-            told.say(error=f"{request['name']} ended before its second step: {cause.code}", done=True)
-        _LEAVE(cause.code if isinstance(cause.code, int) else 1)
+            told.end(error=f"{request['name']} ended before its second step: {cause.code}")
+        told.end(code=cause.code)
     if not isinstance(error, InternalError):
         text = text.replace("the job raised", f"{request['name']} raised", 1)
         if hosts := refused_hosts():
@@ -239,13 +245,13 @@ def _leave_with_error(told: Told, request: dict[str, Any], error: OomproofError)
                 "needs once, then check it again"
             )
     kind = type(error).__name__ if isinstance(error, (JobError, InternalError)) else "JobError"
-    told.say(error=text, kind=kind, done=True)
-    _LEAVE(1)
+    told.end(error=text, kind=kind)
 
 
 def _end_with_parent(parent: int) -> None:
     """Killed when the parent dies, however it dies."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what its children leave behind is found below it
     if os.getppid() != parent:  # it has died before
         _LEAVE(1)
