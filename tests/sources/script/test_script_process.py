@@ -86,7 +86,7 @@ os.wait()
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("import os\nos.write(1, bytes(range(256)))\nos.write(2, b'\\x1b]0;a\\x07\\x1b[31mred\\xff')\nexit(3)", "code 3"),
+        ("import os\nos.write(1, bytes(range(256)))\nos.write(2, b'\\x1b]0;a\\x07\\x1b[31m\\xff')\nexit(3)", "code 3"),
         ("import sys\nsys.exit('bad\\nconfig\\x1b[2J')", "bad config"),
         ("raise ValueError('\\ud800\\u202e' + 'x' * 100000)", "ValueError: xxx"),
         ("raise KeyboardInterrupt", "raised KeyboardInterrupt before its second step"),
