@@ -26,6 +26,7 @@ from oomproof.trace.keras.live_models import find_optimizers, name_variables, wa
 from oomproof.trace.request import Progress
 from oomproof.trace.tensorflow.graph.capture import capture
 from oomproof.trace.tensorflow.session.eager import find_eager_step
+from oomproof.trace.tensorflow.session.loop_body import NAME
 from oomproof.trace.tensorflow.session.steps import made_up_results, updates_weights, with_others
 from oomproof.trace.tensorflow.trace_step import Dialect, trace_step
 from oomproof.trace.user_code import is_users, user_line_now
@@ -38,9 +39,9 @@ _EAGER = (
 )
 _XLA = "tf.function(jit_compile=True): the figures are for the step without XLA, which plans memory in another way"
 _IN_A_LOOP = (
-    "the training step is not in a function: its tf.GradientTape and its update are in the body of a loop, operation "
-    "by operation, and such a step cannot be captured. Put the body of the loop into a function of the batch under "
-    "@tf.function, which also makes it faster"
+    "the training step is in the body of a loop, not in a function, and what is between its tf.GradientTape and its "
+    "update cannot be captured as one, since it asks for numbers or leaves the loop's function. Put it into a function "
+    "of the batch under @tf.function, which also makes it faster"
 )
 
 
@@ -208,9 +209,16 @@ class FunctionSession:
         if found.function is None:
             raise JobError(f"{_IN_A_LOOP} (at {user_line_now()})")
         scopes: dict[str, str] = {}
-        made = self.tf.function(found.function)
-        with watching_models(scopes):
-            concrete = made.get_concrete_function(*found.arguments, **found.names)
+        in_loop = found.function.__name__ == NAME
+        made = self.tf.function(found.function, autograph=not in_loop)  # its source is in no file
+        try:
+            with watching_models(scopes):
+                concrete = made.get_concrete_function(*found.arguments, **found.names)
+        except Exception as error:
+            if not in_loop:
+                raise
+            reason = " ".join(str(error).split())[:200]
+            raise JobError(f"{_IN_A_LOOP} (at {user_line_now()}; {type(error).__name__}: {reason})") from error
         self._notes.append(_EAGER)
         self._add(made, concrete, scopes)
         self.end()
