@@ -221,7 +221,7 @@ def _print(
         if writing:
             write("\n" + _written(plan, job, target).rstrip("\n") + "\n")
         elif plan.fits and (change := job.show_change(plan.settings)):
-            write(f"\n{change}\n--write makes this change\n")
+            write(f"\n{change}\n")
     if target is not None and not writing:
         reason = "the search was stopped" if plan.interrupted else "nothing fits"
         complain(f"{target} was not written, since {reason}")

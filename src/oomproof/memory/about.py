@@ -37,6 +37,10 @@ class About:
     """a detector's heads were given as many regions of objects as they have room for"""
     least: int = 0
     """peak of the blocks of the same step where its samplers find as little as they can; 0: not looked at"""
+    before_steps: int = 0
+    """bytes that the process may hold in its allocator's cache before it begins to train, at worst"""
+    validated: bool = False
+    """what comes between epochs was traced along with it"""
     recorded: bool = False
     """a real run: libraries' workspaces are among its blocks"""
     reserved: int = 0

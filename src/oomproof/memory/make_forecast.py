@@ -41,7 +41,7 @@ SLACK = 0.01
 
 DATASET = "the dataset in host RAM"
 BETWEEN_STEPS = "validation and what happens between steps"
-ELSE_BETWEEN_STEPS = "what happens between steps beside validation"
+OTHERS_BETWEEN = "what else happens between steps"
 NOT_COUNTED = ("other processes on the device", BETWEEN_STEPS, "NCCL's buffers", DATASET)
 
 
@@ -150,7 +150,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
     reserved = Range(
         likely.reserved,
         min(likely.reserved, allocated.low),
-        int(max(likely.reserved, most, allocated.high / margin) * margin),
+        max(int(max(likely.reserved, most, allocated.high / margin) * margin), timeline.about.before_steps),
     )
     on_device = Range(reserved.expected + around.expected, reserved.low + around.low, reserved.high + around.high)
     wanted, gives_back = on_device.high, False
@@ -179,7 +179,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         shortage_at_worst=likely.shortage or worst.shortage,
         not_counted=(
             *timeline.about.not_counted,
-            *(each for each in NOT_COUNTED if each != DATASET or not _knows_dataset(timeline.about)),
+            *_not_counted(timeline.about),
         ),
         notes=(*timeline.about.notes, *held.notes, *recurrent.notes(timeline)),
         read_by=held.read_by,
@@ -191,13 +191,18 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
     )
 
 
+def _not_counted(about: About) -> list[str]:
+    every = [each for each in NOT_COUNTED if each != DATASET or not _knows_dataset(about)]
+    return [OTHERS_BETWEEN if each == BETWEEN_STEPS and about.validated else each for each in every]
+
+
 def _knows_dataset(about: About) -> bool:
     return about.pipeline is not None or bool(about.dataset)
 
 
 def with_validation(training: Forecast, validation: Forecast) -> Forecast:
     """A forecast of both parts of a run."""
-    rest = tuple(ELSE_BETWEEN_STEPS if each == BETWEEN_STEPS else each for each in training.not_counted)
+    rest = tuple(OTHERS_BETWEEN if each == BETWEEN_STEPS else each for each in training.not_counted)
     return replace(training, validation=validation, not_counted=rest)
 
 

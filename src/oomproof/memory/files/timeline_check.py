@@ -41,6 +41,8 @@ ABOUT = {
     "model": str,
     "optimizer": str,
     "precision": str,
+    "before_steps": int,
+    "validated": bool,
     "batchnorms": int,
     "widened": int,
     "widened_by": str,
@@ -109,7 +111,7 @@ def checked(header: Mapping[str, Any], columns: Mapping[str, Ints]) -> Timeline:
     )
 
 
-_BYTES = ("on_host", "pipeline", "pipeline_high", "arena", "reserved", "least")
+_BYTES = ("on_host", "pipeline", "pipeline_high", "arena", "reserved", "least", "before_steps")
 _TEXTS = ("notes", "not_counted", "per_box", "matchers")
 _WORDS = {
     "dialect": ("cpu", "cuda"), "allocator": ("cuda", "bfc"), "limits": ("tensorflow", "jax"),

@@ -21,6 +21,7 @@ from torch.optim import optimizer as optimizers
 
 from oomproof.errors import JobError
 from oomproof.frameworks.torch import FakeTensor, own_parameters
+from oomproof.trace.torch.session.spots import Spot, see_spot
 from oomproof.trace.torch.tracer import Tracer
 from oomproof.trace.user_code import user_line_now
 
@@ -39,6 +40,8 @@ class Steps:
         self.taken: Counter[int] = Counter()
         """steps by optimizer"""
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self.spots: list[Spot] = []
+        """where optimizers were made"""
         self.models: list[torch.nn.Module] = []
         self.validated = False
         self.backwards = 0
@@ -179,6 +182,8 @@ class Steps:
         def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
             make(optimizer, *args, **kwargs)
             self.optimizers.add(optimizer)
+            if spot := see_spot():
+                self.spots.append(spot)
 
         return init
 
