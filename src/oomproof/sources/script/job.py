@@ -39,7 +39,7 @@ MOST_TRIED = 3
 """values of one part that are tried, each by a run of the script"""
 COUNTS = 0.98
 """of the peak: a value that lowers it less does not count"""
-_HOW = ("patience", "validate", "jit_compile")
+_HOW = ("patience", "validate", "batches", "jit_compile")
 
 
 @dataclass
@@ -70,6 +70,12 @@ class ScriptJob(Job):
         return (
             Setting("patience", PATIENCE, "seconds that the script may take to its second step"),
             Setting("validate", False, "go on to the end of the first validation, and count it"),
+            Setting(
+                "batches",
+                0,
+                "batches of the script's DataLoader that are looked at, the largest of which is traced; 1: as they "
+                "come; 0: up to 64 within 10 s, fewer where all are alike",
+            ),
             Setting("jit_compile", "own", OF_XLA, XLA, read=as_switch),
             *(each.as_setting() for each in self.seen.options),
             *runtime_settings(self.seen.runtime),
@@ -88,6 +94,7 @@ class ScriptJob(Job):
                 device=request.device,
                 patience=settings["patience"],
                 validate=settings["validate"],
+                batches=settings["batches"],
                 jit_compile=settings["jit_compile"],
                 edits=edits,
             )

@@ -53,6 +53,8 @@ class Run:
     device: Device | None = None
     patience: int = 300
     validate: bool = False
+    batches: int = 0
+    """of a loader that are looked at for the largest; 0: a few"""
     dialect: str = "cuda"
     jit_compile: str = "own"
     """of Keras: what it would do, or true, or false"""
@@ -98,6 +100,7 @@ def _request(run: Run) -> dict[str, Any]:
         "jit_compile": run.jit_compile,
         "edits": {file: base64.b64encode(content).decode() for file, content in run.edits.items()},
         "validate": run.validate,
+        "batches": run.batches,
         "dialect": run.dialect,
     }
 

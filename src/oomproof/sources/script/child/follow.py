@@ -94,6 +94,7 @@ class Following:
             self.save,
             dialect=self.request["dialect"],
             validate=self.request["validate"],
+            batches=self.request["batches"] or None,
             progress=self.told.doing,
         )
         self.session = self._context.__enter__()

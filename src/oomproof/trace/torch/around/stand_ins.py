@@ -55,8 +55,8 @@ def stand_ins(tracer: Tracer) -> Iterator[None]:
 
 def _fake_methods(tracer: Tracer) -> dict[str, Callable[..., Any]]:
     """``numpy``, ``tolist`` and ``__array__`` read memory without an operation; ``cuda``, ``pin_memory`` and ``to``
-    want a GPU;
-    ``__deepcopy__`` sets a CPU storage on what is a meta tensor inside."""
+    want a GPU; ``__deepcopy__`` sets a CPU storage on what is a meta tensor inside; ``__format__`` knows the numbers of
+    plain tensors alone (`f"{loss:.4f}"`)."""
 
     def numpy(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         real = tracer.compute(self)
@@ -71,6 +71,11 @@ def _fake_methods(tracer: Tracer) -> dict[str, Callable[..., Any]]:
     def array(self: torch.Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
         content = numpy(self)
         return content if dtype is None else content.astype(dtype)
+
+    def format_number(self: torch.Tensor, form: str) -> str:
+        if self.dim() or _is_parameter(self):
+            return object.__format__(self, form)
+        return format(self.item(), form)
 
     def stay(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         return self
@@ -98,6 +103,7 @@ def _fake_methods(tracer: Tracer) -> dict[str, Callable[..., Any]]:
 
     return {
         "numpy": numpy, "tolist": tolist, "__array__": array, "__deepcopy__": deepcopy,
+        "__format__": format_number,
         "cuda": cuda, "pin_memory": stay, "to": to,
     }  # fmt: skip
 
