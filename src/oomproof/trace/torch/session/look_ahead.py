@@ -49,7 +49,7 @@ class LookAhead:
         """The next batch; ``updates``: how many the script has made."""
         if not self.held:
             self._look(load)
-        if self._handed_at == 0 and updates:
+        if self._handed_at == 0 and updates and len(self.held) > 1:
             self._handed_at = updates
             return self._largest  # the first step had it among its micro-batches; the second has more beside it
         if not self._kept:
