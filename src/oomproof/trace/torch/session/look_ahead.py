@@ -61,30 +61,25 @@ class LookAhead:
 
     def _look(self, load: Callable[[], Any]) -> None:
         begin, found = time.monotonic(), 0
-        for batch in self._loaded(load):
+        for _ in range(BATCHES if self.batches is None else max(1, self.batches)):
+            try:
+                batch = load()
+            except StopIteration:
+                if not self.held:
+                    raise  # an empty loader
+                break
             held = measure_batch(batch)
             self._kept.append(batch)
             self.held.append(held)
             found += held.nbytes
-            if self.batches is not None:
-                continue
             alike = len(self.held) >= ALIKE and len({each.shapes for each in self.held}) == 1
-            if alike or found > BYTES or time.monotonic() - begin > SECONDS:
+            if self.batches is None and (alike or found > BYTES or time.monotonic() - begin > SECONDS):
                 break
         order = sorted(range(len(self._kept)), key=lambda place: -self.held[place].nbytes)
         first = order[1::-1]  # the second largest, then the largest
         rest = [place for place in range(len(self._kept)) if place not in first]
         self._largest = self._kept[order[0]]
         self._kept = [self._kept[place] for place in (*first, *rest)]
-
-    def _loaded(self, load: Callable[[], Any]) -> Iterator[Any]:
-        for number in range(BATCHES if self.batches is None else max(1, self.batches)):
-            try:
-                yield load()
-            except StopIteration:
-                if not number:
-                    raise  # an empty loader
-                return
 
     @property
     def largest(self) -> Held:
