@@ -100,3 +100,24 @@ def test_validation_is_counted_where_it_is_asked_for(tmp_path: Path, monkeypatch
     weights, images = (1000 * 1000 + 1000) * 4, 4096 * 1000 * 4
     assert whole.peak().phase == "validation" and plain.peak().phase == "backward"
     assert whole.peak().bytes == 2 * weights + 2 * images  # with gradients; what goes in and what comes out
+
+
+def test_tensorboard_writes_nothing_and_loads_no_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where TensorFlow is installed, TensorBoard writes its files by TensorFlow's C++ code."""
+    pytest.importorskip("tensorboard")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(
+        "import sys, torch\n"
+        "from torch.utils.tensorboard import SummaryWriter\n"
+        "writer = SummaryWriter('runs/first')\n"
+        "net = torch.nn.Linear(1000, 1000).cuda()\n"
+        "optimizer = torch.optim.Adam(net.parameters())\n"
+        "for step in range(9):\n"
+        "    loss = net(torch.rand(8, 1000, device='cuda')).sum()\n"
+        "    optimizer.zero_grad(), loss.backward(), optimizer.step()\n"
+        "    writer.add_scalar('loss', loss, step)\n"
+        "    writer.add_histogram('weight', net.weight, step)\n"
+        "    assert 'tensorflow' not in sys.modules\n"
+    )
+    assert follow("python train.py").about.details["steps"] == 2
+    assert [each.name for each in tmp_path.iterdir()] == ["train.py"]
