@@ -95,7 +95,7 @@ class Session:
             optimizer=next((type(each).__name__ for each in steps.optimizers), ""),
             per_box=find_per_box(timeline),
             matchers=find_matchers(timeline, type(model).__name__),
-            batches_seen=self.loaders.describe(),
+            batches_seen=self.loaders.describe() or "its first steps; a later batch may be larger",
             details={"steps": steps.count()},
         )
         return replace(timeline, about=about)
