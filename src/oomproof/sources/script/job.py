@@ -217,4 +217,5 @@ class ScriptJob(Job):
 
 def _told(about: About, name: str, settings: Mapping[str, Any]) -> About:
     details = {key: value for key, value in about.details.items() if key not in ("options", "read")}
-    return replace(about, job=name, settings=Settings({**settings, **about.settings}), details=details)
+    decisive = {key: value for key, value in settings.items() if key != "patience"}
+    return replace(about, job=name, settings=Settings({**decisive, **about.settings}), details=details)

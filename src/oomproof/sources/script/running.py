@@ -112,7 +112,7 @@ def _follow(run: Run, folder: Path, progress: Progress) -> dict[str, Any]:
     tag = uuid.uuid4().hex
     words = [run.command.python, *run.command.options, str(CHILD), str(folder), str(writing)]
     environment = {**os.environ, **ENVIRONMENT, **_as_first_rank(run.command.ranks), **run.command.variables}
-    environment |= {TAG: tag, "TMPDIR": str(folder / "tmp")}
+    environment |= {TAG: tag, "TMPDIR": str(folder / "tmp"), **_refuse_downloads(folder)}
     child = subprocess.Popen(
         words,
         env=environment,
@@ -161,6 +161,16 @@ def _follow(run: Run, folder: Path, progress: Progress) -> dict[str, Any]:
     heard["code"] = child.returncode
     heard["output"] = b"".join(kept).decode(errors="replace")
     return heard
+
+
+def _refuse_downloads(folder: Path) -> dict[str, str]:
+    """Programs that the script starts to download something fail at once, instead of trying again for minutes: they are
+    sent to a port where nothing listens."""
+    (folder / ".curlrc").write_text('proxy = "http://127.0.0.1:9"\n')
+    (folder / "wgetrc").write_text(
+        "use_proxy = on\nhttp_proxy = http://127.0.0.1:9\nhttps_proxy = http://127.0.0.1:9\ntries = 1\n"
+    )
+    return {"CURL_HOME": str(folder), "WGETRC": str(folder / "wgetrc")}
 
 
 def _as_first_rank(ranks: int | None) -> dict[str, str]:
