@@ -162,3 +162,26 @@ def test_a_copy_on_which_something_is_tried_is_freed(tmp_path: Path, monkeypatch
     peak = step.peak().tick
     assert step.by_kind(peak)["parameter"] == 1001 * 1000 * 4
     assert {owner for owner in step.by_owner(peak) if not owner.startswith("(")} <= {"0", "Sequential"}
+
+
+@pytest.mark.parametrize("wrapper", ["DataParallel(net)", "parallel.DistributedDataParallel(net, device_ids=[0])"])
+def test_wrappers_move_what_they_are_given(wrapper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(
+        "import torch\n"
+        "torch.distributed.init_process_group('nccl')\n"
+        "class Net(torch.nn.Linear):\n"
+        "    def forward(self, given):\n"
+        "        assert given[0].is_cuda and given[1]['boxes'].is_cuda\n"
+        "        return super().forward(given[0]).sum() + given[1]['boxes'].sum()\n"
+        "net = Net(1000, 1000).cuda()\n"
+        f"net = torch.nn.{wrapper}\n"
+        "optimizer = torch.optim.SGD(net.parameters())\n"
+        "for step in range(9):\n"
+        "    loss = net([torch.rand(8, 1000), {'boxes': torch.rand(3, 4)}])\n"
+        "    assert torch.allclose(loss, loss + 1)  # made up, so nothing speaks against it\n"
+        "    assert not torch.allclose(torch.zeros(2, device='cuda'), torch.ones(2, device='cuda'))\n"
+        "    loss.backward()\n"
+        "    optimizer.step()\n"
+    )
+    assert follow("python train.py").about.details["steps"] == 2
