@@ -20,6 +20,8 @@ class About:
     notes: tuple[str, ...] = ()
     """what a reader should know: settings that do nothing, what was assumed"""
     not_counted: tuple[str, ...] = ()
+    batches_seen: str = ""
+    """of a script: the batches that its own loader gave, of which the largest was traced"""
 
     # -- the machine that the step is laid out for
     dialect: Literal["cuda", "cpu"] = "cuda"

@@ -187,6 +187,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         modules=whole.by_owner(peak.tick),
         wanted=wanted,
         gives_back=gives_back,
+        batches_seen=timeline.about.batches_seen,
         room=held.room if held.room < device.budget - around.expected else None,
     )
 

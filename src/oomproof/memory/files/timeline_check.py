@@ -24,6 +24,7 @@ ABOUT = {
     "threads": int,
     "not_counted": list,
     "notes": list,
+    "batches_seen": str,
     "allocator": str,
     "orders": dict,
     "on_host": int,
