@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 from failing_allocations import WORDS, FailingAllocations
@@ -40,6 +41,13 @@ def shard(model: nn.Module) -> nn.Module:
     return fully_shard(model, mesh=mesh)
 
 
+def meet(folder: Path, rank: int) -> None:
+    """Both have loaded PyTorch, however long that took, before the first of them waits with a time-out."""
+    (folder / f"here.{rank}").touch()
+    while not (folder / f"here.{1 - rank}").exists():
+        time.sleep(0.01)
+
+
 def leave(how: str) -> None:
     """One process dies, or stands still."""
     if how == "kill":
@@ -63,8 +71,9 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO)
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
+    rank = int(os.environ["RANK"])
+    meet(Path(sys.argv[2]).parent, rank)
     distributed.init_process_group("gloo", timeout=timedelta(seconds=60 if end != "sleep" else 10))
-    rank = distributed.get_rank()
     given = batches(rank)
     model = shard(net()) if sharded else DistributedDataParallel(net())
     optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

@@ -30,6 +30,8 @@ def train(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    for here in folder.glob("here.*"):  # of an earlier training
+        here.unlink()
     out = folder / "weights"
     common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
     given = json.dumps([fails_at, too_large, guarded, sharded, end])
