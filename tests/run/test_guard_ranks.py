@@ -46,9 +46,9 @@ def train(
         )
         for rank in range(2)
     ]
-    if end in ("kill", "sleep", "gather"):
+    if end in ("kill", "sleep", "gather", "go on"):
         try:
-            said, errors = ranks[0].communicate(timeout=120)
+            said, errors = ranks[0].communicate(timeout=300)
         finally:
             ranks[1].kill()
             ranks[1].communicate()
@@ -86,7 +86,8 @@ def test_one_process_cannot_go_on_and_all_stop_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("end", "sharded"),
     thorough_but(
-        [("kill", False)], [("kill", False), ("kill", True), ("sleep", False), ("sleep", True), ("gather", True)]
+        [("kill", False)],
+        [("kill", False), ("kill", True), ("sleep", False), ("sleep", True), ("gather", True), ("go on", True)],
     ),
 )
 def test_a_process_that_dies_or_stands_still_does_not_leave_the_other_waiting(

@@ -9,7 +9,7 @@ written to is done. Nor is it for Adam once it has its state (unfinished_update.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from oomproof.changes.torch.some_parameters import Group, only, plain_step, repl
 from oomproof.errors import CannotDo, OutOfMemory
 from oomproof.frameworks.torch import copy_lists, is_dense, version_of
 from oomproof.run.guard.failures import Failure, attempt, free_memory
-from oomproof.run.guard.unfinished_update import can_go_on, count_writes, leave_out, whole_update, writes_since
+from oomproof.run.guard.unfinished_update import LeavingOut, can_go_on, count_writes, whole_update, writes_since
 
 PART = {"cpu": 4 << 20, "": 64 << 20}
 """bytes of parameters that are updated together: on a CPU what stays in its cache from the copy to the update, so that
@@ -95,17 +95,20 @@ class ProtectedUpdate:
         free_memory(self.device)
         whole = whole_update(self.optimizer, group)
         for parameter, counts in zip(some, before, strict=True):
-            for last in (False, True):
-                done = writes_since(self.optimizer, parameter, counts)
-                if done == whole:
-                    break
-                with leave_out(self.optimizer, parameter, done):
-                    failure = self._run(group, [parameter])
-                if failure is None:
-                    break
-                if last:
-                    raise UpdateFailed(failure, intact=False)
-                free_memory(self.device)
+            self._go_on(group, parameter, writes_since(self.optimizer, parameter, counts), whole)
+
+    def _go_on(self, group: Group, parameter: torch.Tensor, done: Mapping[str, int], whole: Mapping[str, int]) -> None:
+        for last in (False, True):
+            if done == whole:
+                return
+            with LeavingOut(self.optimizer, parameter, done) as rest:
+                failure = self._run(group, [parameter])
+            if failure is None:
+                return
+            if last:
+                raise UpdateFailed(failure, intact=False)
+            done = rest.done
+            free_memory(self.device)
 
     def _run(self, group: Group, some: list[torch.Tensor]) -> Failure | None:
         def run() -> None:

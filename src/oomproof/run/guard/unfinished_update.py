@@ -8,14 +8,13 @@ tensor, and its count of one whole update is looked at before it is relied on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from oomproof.changes.torch.some_parameters import Group
-from oomproof.frameworks.torch import version_of
+from oomproof.frameworks.torch import TorchDispatchMode, version_of
 
 _WRITES = {"step": 1, "exp_avg": 1, "exp_avg_sq": 2}
 """to each tensor of a parameter's state in one update"""
@@ -51,23 +50,32 @@ def writes_since(
 
 
 class LeavingOut(TorchDispatchMode):
-    """Operations that write in place are left out, as often as ``done`` says for the tensor they write to."""
+    """For an update of one parameter alone, of which the writes in ``done`` are done: operations that write in place
+    are left out, as often as that says for the tensor they write to. ``done`` goes on counting, since list-at-once
+    operations count twice while a mode is entered (PyTorch 2.14)."""
 
-    def __init__(self, done: Iterable[tuple[torch.Tensor, int]]) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor, done: Mapping[str, int]) -> None:
         super().__init__()
-        self._left = {id(tensor): count for tensor, count in done}
+        state = optimizer.state[parameter]
+        self.done = dict(done)
+        self._left = dict(done)
+        self._names = {id(parameter if name == "" else state[name]): name for name in done}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        first = func._schema.arguments[0] if func._schema.arguments else None
-        if first is not None and first.alias_info is not None and first.alias_info.is_write:
-            written = args[0][0] if isinstance(args[0], (list, tuple)) else args[0]  # a list has one: see leave_out
-            if self._left.get(id(written), 0) > 0:
-                self._left[id(written)] -= 1
-                return args[0] if func._schema.returns else None
-        return func(*args, **(kwargs or {}))
+        name = self._names.get(id(_written(func, args)))
+        if name is None:
+            return func(*args, **(kwargs or {}))
+        if self._left[name] > 0:
+            self._left[name] -= 1
+            return args[0] if func._schema.returns else None
+        found = func(*args, **(kwargs or {}))
+        self.done[name] += 1
+        return found
 
 
-def leave_out(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, done: Mapping[str, int]) -> LeavingOut:
-    """For an update of this parameter alone, of which these writes are done."""
-    state = optimizer.state[parameter]
-    return LeavingOut([(parameter if name == "" else state[name], count) for name, count in done.items()])
+def _written(func: Any, args: Any) -> Any:
+    """The tensor that an operation writes to, its first argument; of a list, which has one, its first."""
+    first = func._schema.arguments[0] if func._schema.arguments else None
+    if first is None or first.alias_info is None or not first.alias_info.is_write:
+        return None
+    return args[0][0] if isinstance(args[0], (list, tuple)) else args[0]
