@@ -78,8 +78,8 @@ def main() -> None:
         print(f"  {name:<12} {middle:+.2%}  ({low:+.2%} to {high:+.2%})")
     note, update = added_seconds(guard, new_training(), device)
     print(
-        f"  by its parts {(note + update) / usual + COST:+.2%}  (notes {note / usual:+.2%}, update {update / usual:+.2%}, "
-        f"readings {COST:+.2%} at most)"
+        f"  by its parts {(note + update) / usual + COST:+.2%}  (notes {note / usual:+.2%}, update "
+        f"{update / usual:+.2%}, readings {COST:+.2%} at most)"
     )
 
 
