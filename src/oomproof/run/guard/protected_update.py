@@ -18,7 +18,7 @@ from oomproof.changes.torch.some_parameters import Group, only, plain_step, repl
 from oomproof.errors import CannotDo, OutOfMemory
 from oomproof.frameworks.torch import copy_lists, is_dense, version_of
 from oomproof.run.guard.failures import Failure, attempt, free_memory
-from oomproof.run.guard.unfinished_update import LeavingOut, can_go_on, count_writes, whole_update, writes_since
+from oomproof.run.guard.unfinished_update import can_go_on, count_writes, leave_out, whole_update, writes_since
 
 PART = {"cpu": 4 << 20, "": 64 << 20}
 """bytes of parameters that are updated together: on a CPU what stays in its cache from the copy to the update, so that
@@ -101,7 +101,7 @@ class ProtectedUpdate:
         for last in (False, True):
             if done == whole:
                 return
-            with LeavingOut(self.optimizer, parameter, done) as rest:
+            with leave_out(self.optimizer, parameter, done) as rest:
                 failure = self._run(group, [parameter])
             if failure is None:
                 return

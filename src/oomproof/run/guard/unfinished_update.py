@@ -15,7 +15,9 @@ import torch
 
 from oomproof.changes.torch.some_parameters import Group
 from oomproof.frameworks.torch import TorchDispatchMode, version_of
+from oomproof.run.guard.failures import Failure, attempt, free_memory
 
+UPDATE = "the update"
 _WRITES = {"step": 1, "exp_avg": 1, "exp_avg_sq": 2}
 """to each tensor of a parameter's state in one update"""
 
@@ -50,16 +52,15 @@ def writes_since(
 
 
 class LeavingOut(TorchDispatchMode):
-    """For an update of one parameter alone, of which the writes in ``done`` are done: operations that write in place
-    are left out, as often as that says for the tensor they write to. ``done`` goes on counting, since list-at-once
-    operations count twice while a mode is entered (PyTorch 2.14)."""
+    """While code is run again of which the writes in ``done`` are done: operations that write in place to these tensors
+    are left out, as often as that says. ``done`` goes on counting, since list-at-once operations count twice while a
+    mode is entered (PyTorch 2.14)."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor, done: Mapping[str, int]) -> None:
+    def __init__(self, tensors: Mapping[str, torch.Tensor], done: Mapping[str, int]) -> None:
         super().__init__()
-        state = optimizer.state[parameter]
         self.done = dict(done)
         self._left = dict(done)
-        self._names = {id(parameter if name == "" else state[name]): name for name in done}
+        self._names = {id(tensors[name]): name for name in done}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = self._names.get(id(_written(func, args)))
@@ -73,8 +74,25 @@ class LeavingOut(TorchDispatchMode):
         return found
 
 
+def leave_out(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, done: Mapping[str, int]) -> LeavingOut:
+    """For an update of this parameter alone."""
+    return LeavingOut({"": parameter, **optimizer.state[parameter]}, done)
+
+
+def update_average(average: Any, model: torch.nn.Module, device: torch.device) -> Failure | None:
+    """``AveragedModel.update_parameters``, which writes once to each of its tensors; gone on with after a failure."""
+    tensors = {**dict(average.named_parameters()), **dict(average.named_buffers())}
+    before = {name: version_of(tensor) for name, tensor in tensors.items()}
+    _, failure = attempt(UPDATE, lambda: average.update_parameters(model))
+    if failure is None:
+        return None
+    free_memory(device)
+    with LeavingOut(tensors, {name: version_of(tensor) - before[name] for name, tensor in tensors.items()}):
+        return attempt(UPDATE, lambda: average.update_parameters(model))[1]
+
+
 def _written(func: Any, args: Any) -> Any:
-    """The tensor that an operation writes to, its first argument; of a list, which has one, its first."""
+    """The tensor that an operation writes to, its first argument; of a list, the first, since it is done as a whole."""
     first = func._schema.arguments[0] if func._schema.arguments else None
     if first is None or first.alias_info is None or not first.alias_info.is_write:
         return None
