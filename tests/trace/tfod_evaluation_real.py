@@ -73,7 +73,7 @@ def measure_evaluation(built: BuiltStep, request: StepRequest, stored: Size) -> 
     )
     given = {
         **features,
-        "original_image": tf.zeros((request.batch, *stored, 3), tf.uint8),
+        "original_image": tf.zeros((request.batch, *size, 3), tf.uint8),  # inputs.py resizes it, too
         "original_image_spatial_shape": tf.constant([stored] * request.batch),
     }
     left: dict[str, Any] = {}

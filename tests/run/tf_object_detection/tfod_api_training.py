@@ -1,5 +1,5 @@
 """``python tfod_api_training.py PIPELINE.CONFIG STEPS``: a training by the API alone, as model_main_tf2.py does it: its
-model, input, optimizer and ``eager_train_step``. Prints a line a step; a process of its own, since the API needs Keras 2.
+model, input, optimizer and ``eager_train_step``. Prints a line a step. A process of its own: the API needs Keras 2.
 
 Not its ``train_loop`` itself: that writes summaries, which wants TensorBoard to be installed.
 """
