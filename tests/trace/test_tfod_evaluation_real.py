@@ -1,4 +1,4 @@
-"""Evaluation of the TensorFlow Object Detection API, foretold and for real: what `--validate` says. It needs the API."""
+"""Evaluation by the TensorFlow Object Detection API, foretold and for real: what `--validate` says. Needs the API."""
 
 from __future__ import annotations
 

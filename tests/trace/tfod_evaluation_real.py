@@ -1,8 +1,8 @@
 """One step of the Object Detection API's evaluation for real on this CPU, beside what was foretold of it:
-``python tests/trace/tfod_evaluation_real.py JOB.json`` prints one line of JSON. A process of its own, as in tfod_real.py.
+``python tests/trace/tfod_evaluation_real.py JOB.json`` prints one line of JSON. A process of its own, as tfod_real.py.
 
-The body of ``model_lib_v2.eager_eval_loop``: the model's step, then ``prepare_eval_dict``, which draws masks at the size
-that an image is stored in. Metrics, which are for the host, are left out.
+The body of ``model_lib_v2.eager_eval_loop``: the model's step, then ``prepare_eval_dict``, which draws masks at the
+size that an image is stored in. Metrics, which are for the host, are left out.
 """
 
 from __future__ import annotations

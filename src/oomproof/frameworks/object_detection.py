@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.errors import InputError
+from oomproof.frameworks.quiet import silent
 
 PACKAGES = (
     "tf-keras==2.21.0", "tf-models-research-object-detection==2.8.0.post1", "tf-models-official==2.20.0",
@@ -61,7 +62,9 @@ def import_api(*, tensorflow_1: bool) -> Any:
     for name in _UNUSED:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # None makes its import fail
     import numpy as np
-    import tensorflow as tf
+
+    with silent():
+        import tensorflow as tf
 
     for name, kind in (("int", int), ("float", float), ("bool", bool), ("object", object)):
         if name not in vars(np):  # removed in NumPy 1.24

@@ -77,7 +77,8 @@ model {{ faster_rcnn {{
     conv_hyperparams {{ op: CONV regularizer {{ l2_regularizer {{ weight: 0.0 }} }}
       initializer {{ truncated_normal_initializer {{ stddev: 0.01 }} }} }} }} }}
   second_stage_mask_prediction_loss_weight: 4.0
-  second_stage_post_processing {{ batch_non_max_suppression {{ max_total_detections: 20 }} score_converter: SOFTMAX }}
+  second_stage_post_processing {{ batch_non_max_suppression {{ max_detections_per_class: 20
+    max_total_detections: 20 }} score_converter: SOFTMAX }}
 }} }}
 train_config {{
   batch_size: {batch} num_steps: {steps}

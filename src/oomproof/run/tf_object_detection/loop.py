@@ -13,7 +13,7 @@ from typing import Any
 
 from oomproof.changes.tf_object_detection.model import Built
 from oomproof.changes.tf_object_detection.step import REGULARISATION, TOTAL, Step
-from oomproof.errors import OutOfMemory
+from oomproof.errors import JobError, OutOfMemory
 from oomproof.run.tf_object_detection.checkpoints import Checkpoints, State
 from oomproof.run.tf_object_detection.progress import Progress
 from oomproof.run.tf_object_detection.request import TrainingRequest
@@ -180,9 +180,9 @@ def train(loop: Loop, batches: Iterator[Any], checkpoints: Checkpoints, folder: 
             if step > saved:
                 path = checkpoints.save()
                 loop.say(f"saved {path} at step {step}")
-        except OutOfMemory:
+        except (OutOfMemory, JobError):
             if step > saved:
-                checkpoints.save()  # no weight was changed by the step that failed
+                checkpoints.save()  # no weight was changed by the step that failed, or had no data
             raise
         finally:
             progress.close()
