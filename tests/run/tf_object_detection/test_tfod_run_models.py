@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -21,15 +22,16 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_float16_for_several_steps_and_on_from_there(records: Path, tmp_path: Path) -> None:
     config = write_config(records, steps=5, batch=4, dropout="false")
-    full, _ = run(config, "--model-dir", tmp_path / "full")
+    full, _ = run(config, "--model-dir", tmp_path / "full", "--steps", "1")
     first, _ = run(config, "--model-dir", tmp_path / "half", "--precision", "fp16", "--steps", "3")
     then, _ = run(config, "--model-dir", tmp_path / "half", "--precision", "fp16")
     half = losses_in(first) | losses_in(then)
     assert list(half) == [1, 2, 3, 4, 5]
     assert all(map(math.isfinite, half.values()))
-    for step, loss in losses_in(full).items():
-        assert half[step] == pytest.approx(loss, rel=0.05), "rounding to 16 bits, which grows with every step"
-    assert half != losses_in(full), "else it was not float16"
+    assert half[1] == pytest.approx(losses_in(full)[1], rel=0.01)
+    assert half[1] != losses_in(full)[1], "else it was not float16"
+    skipped = [int(number) for number in re.findall(r"^step (\d+): gradients overflow", first + then, re.MULTILINE)]
+    assert len(skipped) < 5, "else nothing was learnt"
 
 
 def test_mask_rcnn_in_micro_batches_and_on_from_there(records: Path, tmp_path: Path) -> None:
