@@ -50,8 +50,9 @@ API_TESTS := tests/trace/test_tfod_real.py tests/trace/test_tfod_evaluation_real
 tf-object-detection: $(VENV)/.all
 	@echo "==> installing the TensorFlow Object Detection API (seconds)"
 	@$(INSTALL) --quiet --no-deps $$($(BIN)/python -c 'from oomproof.frameworks.object_detection import PACKAGES; print(*PACKAGES)')
-	@echo "==> its steps forecast and for real, trainings, evaluation (about ten minutes$(if $(ALL),, more with ALL=1))"
+	@echo "==> its steps forecast and for real, trainings, evaluation (about ten minutes; ALL=1 runs the longest too)"
 	@$(PYTEST) $(API_TESTS) $(if $(ALL),,-m "not lengthy")
+	@$(PYTEST) tests/test_examples.py -k tf_object_detection.md
 
 lint: $(VENV)/.all
 	@echo "==> ruff check (lint)"
