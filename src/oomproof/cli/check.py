@@ -12,6 +12,7 @@ from oomproof.cli.arguments import (
     AsJson,
     Backend,
     Batch,
+    Beside,
     ConfigFile,
     Data,
     Debug,
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from oomproof.sources.job import Job
 
 FITS, DOES_NOT_FIT = 0, 2
-TAKEN = {"job", "on", "name", "values", "data", "grouping", "validate", "ram", "shm", "save", "progress"}
+TAKEN = {"job", "on", "name", "values", "data", "grouping", "validate", "ram", "shm", "beside", "save", "progress"}
 """arguments of oomproof.check and sweep, which no setting can be named after"""
 
 
@@ -103,6 +104,7 @@ def check(
     ] = False,
     ram: Ram = None,
     shm: Shm = None,
+    beside: Beside = None,
     patience: Patience = None,
     sweep: Annotated[
         str,
@@ -185,7 +187,7 @@ def check(
         _print_settings(job, keys, given, config_file, as_json=as_json)
         return
     check_names(given, TAKEN, "oomproof.check")
-    device, host, shm_size = device_on(on), granted(ram), shared(shm)
+    device, host, shm_size = device_on(on, beside), granted(ram), shared(shm)
     how = _validation(validate, validation_batch, validation_keeps, validation_grad)
     if swept is not None and (how or shm is not None):
         raise InputError("--sweep looks at training steps alone: leave out --validate and --shm")

@@ -14,6 +14,7 @@ from oomproof.cli.arguments import (
     AsJson,
     Backend,
     Batch,
+    Beside,
     ConfigFile,
     Data,
     Everything,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from oomproof.sources.job import Job
 
 FITS, NOTHING_FITS, INTERRUPTED = 0, 2, 130
-TAKEN = {"job", "on", "keep", "allow", "leave", "data", "grouping", "ram", "shm", "progress"}
+TAKEN = {"job", "on", "keep", "allow", "leave", "data", "grouping", "ram", "shm", "beside", "progress"}
 """arguments of oomproof.fit, which no setting can be named after"""
 
 
@@ -78,6 +79,7 @@ def fit(
     grouping: Grouping = None,
     ram: Ram = None,
     shm: Shm = None,
+    beside: Beside = None,
     keep: Annotated[
         str,
         typer.Option(
@@ -154,7 +156,7 @@ def fit(
     if html is not None:
         writable(html, "--html")
         refuse_without_plotly()
-    device, host, shm_size = device_on(on), granted(ram), shared(shm)
+    device, host, shm_size = device_on(on, beside), granted(ram), shared(shm)
     if list_knobs:
         _print_knobs(job, keys, device, given, config_file, as_json=as_json, quiet=quiet)
         return
@@ -231,7 +233,7 @@ def _print(
         if writing:
             write("\n" + _written(plan, job, target).rstrip("\n") + "\n")
         elif plan.fits and (change := job.show_change(plan.settings)):
-            write(f"\n{change}\n--write makes this change\n")
+            write(f"\n{change}\n")
     if target is not None and not writing:
         reason = "the search was stopped" if plan.interrupted else "nothing fits"
         complain(f"{target} was not written, since {reason}")

@@ -95,7 +95,7 @@ def _opening(forecast: Forecast, settings: Sequence[Setting], given: Collection[
     """What the terminal's report begins with."""
     sentence, steps = next_steps(forecast, settings)
     return {
-        "for": describe_job(forecast.job, forecast.settings, settings, given).plain,
+        "for": describe_job(forecast, settings, given).plain,
         "why": of_forecast.why(forecast),
         "next": sentence,
         "options": [{"option": step.option, "reason": step.reason} for step in steps],
@@ -105,7 +105,7 @@ def _opening(forecast: Forecast, settings: Sequence[Setting], given: Collection[
 def _plan_opening(plan: Plan, settings: Sequence[Setting], given: Collection[str]) -> dict[str, Any]:
     sentence, steps = plan_verdict.next_step(plan, writing=False)
     return {
-        "for": describe_job(plan.job, plan.before.settings, settings, given).plain,
+        "for": describe_job(plan.before, settings, given).plain,
         "why": plan_verdict.why(plan),
         "next": sentence,
         "options": [{"option": step, "reason": ""} for step in steps],
