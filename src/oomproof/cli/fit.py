@@ -45,7 +45,7 @@ from oomproof.cli.arguments import (
     with_keys,
     writable,
 )
-from oomproof.cli.pages import refuse_without_plotly, write_html
+from oomproof.cli.pages import refuse_without_plotly, write_device, write_html
 from oomproof.cli.screen import at_long_work, complain, show, write
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def fit(
         )
         if html is not None:
             say("the same on other GPUs", 0.0)
-            _write_page(html, plan, opened, Typed(job, config_file, given, keys))
+            _write_page(html, plan, opened, Typed(job, config_file, given, keys, write_device(on, beside)))
     _print(plan, opened, file, given, everything=everything, as_json=as_json, debug=debug)
     raise typer.Exit(INTERRUPTED if plan.interrupted else FITS if plan.fits else NOTHING_FITS)
 
