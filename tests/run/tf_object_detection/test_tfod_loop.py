@@ -3,6 +3,7 @@ that the API is not needed; what the API's own does is in test_tfod_run.py."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -121,6 +122,34 @@ def test_it_ends_where_the_update_had_begun_or_nobody_wants_it(monkeypatch: pyte
     loop = loop_of(monkeypatch, IMAGES, [])
     with pytest.raises(OutOfMemory, match="when its update had begun: start again from the last checkpoint"):
         loop.update(batch())
+
+
+@pytest.mark.parametrize(("room", "scale", "weight"), [(1024.0, 1024.0, 28.0), (0.5, 1.0, 0.0)])
+def test_float16_looks_for_its_scale_with_one_batch(
+    monkeypatch: pytest.MonkeyPatch, room: float, scale: float, weight: float
+) -> None:
+    """Where no scale will do, no weight is changed."""
+
+    def add(self: SumStep, features: Any, labels: Any, scale: Any) -> Any:
+        self.total.assign_add(tf.reduce_sum(features["image"]))
+        return {"Loss/total_loss": tf.reduce_sum(features["image"])}, scale <= room
+
+    monkeypatch.setattr(SumStep, "adds", True)
+    monkeypatch.setattr(SumStep, "add", add)
+    said: list[str] = []
+    loop = loop_of(monkeypatch, IMAGES, said)
+    loop.step.options = replace(loop.step.options, half=True)
+    state = SimpleNamespace(scale=tf.Variable(4096.0), good=tf.Variable(7, dtype=tf.int64))
+    loop.state = state  # type: ignore[assignment]
+    assert loop.update(batch())()["Loss/total_loss"] == 28.0
+    assert float(loop.built.model) == weight, "the sum of the last attempt, once"
+    assert (float(state.scale), int(state.good), int(loop.built.counter)) == (scale, 0, 1)
+    [line] = said
+    assert ("weights stay as they are" in line) == (weight == 0.0)
+    if weight:
+        loop.update(batch())
+        assert (float(state.scale), int(state.good)) == (scale, 1)
+        assert len(said) == 1
 
 
 def test_losses_of_two_stages_are_told_apart() -> None:
