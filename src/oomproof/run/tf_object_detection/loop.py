@@ -60,8 +60,9 @@ class Loop:
         while True:
             try:
                 return self._update(batches)
-            except self.tf.errors.ResourceExhaustedError as error:
-                reason = str(error).strip().splitlines()[0][:200]
+            # Where the host's memory is full, TensorFlow may fail to put its own error together: std::bad_alloc.
+            except (self.tf.errors.ResourceExhaustedError, MemoryError) as error:
+                reason = (str(error).strip() or "MemoryError").splitlines()[0][:200]
             # Outside of the except clause, whose error holds on to frames with tensors in them.
             gc.collect()
             self._cut_finer(reason)
