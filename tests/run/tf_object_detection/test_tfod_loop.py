@@ -23,6 +23,7 @@ class SumStep:
     """Has room for ``room`` images at a time."""
 
     room = IMAGES
+    error: Exception = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
     fails_in_update = False
 
     def __init__(self, tf: Any, model: Any, optimizer: Any, counter: Any, options: Any) -> None:
@@ -38,7 +39,7 @@ class SumStep:
     def _use(self, image: Any) -> None:
         self.statistic.assign_add(100.0)  # as batch normalisation has changed before memory runs out
         if image.shape[0] > self.room:
-            raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+            raise self.error
 
     def whole(self, features: Any, labels: Any) -> Any:
         self.before.assign(self.statistic)
@@ -92,8 +93,10 @@ def batch() -> list[Any]:
     return [({"image": tf.range(float(IMAGES))}, {"boxes": tf.zeros((IMAGES, 4))})]
 
 
-def test_it_is_cut_until_it_fits_and_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [SumStep.error, MemoryError("std::bad_alloc")])
+def test_it_is_cut_until_it_fits_and_stays_so(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     said: list[str] = []
+    monkeypatch.setattr(SumStep, "error", error)
     loop = loop_of(monkeypatch, 2, said)
     losses = loop.update(batch())()
     assert float(loop.built.model) == 28.0, "all images, once"
