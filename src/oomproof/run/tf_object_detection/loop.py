@@ -174,8 +174,7 @@ def train(loop: Loop, batches: Iterator[Any], checkpoints: Checkpoints, folder: 
     progress = Progress(loop.tf, folder, request.steps, request.log_every, step)
     with _asked_to_stop() as stop:
         try:
-            if not checkpoints.resumed:
-                checkpoints.save()  # as the API does
+            path = checkpoints.resumed or checkpoints.save()  # at the very beginning, as the API does
             while step < request.steps and not stop:
                 given = [next(batches) for _ in range(request.gpus)]
                 losses = loop.update(given)
@@ -184,11 +183,10 @@ def train(loop: Loop, batches: Iterator[Any], checkpoints: Checkpoints, folder: 
                 if progress.is_due(step):
                     loop.say(progress.tell(step, losses(), float(loop.built.learning_rate())))
                 if step - saved >= request.save_every:
-                    checkpoints.save()
-                    saved = step
+                    path, saved = checkpoints.save(), step
             if step > saved:
                 path = checkpoints.save()
-                loop.say(f"saved {path} at step {step}")
+            loop.say(f"saved {path} at step {step}")
         except (OutOfMemory, JobError):
             if step > saved:
                 checkpoints.save()  # no weight was changed by the step that failed, or had no data
