@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,13 +40,14 @@ class Measurement:
 def measure(job: Any, *, progress: Progress | None = None, **settings: Any) -> Measurement:
     """Traces the job, then really runs two of its steps: on this machine's GPU where PyTorch has one, else on the CPU,
     whose kernels the forecast then assumes too."""
+    say = progress or be_silent
+    opened = as_job(job, settings=settings)
+    _refuse_without_torch()
     from oomproof.sources.torch.job import TorchJob
     from oomproof.trace.torch.real_job import pieces_and_training, real_device
     from oomproof.trace.torch.real_step import run_two_steps
     from oomproof.trace.torch.trace_step import trace_step
 
-    say = progress or be_silent
-    opened = as_job(job, settings=settings)
     resolved = resolve(opened, settings)
     made = opened.with_settings(resolved) if hasattr(opened, "with_settings") else opened
     if not isinstance(made, TorchJob):
@@ -63,10 +65,16 @@ def measure(job: Any, *, progress: Progress | None = None, **settings: Any) -> M
 
 def refuse_without_gpu() -> None:
     """What is kept is a GPU's."""
+    _refuse_without_torch()
     from oomproof.trace.torch.real_job import real_device
 
     if real_device()[0] == "cpu":
         raise InputError("--keep keeps a GPU's constants, and PyTorch sees no GPU here: measure without it")
+
+
+def _refuse_without_torch() -> None:
+    if find_spec("torch") is None:
+        raise InputError("measure runs PyTorch jobs, and PyTorch is not installed here: pip install 'oomproof[torch]'")
 
 
 def keep_measured(found: Measurement) -> Path:
