@@ -48,6 +48,10 @@ class NamedJob(Job):
         notes = (*self.notes, *note_on_objects(request.settings.get("boxes", 0)), *step.about.notes)
         return replace(step, about=replace(step.about, notes=notes))
 
+    def torch_pieces(self, settings: Settings) -> tuple[TorchJob, Settings]:
+        """The job in plain pieces, and the settings of its training."""
+        return replace(self.make(settings), name=self.name), settings
+
     def validates(self, settings: Settings) -> bool:
         return self.make(settings).validate is not None
 
