@@ -41,6 +41,7 @@ SLACK = 0.01
 
 DATASET = "the dataset in host RAM"
 BETWEEN_STEPS = "validation and what happens between steps"
+OTHERS_BETWEEN = "what else happens between steps"
 NOT_COUNTED = ("other processes on the device", BETWEEN_STEPS, "NCCL's buffers", DATASET)
 
 
@@ -137,9 +138,10 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
     whole = likely.timeline.rounded(granule)
     peak = whole.peak()
 
+    least = low.rounded(granule).peak().bytes * lowest_order(timeline)
     allocated = Range(
         peak.bytes,
-        int(low.rounded(granule).peak().bytes * (1 - SLACK) * lowest_order(timeline)),
+        int(min(least, timeline.about.least or least) * (1 - SLACK)),
         int(max(peak.bytes, worst.timeline.rounded(granule).peak().bytes) * margin),
     )
     most = worst.reserved
@@ -148,7 +150,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
     reserved = Range(
         likely.reserved,
         min(likely.reserved, allocated.low),
-        int(max(likely.reserved, most, allocated.high / margin) * margin),
+        max(int(max(likely.reserved, most, allocated.high / margin) * margin), timeline.about.before_steps),
     )
     on_device = Range(reserved.expected + around.expected, reserved.low + around.low, reserved.high + around.high)
     wanted, gives_back = on_device.high, False
@@ -177,7 +179,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         shortage_at_worst=likely.shortage or worst.shortage,
         not_counted=(
             *timeline.about.not_counted,
-            *(each for each in NOT_COUNTED if each != DATASET or not _knows_dataset(timeline.about)),
+            *_not_counted(timeline.about),
         ),
         notes=(*timeline.about.notes, *held.notes, *recurrent.notes(timeline)),
         read_by=held.read_by,
@@ -185,8 +187,14 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         modules=whole.by_owner(peak.tick),
         wanted=wanted,
         gives_back=gives_back,
+        batches_seen=timeline.about.batches_seen,
         room=held.room if held.room < device.budget - around.expected else None,
     )
+
+
+def _not_counted(about: About) -> list[str]:
+    every = [each for each in NOT_COUNTED if each != DATASET or not _knows_dataset(about)]
+    return [OTHERS_BETWEEN if each == BETWEEN_STEPS and about.validated else each for each in every]
 
 
 def _knows_dataset(about: About) -> bool:
@@ -195,8 +203,7 @@ def _knows_dataset(about: About) -> bool:
 
 def with_validation(training: Forecast, validation: Forecast) -> Forecast:
     """A forecast of both parts of a run."""
-    counted = BETWEEN_STEPS.replace("validation, and anything", "anything else")
-    rest = tuple(counted if each == BETWEEN_STEPS else each for each in training.not_counted)
+    rest = tuple(OTHERS_BETWEEN if each == BETWEEN_STEPS else each for each in training.not_counted)
     return replace(training, validation=validation, not_counted=rest)
 
 
