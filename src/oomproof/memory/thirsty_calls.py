@@ -39,12 +39,13 @@ def most_reserved(base: Timeline, scratch: tuple[Ints, Ints, Ints], replay: Repl
 
 def _histories(base: Timeline, scratch: tuple[Ints, Ints, Ints]) -> Iterator[Timeline]:
     expected, low, high = scratch
-    for usual in (expected, low):
+    usuals = (expected,) if np.array_equal(expected, low) else (expected, low)
+    for usual in usuals:
         yield recurrent.widen_reserves(base.with_scratch(usual))
     peak = base.peak().bytes
     for spec in _thirstiest(base.calls.spec, high - expected, int(WORTH_TRYING * peak)):
         thirsty = base.calls.spec == spec
-        for usual in (expected, low):
+        for usual in usuals:
             yield recurrent.widen_reserves(base.with_scratch(np.where(thirsty, high, usual)))
 
 
