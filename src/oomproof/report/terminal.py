@@ -68,7 +68,10 @@ def _opening(
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     grid.add_row("Verdict", Text(verdict(forecast), style=STYLES[forecast.outcome]))
-    grid.add_row("For", describe_job(forecast.job, forecast.settings, settings, named))
+    values = forecast.settings
+    if forecast.epoch is not None:  # the dataset says how many objects there are
+        values = values.without(values.name_of("boxes"))
+    grid.add_row("For", describe_job(forecast.job, values, settings, named))
     grid.add_row("Why", why(forecast))
     grid.add_row("Next", sentence)
     for step in steps:
