@@ -95,6 +95,8 @@ class Forecast:
     not_counted: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """what a reader should know about the job: settings that do nothing, what was assumed"""
+    batches_seen: str = ""
+    """of a script: the batches that its own loader gave, of which the largest was traced"""
     read_by: tuple[str, str] = ("max_memory_allocated", "max_memory_reserved")
     """what the framework itself calls ``allocated`` and ``reserved``"""
     curve: Curve | None = field(default=None, repr=False, compare=False)

@@ -32,6 +32,8 @@ class NamedJob(Job):
     mean_over_images: bool = False
     mosaic: int = 1
     """images of the dataset that the library makes one of"""
+    before_steps: Callable[[Settings], int] = lambda settings: 0
+    """bytes that the library's own preparations may leave in the cache, under these settings"""
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -49,7 +51,7 @@ class NamedJob(Job):
         settings = self._with_images(request)
         step = replace(self.make(settings), name=self.name).trace(replace(request, settings=settings, batch=None))
         notes = (*self.notes, *note_on_objects(settings.get("boxes", 0)), *step.about.notes)
-        return replace(step, about=replace(step.about, notes=notes))
+        return replace(step, about=replace(step.about, notes=notes, before_steps=self.before_steps(settings)))
 
     def batch_rule(self, settings: Settings) -> BatchRule:
         size = settings.of("image size")

@@ -200,13 +200,26 @@ def _prime(ledger: Ledger, loop: Loop) -> tuple[int, dict[torch.Tensor, list[int
     for parameter in parameters:
         parameter.grad = torch.empty_like(parameter)
     _mark_results(ledger, loop)
-    loop.optimizer.step()
+    _update(loop.optimizer)
     _mark_results(ledger, loop)
     gc.collect()
     blocks = {parameter: [ledger.track(parameter.grad, "gradient")] for parameter in parameters}
     for parameter, state in loop.optimizer.state.items():
         blocks[parameter] += [ledger.track(t, "state") for t in state.values() if isinstance(t, torch.Tensor)]
     return primed_at, blocks
+
+
+def _update(optimizer: torch.optim.Optimizer) -> None:
+    """One update by gradients that are dense and made up, of which an optimizer of PyTorch's may want more."""
+    try:
+        optimizer.step()
+    except (RuntimeError, TypeError, ValueError) as error:
+        kind = type(optimizer)
+        if not kind.__module__.startswith("torch.optim"):
+            raise
+        reason = str(error).splitlines()[0]
+        wanted = "give the job a `step` of its own" if "closure" in reason else "take another"
+        raise JobError(f"the job's optimizer, {kind.__name__}, makes no plain update: {reason}; {wanted}") from error
 
 
 def _only_validation(traced: Timeline) -> Timeline:
