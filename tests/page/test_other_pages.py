@@ -25,16 +25,7 @@ GIB = 1 << 30
 
 def test_a_sweep_is_drawn_against_its_budget(look: Look, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "sweep.html"
-    command = [
-        "check",
-        "torchvision:resnet18",
-        "--image-size",
-        "64x64",
-        "--on",
-        "1500MiB",
-        "--sweep",
-        "batch=1,512,1024",
-    ]
+    command = ["check", "torchvision:resnet18", "--image-size", "64x64", "--on", "1500MiB", "--sweep", "batch=1,512,1024"]
     assert main([*command, "-q", "--json", "--html", str(path)]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     page, troubles = look(path, width=390)
