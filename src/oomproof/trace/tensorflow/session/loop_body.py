@@ -37,9 +37,7 @@ def make_step(
 _NOT_ALONE = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Nonlocal, ast.Global)
 
 
-def _from_tape_to_update(
-    body: Sequence[ast.stmt], line: int, updates: Callable[[ast.AST], bool]
-) -> Sequence[ast.stmt]:
+def _from_tape_to_update(body: Sequence[ast.stmt], line: int, updates: Callable[[ast.AST], bool]) -> Sequence[ast.stmt]:
     first = next((n for n, each in enumerate(body) if each.lineno <= line <= (each.end_lineno or 0)), None)
     last = max((n for n, each in enumerate(body) if updates(each)), default=None)
     return () if first is None or last is None else body[first : last + 1]
@@ -48,7 +46,9 @@ def _from_tape_to_update(
 def _names(statements: Sequence[ast.stmt], use: type[ast.expr_context]) -> set[str]:
     nodes = [each for part in statements for each in ast.walk(part)]
     found = {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, use)}
-    changed = {each.target.id for each in nodes if isinstance(each, ast.AugAssign) and isinstance(each.target, ast.Name)}
+    changed = {
+        each.target.id for each in nodes if isinstance(each, ast.AugAssign) and isinstance(each.target, ast.Name)
+    }
     return found | changed
 
 
