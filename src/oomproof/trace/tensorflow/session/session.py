@@ -36,7 +36,7 @@ MOST = 12
 EAGER = 1.8
 """times as much, at worst, where a step runs operation by operation: its tape keeps more, and nothing is fused. Real
 steps of five networks on the CPU took 1.01 (convolutions alone), 1.05 (dense layers), 1.19 (ResNet50), 1.74 and 1.75
-times (batch normalisation, MobileNetV2) what their compiled graphs are forecast to take (TensorFlow 2.21, Keras 3.15)"""
+times (batch normalisation, MobileNetV2) what is forecast of their compiled graphs (TensorFlow 2.21, Keras 3.15)"""
 _EAGER = (
     "the step runs operation by operation, without tf.function: the expected figure is that of its compiled graph, the "
     f"upper one {EAGER} times as much (put @tf.function on it: that takes less, and is faster)"
