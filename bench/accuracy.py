@@ -22,19 +22,18 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from oomproof.api.check import forecast_step
 from oomproof.errors import OomproofError
-from oomproof.memory import make_forecast
+from oomproof.memory.after_training import follow
 from oomproof.memory.cards.devices import find
 from oomproof.memory.files.timeline_file import load, save
 from oomproof.memory.timeline import Timeline
 from oomproof.memory.validation import Validation
-from oomproof.memory.whole_run import cover_both
 from oomproof.sources.job import TraceRequest
 from oomproof.sources.settings import resolve
 from tables import Row, read, with_crowds
@@ -178,8 +177,9 @@ def _run(work: Work) -> Result | str:
         settings = resolve(row.job, {**row.settings, "cudnn_benchmark": site.cudnn_benchmark})
         answer = forecast_step(timeline, find(row.gpu), settings)
         if row.validated:
-            steps = (timeline, _timeline(row, cache, Validation()))
-            answer = cover_both(answer, steps, find(row.gpu), make_forecast.at_runtime(settings))
+            run = forecast_step(follow(timeline, _timeline(row, cache, Validation())), find(row.gpu), settings)
+            high = max(answer.reserved.high, run.reserved.high)
+            answer = replace(answer, reserved=replace(answer.reserved, high=high))
     except OomproofError as error:
         return f"{row.name}: {error}"
     level = answer.allocated if row.level == "allocated" else answer.reserved

@@ -30,6 +30,8 @@ def train(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    for here in folder.glob("here.*"):  # of an earlier training
+        here.unlink()
     out = folder / "weights"
     common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
     given = json.dumps([fails_at, too_large, guarded, sharded, end])
@@ -44,9 +46,9 @@ def train(
         )
         for rank in range(2)
     ]
-    if end in ("kill", "sleep", "gather"):
+    if end in ("kill", "sleep", "gather", "go on"):
         try:
-            said, errors = ranks[0].communicate(timeout=120)
+            said, errors = ranks[0].communicate(timeout=300)
         finally:
             ranks[1].kill()
             ranks[1].communicate()
@@ -84,7 +86,8 @@ def test_one_process_cannot_go_on_and_all_stop_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("end", "sharded"),
     thorough_but(
-        [("kill", False)], [("kill", False), ("kill", True), ("sleep", False), ("sleep", True), ("gather", True)]
+        [("kill", False)],
+        [("kill", False), ("kill", True), ("sleep", False), ("sleep", True), ("gather", True), ("go on", True)],
     ),
 )
 def test_a_process_that_dies_or_stands_still_does_not_leave_the_other_waiting(

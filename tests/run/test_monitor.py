@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from torch import nn
 
 from oomproof.cli import main
 from oomproof.run.monitor.live_tensors import count_tensors, growing
-from oomproof.run.monitor.meters import host_bytes, own_and_children_bytes
+from oomproof.run.monitor.meters import host_bytes
 
 MIB = 1 << 20
 
@@ -84,24 +83,28 @@ def test_scripts_that_leak(script: str, tmp_path: Path) -> None:
         assert end != "None"
 
 
-STRANGER = "import torch; print('ready', flush=True); input()"
+WAITING = "import numpy; print('ready', flush=True); input()"
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere the system tells no shares")
 def test_strangers_with_the_same_libraries_change_nothing() -> None:
-    before = host_bytes()
-    strangers = [
-        subprocess.Popen(["setsid", sys.executable, "-c", STRANGER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        for _ in range(2)
-    ]
+    """Three processes that do nothing: the first has as much as before when the others have come."""
+    waiting: list[subprocess.Popen[bytes]] = []
+
+    def start() -> int:
+        new = subprocess.Popen([sys.executable, "-c", WAITING], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        waiting.append(new)
+        assert new.stdout is not None and new.stdout.readline() == b"ready\n"
+        return new.pid
+
     try:
-        for each in strangers:
-            assert each.stdout is not None and each.stdout.readline() == b"ready\n"
-        own = own_and_children_bytes()[0]
+        first = start()
+        before = host_bytes(first)
+        start(), start()
+        assert before > 5 * MIB and abs(host_bytes(first) - before) < MIB
     finally:
-        for each in strangers:
+        for each in waiting:
             each.communicate(b"\n")
-    assert abs(own - before) < 4 * MIB
 
 
 def test_growing_tensors_and_who_holds_them() -> None:
@@ -126,34 +129,39 @@ def test_growing_tensors_and_who_holds_them() -> None:
 
 
 LEAKING = """
-import time
+import sys, time
+from pathlib import Path
+log = Path(sys.argv[1])
 kept = []
-while True:
-    kept.append(bytearray(1 << 20))
-    time.sleep(0.02)
+while len(kept) < 60:  # a MiB for every reading, however slow the machine is
+    kept += [bytearray(1 << 20) for _ in range(log.read_text().count("\\n") - len(kept))]
+    time.sleep(0.01)
 """
 
 
-def test_watching_a_process(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    process = subprocess.Popen([sys.executable, "-c", LEAKING])
+def test_watching_a_process_that_leaks_and_ends(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    log = tmp_path / "watch.jsonl"
+    log.touch()
+    process = subprocess.Popen([sys.executable, "-c", LEAKING, str(log)])
     try:
-        time.sleep(0.3)
-        log = tmp_path / "watch.jsonl"
-        code = main(["watch", str(process.pid), "--every", "0.05", "--for", "3", "--ram", "8GiB", "--log", str(log)])
+        code = main(["watch", str(process.pid), "--every", "0.05", "--ram", "8GiB", "--log", str(log)])
     finally:
         process.kill()
         process.wait()
     out = capsys.readouterr().out
     assert code == 2
-    assert "leak" in out and "will be reached" in out
-    assert len(log.read_text().splitlines()) > 20
+    assert "leak" in out and "will be reached" in out and "has ended" in out
+    assert len(log.read_text().splitlines()) >= 60
 
 
-def test_watching_a_process_that_ends(capsys: pytest.CaptureFixture[str]) -> None:
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)"])
-    assert main(["watch", str(process.pid), "--every", "0.05"]) == 0
-    process.wait()
-    assert "has ended" in capsys.readouterr().out
+def test_watching_for_a_while(capsys: pytest.CaptureFixture[str]) -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        assert main(["watch", str(process.pid), "--every", "0.1", "--for", "0.2"]) == 0
+    finally:
+        process.communicate(b"\n")
+    out = capsys.readouterr().out
+    assert "readings: short" in out and "has ended" not in out
 
 
 def test_watching_nobody(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +13,8 @@ import pytest
 
 from oomproof.errors import CannotDo
 from oomproof.memory.forecast import Range
-from oomproof.run.monitor.monitor import Monitor
+from oomproof.run.monitor import monitor as monitoring
+from oomproof.run.monitor.monitor import COST, Monitor
 from oomproof.run.monitor.watching import Watch
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -81,34 +81,48 @@ def test_first_steps_are_held_against_the_forecast(
         assert not caplog.messages
 
 
-GROWING = "kept = []\nwhile True:\n    input()\n    kept.append(bytearray(b'x') * (1 << 20))\n    print(flush=True)"
+WORKER = "kept = []\nwhile True:\n    input()\n    kept.append(bytearray(b'x') * (1 << 20))\n    print(flush=True)"
+TRAINING = """
+import subprocess, sys
+from oomproof.run.monitor.monitor import Monitor
+
+worker = subprocess.Popen(
+    [sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+)
+monitor = Monitor()
+for _ in range(40):
+    print(file=worker.stdin, flush=True)
+    worker.stdout.readline()
+    monitor._next = -1.0  # every step, however short
+    monitor.step()
+worker.kill()
+found = monitor.verdict()
+print(found.kind, found.per_step, found.why, sep="\\n")
+"""
 
 
 def test_workers_that_grow_are_named() -> None:
-    """The training itself stays level; its child takes a MiB a step."""
-    worker = subprocess.Popen(
-        [sys.executable, "-c", GROWING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-    )
-    assert worker.stdin is not None and worker.stdout is not None
-    monitor = Monitor()
-    try:
-        for _ in range(40):
-            print(file=worker.stdin, flush=True)
-            worker.stdout.readline()
-            monitor._next = -1.0  # every step, however short
-            monitor.step()
-    finally:
-        worker.kill()
-        worker.communicate()
-    found = monitor.verdict()
-    assert found.kind == "leak" and "data workers that grow" in found.why
-    assert found.per_step == pytest.approx(MIB, rel=0.2)
+    """The training itself stays level, in a process where nothing else goes on; its child takes a MiB a step."""
+    done = subprocess.run([sys.executable, "-c", TRAINING, WORKER], capture_output=True, text=True, check=True)
+    kind, per_step, why = done.stdout.splitlines()
+    assert kind == "leak" and "data workers that grow" in why
+    assert float(per_step) == pytest.approx(MIB, rel=0.2)
 
 
-def test_reading_costs_what_is_said() -> None:
-    """Host memory is read as seldom as its price asks for."""
+def test_reading_costs_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Host memory is read as seldom as its price asks for: by a clock that only steps and readings move."""
+    now, spent = 0.0, 0.0
+
+    def read() -> tuple[int, int]:
+        nonlocal now, spent
+        now, spent = now + 0.01, spent + 0.01
+        return 100 * MIB, 0
+
+    monkeypatch.setattr(monitoring, "own_and_children_bytes", read)
+    monkeypatch.setattr(monitoring.time, "perf_counter", lambda: now)
     monitor = Monitor()
-    begin = time.perf_counter()
-    while time.perf_counter() - begin < 0.3:
+    for _ in range(10_000):
+        now += 0.005
         monitor.step()
-    assert len(monitor.host) <= 3 < monitor._steps
+    assert len(monitor.host) > 15
+    assert spent - 0.01 <= COST * now  # the first reading is at once

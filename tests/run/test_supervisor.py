@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 
 from oomproof.cli import main
 from oomproof.run.supervisor.flags import fewer_workers, planned, smaller
+from oomproof.run.supervisor.output import LONGEST, Tail
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and process groups of POSIX")
 
@@ -101,14 +103,16 @@ def test_a_real_shortage_of_host_memory(folder: Path, capfd: pytest.CaptureFixtu
 
 COUNTING = """
 import json, os, pathlib, time
+pathlib.Path("pid.new").write_text(str(os.getpid()))
+os.replace("pid.new", "pid")
 state = pathlib.Path("state.json")
 now = json.loads(state.read_text()) if state.exists() else {"step": 0, "weights": [1.0, 2.0, 3.0]}
-while now["step"] < 300:
+while now["step"] < 600:
     now["weights"] = [(w * 1.01 + now["step"]) % 7.3 for w in now["weights"]]
     now["step"] += 1
     pathlib.Path("state.new").write_text(json.dumps(now))
     os.replace("state.new", "state.json")
-    time.sleep(0.02)
+    time.sleep(0.01)
 """
 
 
@@ -119,24 +123,24 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(folder: Path) -> None:
     subprocess.run([sys.executable, "train.py"], check=True)
     undisturbed = (folder / "state.json").read_text()
     (folder / "state.json").unlink()
+    (folder / "pid").unlink()
     supervisor = subprocess.Popen(
         [sys.executable, "-m", "oomproof", "run", "--tries", "100", "--", sys.executable, "train.py"],
         stderr=subprocess.PIPE,
         text=True,
     )
-    kills, seen = 0, 0
+    kills, seen = 0, ""
     while supervisor.poll() is None and kills < 20:
-        for child in psutil.Process(supervisor.pid).children():
-            if child.pid != seen:
-                seen = child.pid
-                time.sleep(0.05 + 0.013 * (kills % 7))
-                with suppress(psutil.NoSuchProcess):  # something short that the supervisor has asked
-                    child.kill()
-                    kills += 1
+        pid = (folder / "pid").read_text() if (folder / "pid").exists() else ""
+        if pid and pid != seen:
+            seen, kills = pid, kills + 1
+            time.sleep(0.013 * (kills % 7))
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
         time.sleep(0.005)
     _, err = supervisor.communicate(timeout=120)
     assert supervisor.returncode == 0, err
-    assert kills == 20 and err.count("killed by signal 9") >= 19
+    assert kills == 20 and err.count("killed by signal 9") == 20
     assert (folder / "state.json").read_text() == undisturbed
 
 
@@ -164,21 +168,96 @@ def test_signals_are_passed_on_and_no_child_stays(folder: Path) -> None:
     assert not _alive(worker)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="PR_SET_PDEATHSIG is Linux's")
-def test_the_command_dies_with_a_killed_supervisor(folder: Path) -> None:
-    (folder / "train.py").write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n")
+LEAVING = """
+import os, subprocess, sys, time
+worker = [sys.executable, "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"]
+children = [subprocess.Popen(worker), subprocess.Popen(worker, start_new_session=True)]
+if (daemon := os.fork()) == 0:  # as daemons do: its parent is gone, its session its own
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.execv(worker[0], worker)
+os.waitpid(daemon, 0)
+print("ready", flush=True)
+WHAT
+"""
+
+
+def nothing_is_left(folder: Path) -> bool:
+    """Whatever was started here is in this folder; it may take a moment to be gone."""
+    for _ in range(600):
+        if not any(_lives_in(folder, process) for process in psutil.process_iter() if process.pid != os.getpid()):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _lives_in(folder: Path, process: psutil.Process) -> bool:
+    try:
+        return process.cwd() == str(folder) and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system must show environments")
+@pytest.mark.parametrize("end", ["kill", "done", pytest.param("stop", marks=pytest.mark.thorough)])
+def test_nothing_outlives_the_supervisor(end: str, folder: Path) -> None:
+    """Workers and daemons that ignore SIGTERM, where the command has ended, is stopped, or the supervisor is killed."""
+    (folder / "train.py").write_text(LEAVING.replace("WHAT", "" if end == "done" else "time.sleep(600)"))
     supervisor = subprocess.Popen(
         [sys.executable, "-m", "oomproof", "run", "--", sys.executable, "train.py"], stdout=subprocess.PIPE, text=True
     )
     assert supervisor.stdout is not None
-    pid = int(supervisor.stdout.readline())
-    supervisor.kill()
-    supervisor.communicate()
-    for _ in range(100):
-        if not _alive(pid):
-            break
-        time.sleep(0.05)
-    assert not _alive(pid)
+    assert supervisor.stdout.readline() == "ready\n"
+    if end != "done":
+        supervisor.send_signal(signal.SIGKILL if end == "kill" else signal.SIGINT)
+    supervisor.communicate(timeout=100)
+    assert nothing_is_left(folder)
+    assert supervisor.returncode == {"kill": -9, "done": 0, "stop": 130}[end]
+
+
+@pytest.mark.thorough
+def test_a_command_that_does_not_want_to_end(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """One signal is passed on, and it may save a checkpoint as long as it likes; the third one kills."""
+    (folder / "train.py").write_text(
+        "import signal, time\n"
+        "def no(number, frame): print(f'no {number}', flush=True)\n"
+        "signal.signal(signal.SIGINT, no); signal.signal(signal.SIGTERM, no)\n"
+        "print('ready', flush=True)\n"
+        "while True: time.sleep(1)\n"
+    )
+    supervisor = subprocess.Popen(
+        [sys.executable, "-m", "oomproof", "run", "--", sys.executable, "train.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert supervisor.stdout is not None and supervisor.stderr is not None
+    assert supervisor.stdout.readline() == "ready\n"
+    supervisor.send_signal(signal.SIGINT)
+    assert supervisor.stdout.readline() == "no 2\n"
+    assert "asked to end 10 s ago and still runs: Ctrl-C twice more kills it" in supervisor.stderr.readline()
+    supervisor.send_signal(signal.SIGTERM)
+    assert supervisor.stdout.readline() == "no 15\n"
+    supervisor.send_signal(signal.SIGINT)
+    supervisor.communicate(timeout=60)
+    assert supervisor.returncode == 128 + signal.SIGKILL
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("delay", [0.0, 0.1, 0.2, 0.4, 0.8, 1.6])
+def test_an_interruption_at_any_moment_leaves_nothing(delay: float, folder: Path) -> None:
+    (folder / "train.py").write_text(LEAVING.replace("WHAT", "time.sleep(600)"))
+    supervisor = subprocess.Popen(
+        [sys.executable, "-m", "oomproof", "run", "--", sys.executable, "train.py"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    time.sleep(delay)
+    supervisor.send_signal(signal.SIGINT)
+    supervisor.wait(timeout=100)
+    assert nothing_is_left(folder)
+    assert supervisor.returncode != 0  # 130 once our code is loaded
 
 
 def _alive(pid: int) -> bool:
@@ -186,6 +265,78 @@ def _alive(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
+
+
+def test_a_progress_bar_comes_at_once_and_endless_lines_are_no_burden(folder: Path) -> None:
+    """A hundred MB without an end of line, after a bar that waits for its reader."""
+    (folder / "train.py").write_text(
+        "import sys\n"
+        "sys.stdout.write('\\r10%'); sys.stdout.flush()\n"
+        "input()\n"
+        "for _ in range(100): sys.stdout.write('x' * (1 << 20))\n"
+        "print('\\r100%')\n"
+        "sys.exit('torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.')"
+    )
+    supervisor = subprocess.Popen(
+        [sys.executable, "-m", "oomproof", "run", "--", sys.executable, "train.py"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert supervisor.stdin is not None and supervisor.stdout is not None
+    assert supervisor.stdout.read(4) == b"\r10%"
+    supervisor.stdin.write(b"\n")
+    supervisor.stdin.flush()
+    read, most = 0, 0
+    while some := supervisor.stdout.read1():
+        read += len(some)
+        with suppress(psutil.Error):
+            most = max(most, psutil.Process(supervisor.pid).memory_info().rss)
+    _, err = supervisor.communicate(timeout=60)
+    assert read == (100 << 20) + len("\r100%\n")
+    assert 0 < most < 150 << 20
+    assert b"no flag of the command can be made thriftier: device memory" in err
+
+
+def test_the_end_of_output_as_a_person_sees_it() -> None:
+    lines: deque[bytes] = deque(maxlen=3)
+    tail = Tail(lines)
+    for piece in (b"first\nsec", b"ond\r\n 1%\r 2%", b"\r 3%\nlast", b" line"):
+        tail.add(piece)
+    tail.end()
+    assert list(lines) == [b"second", b" 3%", b"last line"]
+    tail.add(b"y" * (3 * LONGEST))
+    tail.end()
+    assert len(lines[-1]) == LONGEST
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="orphans are adopted on Linux")
+def test_orphans_that_have_ended_are_let_go(folder: Path) -> None:
+    """A training that starts many short daemons does not fill the table of processes."""
+    (folder / "train.py").write_text(
+        "import os, time\n"
+        "for _ in range(5):\n"
+        "    if (child := os.fork()) == 0:\n"
+        "        if os.fork() == 0: time.sleep(0.1)\n"
+        "        os._exit(0)\n"
+        "    os.waitpid(child, 0)\n"
+        "print('ready', flush=True)\n"
+        "input()\n"
+    )
+    supervisor = subprocess.Popen(
+        [sys.executable, "-m", "oomproof", "run", "--", sys.executable, "train.py"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert supervisor.stdout is not None
+    assert supervisor.stdout.readline() == b"ready\n"
+    for _ in range(600):
+        left = [child.status() for child in psutil.Process(supervisor.pid).children()]
+        if len(left) == 2 and psutil.STATUS_ZOMBIE not in left:  # the command, and the last watch
+            break
+        time.sleep(0.05)
+    supervisor.communicate(b"\n", timeout=60)
+    assert len(left) == 2 and supervisor.returncode == 0
 
 
 def test_what_cannot_be_started(capsys: pytest.CaptureFixture[str]) -> None:

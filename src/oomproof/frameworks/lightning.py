@@ -66,3 +66,11 @@ def replace_pass(trainer: Any, run: Callable[[Batch], Any]) -> None:
 
 def restore_pass(trainer: Any) -> None:
     trainer.fit_loop.epoch_loop.automatic_optimization.__dict__.pop(_MAKE, None)
+
+
+def run_inside(strategy: Any) -> Any:
+    """From now on ``training_step`` runs the module itself. What it was inside of, as DistributedDataParallel, is
+    returned: ``strategy.model`` must be that again at the end."""
+    wrapped = strategy.model
+    strategy.model = strategy.lightning_module
+    return wrapped

@@ -34,6 +34,6 @@ def describe_lost_gather(failure: Failure) -> str:
     error = " ".join(failure.text.split())[:300]
     return (
         f"out of memory in {failure.doing}, although there was room for them a moment before: let this process end, so "
-        "that the others do not wait for it until their time-out; parameters and optimizer are as before this step. "
-        f"It said: {error}"
+        "that the others do not wait for it until their time-out (no step can be done any more); parameters and "
+        f"optimizer are as before this step. It said: {error}"
     )

@@ -37,6 +37,7 @@ from oomproof.run.guard.protected_update import (
 )
 from oomproof.run.guard.rungs import MAY_BE_ALLOWED, climb, has_batch_statistics, rungs_for
 from oomproof.run.guard.sizes import FIRST_PATIENCE, Sizes
+from oomproof.run.guard.unfinished_update import update_average
 
 LOG = logging.getLogger("oomproof.guard")
 MEANS = "the update is the same where the loss is a mean over images"
@@ -118,7 +119,7 @@ class Guard:
         self._passes.loss = loss
         self._run = self._passes.backward
         self._ranks.share_buffers()
-        self._before.note()
+        self._note_start()
         found = self._gradients(batch)
         self._ranks.exchange()
         self._do_update(before_update)
@@ -137,7 +138,7 @@ class Guard:
         self._passes.loss = loss
         self._run = run or self._passes.backward
         self._ranks.share_buffers()
-        self._before.note()
+        self._note_start()
         with set_aside(self._passes.model.parameters()):
             found = self._gradients(batch)
             self._ranks.exchange()
@@ -155,6 +156,14 @@ class Guard:
     def load(self, loader: Iterable[Any]) -> Iterator[Any]:
         """The loader's batches. Where host memory runs out in its workers, the rest comes from half as many."""
         return load_with_fewer(loader, self._tell)
+
+    def _note_start(self) -> None:
+        _, failure = attempt("copying buffers before the step", self._before.note)
+        if failure is not None:
+            free_memory(self._passes.device)
+            _, failure = attempt("copying buffers before the step", self._before.note)
+        if failure is not None:
+            self._stop(failure)
 
     def _note_size(self, batch: Any) -> None:
         images = self._images(batch)
@@ -291,7 +300,9 @@ class Guard:
         if scaler is not None:
             self._twice(scaler.update)
         if average is not None:
-            self._twice(lambda: average.update_parameters(passes.model), list(average.parameters()))
+            failure = update_average(average, passes.model, passes.device)
+            if failure is not None:
+                self._stop(failure, intact=False)
 
     def _twice(self, action: Callable[[], Any], written: Sequence[torch.Tensor] = ()) -> None:
         """Once more after a failure, unless it has written to some of its tensors already."""

@@ -1,7 +1,8 @@
 """``Trainer(callbacks=[oomproof.lightning.Guard()])``: a Lightning training that goes on when memory runs out.
 
-Under automatic optimisation on one device, ``training_step`` and its backward are run by a guard: a batch that does not
-fit is done in micro-batches. Elsewhere (manual optimisation, several processes) memory is watched, and a line says so.
+Under automatic optimisation, ``training_step`` and its backward are run by a guard: a batch that does not fit is done
+in micro-batches. With DistributedDataParallel processes exchange gradients once all have theirs, and decide together.
+Elsewhere (manual optimisation, other strategies) memory is watched, and a line says so.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from oomproof.frameworks.lightning import Batch, replace_pass, restore_pass
+from oomproof.frameworks.lightning import Batch, replace_pass, restore_pass, run_inside
 from oomproof.memory.forecast import Forecast
 from oomproof.run.guard.guard import Guard as StepGuard
 from oomproof.run.monitor.watching import Watch
@@ -43,6 +44,7 @@ class Guard(Callback):  # type: ignore[misc]  # Lightning's types are not read
         self._given = (log, limit, tensorboard, forecast)
         self.watch: Watch | None = None
         self.guard: StepGuard | None = None
+        self._wrapped: Any = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self.watch = Watch(*self._given)
@@ -50,7 +52,10 @@ class Guard(Callback):  # type: ignore[misc]  # Lightning's types are not read
         if reason:
             LOG.warning(f"memory is watched, and nothing is done when it runs out: {reason}")
             return
-        self.guard = guard = StepGuard(pl_module, trainer.optimizers[0], self.plan, **self.options)
+        model = trainer.strategy.model
+        self.guard = guard = StepGuard(model, trainer.optimizers[0], self.plan, **self.options)
+        if model is not pl_module:
+            self._wrapped = run_inside(trainer.strategy)
 
         def run(batch: Batch) -> torch.Tensor | None:
             guard.steps = trainer.global_step
@@ -70,6 +75,8 @@ class Guard(Callback):  # type: ignore[misc]  # Lightning's types are not read
 
     def _end(self, trainer: Any) -> None:
         restore_pass(trainer)
+        if self._wrapped is not None:
+            trainer.strategy.model, self._wrapped = self._wrapped, None
         if self.watch is not None:
             self.watch.end()
 
@@ -96,9 +103,11 @@ def _why_not(trainer: Any, module: Any) -> str:
     """Why a step cannot be guarded; empty where it can."""
     if not module.automatic_optimization:
         return "this module optimises by itself (automatic_optimization = False); use oomproof.Guard in training_step"
-    if trainer.world_size > 1 or type(trainer.strategy).__name__ != "SingleDeviceStrategy":
+    strategy = trainer.strategy
+    alone = trainer.world_size == 1 and type(strategy).__name__ == "SingleDeviceStrategy"
+    if not alone and not isinstance(strategy.model, torch.nn.parallel.DistributedDataParallel):
         return (
-            f"{type(trainer.strategy).__name__} exchanges gradients during backward, where a process that fails leaves "
-            "the others waiting; oomproof.Guard in a loop of one's own takes DistributedDataParallel"
+            f"{type(strategy).__name__} talks to other processes during forward and backward, where one that fails "
+            "leaves the others waiting; one device and strategy='ddp' are guarded"
         )
     return ""

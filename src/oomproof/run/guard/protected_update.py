@@ -4,12 +4,12 @@ Parameters are updated a few at a time. Those of one part are copied first with 
 back and done again; the parts before it stay done. While the optimizer makes its state, which is when memory runs out
 in most updates, the copies of all parts are kept, and the whole update can be taken back. SGD writes to a parameter
 only when it needs no more memory for it, and fused forms take none at all, so nothing is copied for these: what was
-written to is done.
+written to is done. Nor is it for Adam once it has its state (unfinished_update.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from oomproof.changes.torch.some_parameters import Group, only, plain_step, repl
 from oomproof.errors import CannotDo, OutOfMemory
 from oomproof.frameworks.torch import copy_lists, is_dense, version_of
 from oomproof.run.guard.failures import Failure, attempt, free_memory
+from oomproof.run.guard.unfinished_update import can_go_on, count_writes, leave_out, whole_update, writes_since
 
 PART = {"cpu": 4 << 20, "": 64 << 20}
 """bytes of parameters that are updated together: on a CPU what stays in its cache from the copy to the update, so that
@@ -42,6 +43,8 @@ class ProtectedUpdate:
         self.optimizer, self.device = optimizer, device
         self._plain = plain_step(optimizer, "Guard", "the optimizer as it is")
         self._stepped = False
+        self._counted: bool | None = None
+        """whether PyTorch counted the writes of an update as expected; None: not seen yet"""
         self._scratch: dict[torch.dtype, torch.Tensor] = {}
         replace_step(optimizer, self._step)
 
@@ -55,6 +58,9 @@ class ProtectedUpdate:
         for group in optimizer.param_groups:
             if done is None and _writes_last(optimizer, group):
                 self._update_without_copies(group)
+                continue
+            if done is None and self._counted and can_go_on(optimizer, group) and _has_state(optimizer, group):
+                self._update_and_go_on(group)
                 continue
             for some in _parts(group, usual):
                 self._update(group, some, done)
@@ -80,6 +86,29 @@ class ProtectedUpdate:
                 break
             free_memory(self.device)
         self._update(group, left, None)
+
+    def _update_and_go_on(self, group: Group) -> None:
+        some = [p for p in group["params"] if p.grad is not None]
+        before = [count_writes(self.optimizer, p) for p in some]
+        if self._run(group, some) is None:
+            return
+        free_memory(self.device)
+        whole = whole_update(self.optimizer, group)
+        for parameter, counts in zip(some, before, strict=True):
+            self._go_on(group, parameter, writes_since(self.optimizer, parameter, counts), whole)
+
+    def _go_on(self, group: Group, parameter: torch.Tensor, done: Mapping[str, int], whole: Mapping[str, int]) -> None:
+        for last in (False, True):
+            if done == whole:
+                return
+            with leave_out(self.optimizer, parameter, done) as rest:
+                failure = self._run(group, [parameter])
+            if failure is None:
+                return
+            if last:
+                raise UpdateFailed(failure, intact=False)
+            done = rest.done
+            free_memory(self.device)
 
     def _run(self, group: Group, some: list[torch.Tensor]) -> Failure | None:
         def run() -> None:
@@ -112,9 +141,16 @@ class ProtectedUpdate:
         failure = self._run(group, some)
         if failure is not None:
             part.put_back()
-        elif done is not None:
+            return failure
+        if done is not None:
             done.append(part)
-        return failure
+        if self._counted is not False and can_go_on(self.optimizer, group):
+            whole = whole_update(self.optimizer, group)
+            self._counted = all(
+                writes_since(self.optimizer, parameter, before) == whole
+                for parameter, before in zip(some, part.writes, strict=True)
+            )
+        return None
 
 
 class _Part:
@@ -128,6 +164,7 @@ class _Part:
         scratch: dict[torch.dtype, torch.Tensor] | None,
     ) -> None:
         self.optimizer, self._some = optimizer, some
+        self.writes = [count_writes(optimizer, parameter) for parameter in some]
         self._states = {p: dict(optimizer.state[p]) for p in some if p in optimizer.state}
         tensors = [*some, *(v for state in self._states.values() for v in state.values() if torch.is_tensor(v))]
         with torch.no_grad():
@@ -213,11 +250,14 @@ def _parts(group: Group, most: int) -> Iterator[list[torch.Tensor]]:
 def _writes_last(optimizer: torch.optim.Optimizer, group: Group) -> bool:
     """Whether nothing is allocated for a parameter once it or its state was written to, where state exists already:
     torch/optim/sgd.py in its plain, list-at-once and fused forms, adam.py in its fused one (PyTorch 2.4 to 2.14)."""
-    given = [p for p in group["params"] if p.grad is not None]
     if type(optimizer) in (torch.optim.Adam, torch.optim.AdamW):
-        return bool(group["fused"]) and all(optimizer.state.get(p) for p in given)
+        return bool(group["fused"]) and _has_state(optimizer, group)
     return (
         type(optimizer) is torch.optim.SGD
         and not group["nesterov"]
-        and (not group["momentum"] or all(optimizer.state.get(p) for p in given))
+        and (not group["momentum"] or _has_state(optimizer, group))
     )
+
+
+def _has_state(optimizer: torch.optim.Optimizer, group: Group) -> bool:
+    return all(optimizer.state.get(p) for p in group["params"] if p.grad is not None)

@@ -18,7 +18,7 @@ from oomproof.errors import InputError
 from oomproof.frameworks.torch import copy_lists, is_dense
 from oomproof.frameworks.torch_sharded import sharded_modules
 from oomproof.run.guard.failures import attempt
-from oomproof.run.guard.lost_process import collective
+from oomproof.run.guard.lost_process import Meeting, collective
 
 GOOD, RETRY, CLIMB, STOP = 0, 1, 2, 3
 """how a process fared: it has its gradients; it would try another way, with all others; it needs a rung that all must
@@ -27,7 +27,7 @@ _BUCKET = 25 << 20
 """bytes that are exchanged at a time, as DistributedDataParallel does"""
 
 
-class Alone:
+class Alone(Meeting):
     """One process: what it decides is decided."""
 
     together = False

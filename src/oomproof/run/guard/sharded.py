@@ -49,7 +49,8 @@ class Sharded(Alone):
 
     def gather(self) -> None:
         """All find out together whether there is room for whole parameters before any begins to gather: one that
-        fails in the middle of it leaves the others waiting."""
+        fails in the middle of it leaves the others waiting, until their time-out."""
+        self.refuse_if_lost()
         for module in self.modules:
             module.reshard()
         _, failure = attempt("gathering parameters", self._find_room)
@@ -65,7 +66,8 @@ class Sharded(Alone):
             )
         _, failure = attempt("gathering parameters", self._gather)
         if failure is not None:  # others are in the middle of it and wait: they end when this process does
-            raise OutOfMemory(describe_lost_gather(failure))
+            self.lost = OutOfMemory(describe_lost_gather(failure))
+            raise self.lost
 
     def _find_room(self) -> None:
         """As much as gathering takes: every whole parameter, and the largest of them once more on its way."""

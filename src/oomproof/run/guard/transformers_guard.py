@@ -1,7 +1,8 @@
 """``trainer.add_callback(oomproof.transformers.Guard(trainer))``: Hugging Face's Trainer, guarded.
 
-On one device, ``training_step`` (forward and backward) is run by a guard: a batch that does not fit is done in
-micro-batches. Elsewhere, and without the trainer, memory is watched, and a line says so.
+``training_step`` (forward and backward) is run by a guard: a batch that does not fit is done in micro-batches. With
+DistributedDataParallel processes exchange gradients once all have theirs, and decide together. Elsewhere, and without
+the trainer, memory is watched, and a line says so.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
 from oomproof.memory.forecast import Forecast
@@ -42,7 +44,7 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers has no types
             return
         optimizer = about["optimizer"]
         own = getattr(optimizer, "optimizer", optimizer)  # inside accelerate's AcceleratedOptimizer
-        self.guard = StepGuard(about["model"], own, self.plan, **self.options)
+        self.guard = StepGuard(self.trainer.model_wrapped, own, self.plan, **self.options)
         self._plain = self.trainer.training_step
         self.trainer.training_step = self._training_step
 
@@ -60,6 +62,8 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers has no types
         assert self.guard is not None
         trainer, plain = self.trainer, self._plain
         compute_loss = trainer.compute_loss
+        if isinstance(model, DistributedDataParallel):  # which would exchange gradients on the way
+            model = model.module
 
         def run(part: Any, share: float, last: bool) -> torch.Tensor:
             """Trainer's own step, whose loss counts for its share."""
@@ -83,14 +87,11 @@ def _why_not(trainer: Any) -> str:
     """Why a step cannot be guarded; empty where it can."""
     if trainer is None:
         return "a callback does not see its trainer; give it: oomproof.transformers.Guard(trainer)"
-    arguments = trainer.args
-    if (
-        arguments.world_size > 1
-        or arguments.n_gpu > 1
-        or str(trainer.accelerator.distributed_type) != "DistributedType.NO"
-    ):
+    model = trainer.model_wrapped
+    alone = trainer.args.n_gpu <= 1 and str(trainer.accelerator.distributed_type) == "DistributedType.NO"
+    if not alone and not isinstance(model, DistributedDataParallel):
         return (
-            "several processes or GPUs exchange gradients during backward, where one that fails leaves the others "
-            "waiting; oomproof.Guard in a loop of one's own takes DistributedDataParallel"
+            f"{type(model).__name__} talks to other processes or GPUs during forward and backward, where one that "
+            "fails leaves the others waiting; one device and DistributedDataParallel (torchrun) are guarded"
         )
     return ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -14,19 +13,28 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 
 from oomproof.errors import InputError
 from oomproof.run.monitor.meters import host_bytes
+from oomproof.run.supervisor.belonging import (
+    MARK,
+    adopt_orphans,
+    die_with_parent,
+    end_all,
+    end_watch,
+    new_mark,
+    own_children,
+    reap_orphans,
+    watch_last,
+)
+from oomproof.run.supervisor.output import TAIL, pass_on
 
-TAIL = 4000
-"""lines that are kept to explain the end"""
 PASSED_ON = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)
 )
+_ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 GRACE = 10.0
-"""seconds that a command has to end after SIGTERM before it is killed"""
-_DEATH_SIGNAL, _SUBREAPER = 1, 36  # prctl's numbers, <sys/prctl.h>
+"""seconds that what a command leaves behind has to end after SIGTERM before it is killed"""
 
 
 @dataclass(frozen=True)
@@ -45,107 +53,106 @@ class Run:
 
 def run_command(command: Sequence[str], extra: Mapping[str, str], every: float = 1.0) -> Run:
     """Runs to the end. Whatever it has started is ended with it."""
-    _adopt_orphans()
+    adopt_orphans()
     kills, begin = count_oom_kills(), time.monotonic()
     tail: deque[bytes] = deque(maxlen=TAIL)
+    mark, known = new_mark(), own_children()
+    peak = 0
+    with _signals_passed_on() as passing:
+        watch = watch_last(mark)
+        try:
+            process = _start(command, {**os.environ, **extra, MARK: mark})
+            readers = _read_output(process, tail)
+            try:
+                passing.begin(process)
+                while True:
+                    try:
+                        process.wait(timeout=every)
+                        break
+                    except subprocess.TimeoutExpired:
+                        peak = max(peak, host_bytes(process.pid))
+                        reap_orphans(process, known | ({watch.pid} if watch else set()))
+                        passing.say_if_slow()
+            finally:
+                end_all(process, mark, GRACE)
+        finally:
+            end_watch(watch)
+    for reader in readers:
+        reader.join(timeout=5)
+    kills = count_oom_kills() - kills
+    return Run(process.returncode, list(tail), time.monotonic() - begin, peak, kills, bool(passing.asked))
+
+
+def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     try:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             list(command),
-            env={**os.environ, **extra},
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=_die_with_parent if sys.platform.startswith("linux") else None,  # noqa: PLW1509
+            preexec_fn=die_with_parent if sys.platform.startswith("linux") else None,  # noqa: PLW1509
         )
     except OSError as error:
         raise InputError(f"{command[0]} cannot be started: {error.strerror}; expected a command after --") from None
+
+
+def _read_output(process: subprocess.Popen[bytes], tail: deque[bytes]) -> list[threading.Thread]:
     readers = [
-        threading.Thread(target=_pass_on, args=(stream, to, tail), daemon=True)
+        threading.Thread(target=pass_on, args=(stream, to, tail), daemon=True)
         for stream, to in ((process.stdout, sys.stdout), (process.stderr, sys.stderr))
     ]
     for reader in readers:
         reader.start()
-    peak = 0
-    with _signals_passed_on(process) as asked:
-        try:
-            while True:
-                try:
-                    process.wait(timeout=every)
-                    break
-                except subprocess.TimeoutExpired:
-                    peak = max(peak, host_bytes(process.pid))
-        finally:
-            _end_all(process)
-    for reader in readers:
-        reader.join(timeout=5)
-    return Run(process.returncode, list(tail), time.monotonic() - begin, peak, count_oom_kills() - kills, bool(asked))
+    return readers
 
 
-def _pass_on(stream: IO[bytes] | None, to: Any, tail: deque[bytes]) -> None:
-    assert stream is not None
-    out = getattr(to, "buffer", None)
-    with stream:
-        for line in iter(stream.readline, b""):
-            tail.append(line.rstrip(b"\n"))
-            with contextlib.suppress(OSError, ValueError):
-                if out is not None:
-                    out.write(line)
-                    out.flush()
-                else:
-                    to.write(line.decode("utf-8", "replace"))
+class _Passing:
+    """Signals on their way to the command; ``asked`` has those that mean an end. The third of them kills."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._since = 0.0
+
+    def begin(self, process: subprocess.Popen[bytes]) -> None:
+        """What came before the command had begun goes to it now."""
+        self._process = process
+        for number in list(self.asked):
+            self._send(number)
+
+    def take(self, number: int, _: object) -> None:
+        if number in _ENDING:
+            self.asked.append(number)
+            self._since = self._since or time.monotonic()
+        self._send(signal.SIGKILL if len(self.asked) > 2 else number)
+
+    def say_if_slow(self) -> None:
+        if self._since and time.monotonic() - self._since > GRACE:
+            self._since = float("inf")
+            left = "once more kills" if len(self.asked) == 2 else "twice more kills"
+            complain = f"oomproof: the command was asked to end {GRACE:.0f} s ago and still runs: Ctrl-C {left} it"
+            print(complain, file=sys.stderr, flush=True)
+
+    def _send(self, number: int) -> None:
+        if self._process is not None:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, number)
 
 
 @contextlib.contextmanager
-def _signals_passed_on(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
-    """Signals that come to us go to all of the command's processes; ``asked`` has those that mean an end."""
-    asked: list[int] = []
-
-    def forward(number: int, _: object) -> None:
-        if number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", -1)):
-            asked.append(number)
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, number)
-
+def _signals_passed_on() -> Iterator[_Passing]:
+    """Signals that come to us go to all of the command's processes."""
+    passing = _Passing()
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield passing
         return
-    before = {number: signal.signal(number, forward) for number in PASSED_ON}
+    before = {number: signal.signal(number, passing.take) for number in PASSED_ON}
     try:
-        yield asked
+        yield passing
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _end_all(process: subprocess.Popen[bytes]) -> None:
-    """Politely, then not. Orphans of the command are ours by now, so they are found among our children."""
-    import psutil
-
-    if process.poll() is None:
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE)
-    with contextlib.suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL)
-    if process.poll() is None:
-        process.wait()
-    for each in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error, OSError):
-            if os.getsid(each.pid) == process.pid:
-                each.kill()
-                each.wait(1)
-
-
-def _adopt_orphans() -> None:
-    """Processes whose parent has gone become our children, not the system's."""
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
-
-
-def _die_with_parent() -> None:
-    """In the child: the kernel kills it if we are killed."""
-    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
 
 def count_oom_kills() -> int:

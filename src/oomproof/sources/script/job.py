@@ -45,7 +45,7 @@ MOST_TRIED = 3
 """values of one part that are tried, each by a run of the script"""
 COUNTS = 0.98
 """of the peak: a value that lowers it less does not count"""
-_HOW = ("patience", "validate", "jit_compile")
+_HOW = ("patience", "validate", "batches", "jit_compile")
 _TOLD = ("options", "read", "model_at", "update_at")
 """what a run tells the job, not the user"""
 _IN_CODE = {
@@ -89,6 +89,12 @@ class ScriptJob(Job):
         return (
             Setting("patience", PATIENCE, "seconds that the script may take to its second step"),
             Setting("validate", False, "go on to the end of the first validation, and count it"),
+            Setting(
+                "batches",
+                0,
+                "batches of the script's DataLoader that are looked at, the largest of which is traced; 1: as they "
+                "come; 0: up to 64 within 10 s, fewer where all are alike",
+            ),
             Setting("jit_compile", "own", OF_XLA, XLA, read=as_switch),
             RECOMPUTED,
             *(each.as_setting() for each in self.seen.options),
@@ -110,6 +116,7 @@ class ScriptJob(Job):
                 device=request.device,
                 patience=settings["patience"],
                 validate=settings["validate"],
+                batches=settings["batches"],
                 jit_compile=settings["jit_compile"],
                 edits=edits,
             )
@@ -267,4 +274,5 @@ class ScriptJob(Job):
 
 def _told(about: About, name: str, settings: Mapping[str, Any]) -> About:
     details = {key: value for key, value in about.details.items() if key not in _TOLD}
-    return replace(about, job=name, settings=Settings({**settings, **about.settings}), details=details)
+    decisive = {key: value for key, value in settings.items() if key != "patience"}
+    return replace(about, job=name, settings=Settings({**decisive, **about.settings}), details=details)

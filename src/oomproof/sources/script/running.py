@@ -59,6 +59,8 @@ class Run:
     device: Device | None = None
     patience: int = 300
     validate: bool = False
+    batches: int = 0
+    """of a loader that are looked at for the largest; 0: a few"""
     dialect: str = "cuda"
     jit_compile: str = "own"
     """of Keras: what it would do, or true, or false"""
@@ -104,6 +106,7 @@ def _request(run: Run) -> dict[str, Any]:
         "jit_compile": run.jit_compile,
         "edits": {file: base64.b64encode(content).decode() for file, content in run.edits.items()},
         "validate": run.validate,
+        "batches": run.batches,
         "dialect": run.dialect,
     }
 
@@ -115,7 +118,7 @@ def _follow(run: Run, folder: Path, progress: Progress) -> dict[str, Any]:
     tag = uuid.uuid4().hex
     words = [run.command.python, *run.command.options, str(CHILD), str(folder), str(writing)]
     environment = {**os.environ, **ENVIRONMENT, **_as_first_rank(run.command.ranks), **run.command.variables}
-    environment |= {TAG: tag, "TMPDIR": str(folder / "tmp")}
+    environment |= {TAG: tag, "TMPDIR": str(folder / "tmp"), **_refuse_downloads(folder)}
     child = subprocess.Popen(
         words,
         env=environment,
@@ -166,6 +169,16 @@ def _follow(run: Run, folder: Path, progress: Progress) -> dict[str, Any]:
     heard.setdefault("code", child.returncode)
     heard["output"] = b"".join(kept).decode(errors="replace")
     return heard
+
+
+def _refuse_downloads(folder: Path) -> dict[str, str]:
+    """Programs that the script starts to download something fail at once, instead of trying again for minutes: they are
+    sent to a port where nothing listens."""
+    (folder / ".curlrc").write_text('proxy = "http://127.0.0.1:9"\n')
+    (folder / "wgetrc").write_text(
+        "use_proxy = on\nhttp_proxy = http://127.0.0.1:9\nhttps_proxy = http://127.0.0.1:9\ntries = 1\n"
+    )
+    return {"CURL_HOME": str(folder), "WGETRC": str(folder / "wgetrc")}
 
 
 def _as_first_rank(ranks: int | None) -> dict[str, str]:

@@ -20,6 +20,8 @@ from oomproof.sources.ultralytics.batch import make_batch
 
 _BATCH, _SIZE, _NOMINAL = 16, 640, 64
 """batch, imgsz and nbs of its default.yaml"""
+_MOSAIC = 4
+"""images that its mosaic, on by default, makes one of"""
 _LONG = 100_000
 """iterations of a training on COCO; up to 10 000 Ultralytics takes AdamW"""
 _GROWS = "validation is counted up to its loss: the averaged model, twice the batch; NMS comes on top"
@@ -56,6 +58,7 @@ def open_ultralytics(name: str) -> NamedJob:
         make=lambda settings: _pieces(config, task, settings),
         code=lambda settings: _code(name),
         notes=(_GROWS,),
+        mosaic=1 if classify else _MOSAIC,
         before_steps=lambda settings: 0 if settings["precision"] == "fp32" else _AMP_CHECK,
         usual={
             "precision": "fp16",

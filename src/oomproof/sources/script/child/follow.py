@@ -17,6 +17,7 @@ from oomproof.errors import InternalError, JobError, OomproofError
 from oomproof.sources.script.child.importing import import_edited, when_imported
 from oomproof.sources.script.child.network import refuse_network, refused_hosts
 from oomproof.sources.script.child.options import watch_click, watch_options
+from oomproof.sources.script.child.tensorboard import write_without_tensorflow
 from oomproof.sources.script.child.writes import keep_writes
 from oomproof.trace.user_code import blaming_user_code
 
@@ -60,6 +61,7 @@ def follow(folder: Path, descriptor: int) -> None:
     import_edited(edits)
     kept.watch_settings(lambda files: told.say(read=files))
     refuse_network()
+    write_without_tensorflow()
     watch_options(told.say)
     when_imported("click", lambda click: watch_click(click, told.say))
     following = Following(request, folder, told)
@@ -105,6 +107,7 @@ class Following:
             self.save,
             dialect=self.request["dialect"],
             validate=self.request["validate"],
+            batches=self.request["batches"] or None,
             progress=self.told.doing,
         )
         self.session = self._context.__enter__()

@@ -44,7 +44,14 @@ class Session:
     """What was seen of a script so far."""
 
     def __init__(
-        self, finish: Callable[[Timeline], None], dialect: Dialect, validate: bool, say: Progress, ranks: int
+        self,
+        finish: Callable[[Timeline], None],
+        *,
+        dialect: Dialect,
+        validate: bool,
+        say: Progress,
+        ranks: int,
+        batches: int | None,
     ) -> None:
         self.dialect: Dialect = dialect
         self.tracer = Tracer()
@@ -53,7 +60,7 @@ class Session:
         self.notes: list[str] = []
         self.compiled: list[str] = []
         """notes on what torch.compile was asked to compile"""
-        self.loaders = Loaders()
+        self.loaders = Loaders(batches)
         self.ranks = Ranks(ranks)
         self._finish = finish
         self.steps = Steps(self.tracer, self._end, say, validate)
@@ -92,6 +99,7 @@ class Session:
             optimizer=next((type(each).__name__ for each in steps.optimizers), ""),
             per_box=find_per_box(timeline),
             matchers=find_matchers(timeline, type(model).__name__),
+            batches_seen=self.loaders.describe() or "its first steps; a later batch may be larger",
             details={"steps": steps.count(), "model_at": self._model_at(), "update_at": self._update_at()},
         )
         return replace(timeline, about=about)
@@ -129,13 +137,15 @@ def following(
     *,
     dialect: Dialect = "cuda",
     validate: bool = False,
+    batches: int | None = None,
     progress: Progress = be_silent,
 ) -> Iterator[Session]:
+    """``batches``: how many of a loader are looked at for the largest (look_ahead.py); None: a few."""
     with ExitStack() as stack:
         compiled = stack.enter_context(without_compiling())
         stack.enter_context(without_dynamo())
         stack.enter_context(speaking(dialect))
-        session = Session(finish, dialect, validate, progress, card.gpus)
+        session = Session(finish, dialect=dialect, validate=validate, say=progress, ranks=card.gpus, batches=batches)
         session.compiled = compiled
         stack.enter_context(session.steps.watched())  # before the ledger's own hooks: models are named when they run
         stack.enter_context(session.tracer.in_place())
@@ -144,7 +154,7 @@ def following(
         stack.enter_context(weights_followed(session.note))
         stack.enter_context(session.ranks.alone())
         stack.enter_context(session.around_updates.watched(session.steps.count))
-        stack.enter_context(session.loaders.watched(session.steps.batch_asked))
+        stack.enter_context(session.loaders.watched(session.steps.batch_asked, session.steps.count))
         stack.enter_context(patch.object(torch, "inference_mode", _no_grad))
         stack.enter_context(patch.object(torch.Tensor, "pin_memory", lambda self, *_, **__: self))
         stack.enter_context(patch.object(torch.Tensor, "is_pinned", lambda self, *_, **__: True))

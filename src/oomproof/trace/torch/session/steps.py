@@ -42,7 +42,7 @@ class Steps:
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self.spots: list[Spot] = []
         """where optimizers were made"""
-        self.models: list[torch.nn.Module] = []
+        self._models: list[weakref.ref[torch.nn.Module]] = []
         self.validated = False
         self.backwards = 0
         """backward passes of a script that has no optimizer of PyTorch"""
@@ -51,6 +51,11 @@ class Steps:
         self._backwards_at_update = 0
         self._owners: dict[int, str] = {}
         self._between = True
+
+    @property
+    def models(self) -> list[torch.nn.Module]:
+        """Those that are still there: a copy on which a script only tries something is freed, as without us."""
+        return [model for each in self._models if (model := each()) is not None]
 
     # -- what happens ------------------------------------------------------------------------------------------
 
@@ -132,8 +137,10 @@ class Steps:
     def _meet(self, model: torch.nn.Module) -> None:
         """A model is called for the first time: its parts get their names."""
         ledger = self.tracer.ledger
-        self.models.append(model)
-        prefix = "" if len(self.models) == 1 else f"{type(model).__name__}."
+        if self._models:
+            gc.collect()  # modules are often in cycles
+        prefix = f"{type(model).__name__}." if self.models else ""
+        self._models.append(weakref.ref(model))
         ledger.name_modules(model, prefix=prefix)
         ledger.mark_model(model, prefix=prefix)
         for path, module in model.named_modules():
