@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oomproof.api.check import forecast_step
-from oomproof.errors import CannotDo, InputError
+from oomproof.errors import CannotDo, InputError, JobError
 from oomproof.memory.about import About
 from oomproof.memory.cards.devices import find
 from oomproof.memory.forecast import Forecast
@@ -23,6 +23,9 @@ from oomproof.trace.request import Progress, be_silent
 
 if TYPE_CHECKING:
     from oomproof.trace.torch.real_step import RealStep
+
+
+_GIB = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -49,18 +52,35 @@ def measure(job: Any, *, progress: Progress | None = None, **settings: Any) -> M
     from oomproof.trace.torch.trace_step import trace_step
 
     resolved = resolve(opened, settings)
-    made = opened.with_settings(resolved) if hasattr(opened, "with_settings") else opened
+    made, of_training = opened.torch_pieces(resolved) if hasattr(opened, "torch_pieces") else (opened, resolved)
     if not isinstance(made, TorchJob):
-        raise CannotDo(f"{opened.name} cannot be measured: expected torchvision:NAME or a TorchJob (FILE.py:FUNCTION)")
-    pieces, training = pieces_and_training(made, resolved)
+        raise CannotDo(
+            f"{opened.name} cannot be measured: {made.not_measured}. PyTorch jobs can: torchvision:NAME, Detectron2 "
+            "configs, FILE.py:FUNCTION that makes a TorchJob"
+        )
+    pieces, training = pieces_and_training(made, of_training)
     name, device = real_device()
     on = find("this" if name != "cpu" else "1024GiB")
     say("tracing")
     about = About(job=opened.name, settings=resolved)
     step = trace_step(pieces, training, dialect="cuda" if name != "cpu" else "cpu", about=about)
     traced = forecast_step(step, on, resolved)
+    if name == "cpu":
+        _refuse_too_large(traced)
     say("running two real steps")
     return Measurement(traced, run_two_steps(pieces, training, device), name)
+
+
+def _refuse_too_large(forecast: Forecast) -> None:
+    """A step that the host has no room for would take other processes with it."""
+    import psutil
+
+    free, wanted = psutil.virtual_memory().available, forecast.allocated.expected
+    if wanted > free:
+        raise JobError(
+            f"two real steps would take {wanted / _GIB:.1f} GiB of RAM, and {free / _GIB:.1f} GiB are free here: "
+            "measure with a smaller --batch or --image-size"
+        )
 
 
 def refuse_without_gpu() -> None:
