@@ -22,16 +22,19 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from oomproof.api.check import forecast_step, trace_job
+from oomproof.api.check import forecast_step
 from oomproof.errors import OomproofError
+from oomproof.memory.after_training import follow
 from oomproof.memory.cards.devices import find
 from oomproof.memory.files.timeline_file import load, save
 from oomproof.memory.timeline import Timeline
+from oomproof.memory.validation import Validation
+from oomproof.sources.job import TraceRequest
 from oomproof.sources.settings import resolve
 from tables import Row, read, with_crowds
 
@@ -173,6 +176,10 @@ def _run(work: Work) -> Result | str:
         site = SITES[row.site]
         settings = resolve(row.job, {**row.settings, "cudnn_benchmark": site.cudnn_benchmark})
         answer = forecast_step(timeline, find(row.gpu), settings)
+        if row.validated:
+            run = forecast_step(follow(timeline, _timeline(row, cache, Validation())), find(row.gpu), settings)
+            high = max(answer.reserved.high, run.reserved.high)
+            answer = replace(answer, reserved=replace(answer.reserved, high=high))
     except OomproofError as error:
         return f"{row.name}: {error}"
     level = answer.allocated if row.level == "allocated" else answer.reserved
@@ -190,13 +197,15 @@ def _run(work: Work) -> Result | str:
     )
 
 
-def _timeline(row: Row, cache: Path | None) -> Timeline:
+def _timeline(row: Row, cache: Path | None, validation: Validation | None = None) -> Timeline:
+    request = TraceRequest(resolve(row.job, row.settings), validation=validation)
     if cache is None:
-        return trace_job(row.job, resolve(row.job, row.settings))
+        return row.job.trace(request)
     cache.mkdir(parents=True, exist_ok=True)
-    kept = cache / f"{row.site}-{re.sub(r'[^A-Za-z0-9]+', '_', row.name)}.timeline"
+    part = "-validation" if validation else ""
+    kept = cache / f"{row.site}-{re.sub(r'[^A-Za-z0-9]+', '_', row.name)}{part}.timeline"
     if not kept.exists():
-        save(trace_job(row.job, resolve(row.job, row.settings)), kept)
+        save(row.job.trace(request), kept)
     return load(kept)
 
 

@@ -37,6 +37,8 @@ class Row:
     """what other tools estimated for the same row"""
     reason: str = ""
     """why there is no job for the row, or too little is known of it; empty where there is one"""
+    validated: bool = False
+    """the figure is the most of a run that validates between epochs"""
     unknown_data: str = ""
     """the dataset of which nobody has said how crowded it is"""
 
@@ -208,7 +210,8 @@ def _modern(record: dict[str, str]) -> Row:
         "image_size": f"{side}x{side}",
         "iterations": 5000 if "Adam" in record["optimizer"] else 50_000,
     }
-    return replace(row, job=job, settings=settings | ({"classes": int(classes[1])} if classes else {}))
+    settings |= {"classes": int(classes[1])} if classes else {}
+    return replace(row, job=job, settings=settings, validated="PROFILE" not in record["other_settings"])
 
 
 def with_crowds(row: Row, crowds: dict[str, int]) -> Row:

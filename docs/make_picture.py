@@ -24,8 +24,10 @@ COMMAND = (
     "800x1333",
     "--on",
     "RTX 3060 12GB",
+    "--what-if",
+    "none",  # below what the picture shows
 )
-WIDTH, HEIGHT = 1000, 795
+WIDTH, HEIGHT = 1000, 880
 
 
 def draw_page(target: Path) -> None:
@@ -36,8 +38,7 @@ def draw_page(target: Path) -> None:
         browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}).new_page()
         page.goto(page_file.as_uri())
-        page.wait_for_selector("body[data-ready]")
-        page.wait_for_timeout(1000)  # Plotly's icicle unfolds
+        page.wait_for_selector("body[data-ready][data-drawn]")
         page.screenshot(path=target)
         browser.close()
 

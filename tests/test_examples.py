@@ -40,6 +40,7 @@ configs = config_util.get_configs_from_pipeline_file("pipeline.config")
 configs["train_config"].batch_size = 4
 """
 """what docs/tf_object_detection.md reads"""
+NEEDS_THE_API = ("tf_object_detection.md", "tf_mask_rcnn.md")
 NOT_HERE = ("oomproof data bccd",)
 """their data are not in this repository: what the page shows was printed once"""
 RENEW = "RENEW_EXAMPLES=1 pytest tests/test_examples.py -k shown_commands writes it anew"
@@ -91,18 +92,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).write_text(text)
         (folder / "examples" / name).write_text(text)
     (folder / "pipeline.config").write_text(PIPELINE)
-    (folder / "ssd_mobilenet_v2.config").write_text(_trainable_config())
+    for name, text in _trainable_configs().items():
+        (folder / name).write_text(text)
     (folder / "edit_config.py").write_text(EDITING)
     _write_datasets(folder)
     return folder
 
 
-def _trainable_config() -> str:
-    """What docs/tf_object_detection.md forecasts."""
+def _trainable_configs() -> dict[str, str]:
+    """What the pages about the Object Detection API forecast."""
     sys.path.append(str(ROOT / "tests" / "trace"))
-    from tfod_models import CONFIGS
+    from tfod_models import CONFIGS, rcnn
 
-    return CONFIGS["ssd_mobilenet_tf2"]
+    mask = rcnn("faster_rcnn_resnet50_keras", side=800, masks=True)
+    return {"ssd_mobilenet_v2.config": CONFIGS["ssd_mobilenet_tf2"], "mask_rcnn.config": mask}
 
 
 def _write_datasets(folder: Path) -> None:
@@ -130,7 +133,7 @@ def _write_datasets(folder: Path) -> None:
 def test_shown_commands_end_as_claimed(
     command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if command.page == "tf_object_detection.md" and missing_packages():
+    if command.page in NEEDS_THE_API and missing_packages():
         pytest.skip(f"the Object Detection API is not installed (make tf-object-detection: {INSTALL})")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "100")

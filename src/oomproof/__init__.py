@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from oomproof.api.measure import measure
     from oomproof.api.slim import slim
     from oomproof.changes.settings_file import read_settings
+    from oomproof.changes.torch.accumulate import accumulate
+    from oomproof.changes.torch.recompute import recompute
     from oomproof.changes.torch.step import Step
     from oomproof.data.annotations.dataset import Dataset
     from oomproof.data.annotations.read import read_dataset
@@ -73,12 +75,14 @@ __all__ = [
     "TraceRequest",
     "Unanswerable",
     "__version__",
+    "accumulate",
     "check",
     "explain",
     "fit",
     "measure",
     "read_dataset",
     "read_settings",
+    "recompute",
     "slim",
     "sweep",
     "what_if",
@@ -111,12 +115,14 @@ _HOME = {
     "TorchJob": "oomproof.sources.torch.job",
     "TraceRequest": "oomproof.trace.request",
     "Unanswerable": "oomproof.errors",
+    "accumulate": "oomproof.changes.torch.accumulate",
     "check": "oomproof.api.check",
     "explain": "oomproof.api.explain",
     "fit": "oomproof.api.fit",
     "measure": "oomproof.api.measure",
     "read_dataset": "oomproof.data.annotations.read",
     "read_settings": "oomproof.changes.settings_file",
+    "recompute": "oomproof.changes.torch.recompute",
     "slim": "oomproof.api.slim",
     "sweep": "oomproof.api.check",
     "what_if": "oomproof.api.what_if",

@@ -71,3 +71,26 @@ def test_the_worst_batch_is_named(files: Path, capsys: pytest.CaptureFixture[str
 def test_what_is_refused(files: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str) -> None:
     assert main(["check", "own.py:job", "--on", "8GiB", *options]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_another_job_on_the_same_card(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["check", "own.py:job", "--on", "RTX 3060", "--no-validate", "-q"]
+    assert main([*command, "--beside", "3GiB"]) == 0
+    assert "3.00 GiB of it held by another job" in " ".join(capsys.readouterr().out.split())
+    assert main([*command, "--beside", "11.7GiB"]) == 2
+    assert main([*command, "--beside", "3"]) == 1
+    assert "such as 3GiB" in capsys.readouterr().err
+    assert main(["fit", "own.py:job", "--on", "RTX 3060", "--beside", "12GiB", "-q"]) == 1
+    assert "below the 11.76 GiB" in capsys.readouterr().err
+
+
+def test_validation_after_training(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["check", "own.py:job", "--on", "8GiB", "--validate", "-q"]
+    assert main([*command, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    after = document["validation"]["after_training"]
+    assert after["expected"] >= max(document["device"]["expected"], document["validation"]["device"]["expected"])
+    assert main(command) == 0
+    report = " ".join(capsys.readouterr().out.split())
+    assert "after training" in report and "training's cache kept" in report
+    assert "validation and what happens between steps" not in report

@@ -208,6 +208,10 @@ def test_depthwise() -> None:
         assert price_of(depthwise, price) == (0, 0, 9 * X), "at worst im2col: nine taps of x"
     large = depthwise | {"w": [64, 1, 31, 31]}
     assert price_of(large, TENSOR_CORES)[2] == cuda.LARGEST_IM2COL * X < 31 * 31 * X, "no wider than was seen"
+    strided = depthwise | {"y": [8, 64, 16, 16], "stride": [2, 2]}
+    assert price_of(strided, TENSOR_CORES)[2] == 9 * X // 4, "the filter is put down at a quarter of the places"
+    widening = depthwise | {"y": [8, 64, 64, 64], "stride": [2, 2], "transposed": True}
+    assert price_of(widening, TENSOR_CORES)[2] == 9 * X, "transposed: at every place of x"
     single = CONVOLUTION | {"x": [8, 1, 32, 32], "w": [128, 1, 3, 3]}
     assert price_of(single, TENSOR_CORES)[0] > 0, "one group of one channel is not a depthwise convolution"
 
@@ -228,6 +232,9 @@ def test_benchmark_mode_may_choose_a_fourier_transform() -> None:
     large = CONVOLUTION | {"x": [512, 64, 320, 320], "y": [512, 128, 320, 320]}
     everything = (512 * 64 + 512 * 128) * 320 * 320 * 4 + W
     assert price_of(large, benchmark)[2] == max(cuda.LARGEST_FOURIER, everything)
+    limited = cuda.price(find("RTX 3060"), benchmark=True, largest=cuda.LARGEST_OF_TENSORFLOW)
+    deep = CONVOLUTION | {"x": [64, 512, 56, 56], "w": [512, 512, 3, 3], "y": [64, 512, 56, 56]}
+    assert price_of(deep, limited)[2] == 4 << 30 < price_of(deep, benchmark)[2]
 
 
 def test_volumes() -> None:

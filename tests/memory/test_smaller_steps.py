@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import oomproof
 from oomproof.memory.allocators import cuda
 from oomproof.memory.allocators.replaying import Replay
-from oomproof.memory.smaller_steps import SIZES, most_reserved
+from oomproof.memory.smaller_steps import A_DOUBLING, most_by_smaller
 from oomproof.memory.timeline import Builder, Timeline
 from thorough import THOROUGH
 
@@ -51,10 +51,26 @@ def test_larger_batches(name: str, fewer: int, more: int) -> None:
 def test_the_model_stays_as_large_as_it_is() -> None:
     step = Builder()
     step.allocate(50 << 20, kind="parameter", owner="", op="")
-    assert most_reserved(step.build(), replay) == 0  # there is no smaller step
+    assert most_by_smaller(step.build(), replay) == 0  # there is no smaller step
     step.free(step.allocate(300 << 20, kind="activation", owner="", op=""))
-    reserved = most_reserved(step.build(), replay)
-    assert (50 << 20) + int((300 << 20) * max(SIZES)) <= reserved < 350 << 20
+    reserved = most_by_smaller(step.build(), replay)
+    assert (50 << 20) + (300 << 20) * 2 ** (-1 / A_DOUBLING) <= reserved <= 350 << 20
+
+
+def test_steps_of_one_kind_are_looked_at_in_the_same_sizes() -> None:
+    seen: dict[int, set[int]] = {}
+    for images in (8, 9):
+        step = Builder()
+        step.allocate(images * 37_000_000, kind="activation", owner="", op="")
+        sizes = seen[images] = set()
+        most_by_smaller(step.build(), lambda history, room, sizes=sizes: note(history, sizes))  # type: ignore[misc]
+    assert len(seen[8] & seen[9]) >= len(seen[8]) - 3, "all of the smaller step's but the smallest"
+    assert max(seen[8]) <= 8 * 37_000_000
+
+
+def note(history: Timeline, sizes: set[int]) -> Replay:
+    sizes.add(round(int(history.bytes.sum()), -3))
+    return replay(history, None)
 
 
 def replay(timeline: Timeline, capacity: int | None) -> Replay:

@@ -131,7 +131,7 @@ def test_names_what_others_hold(fits: Forecast, settings: tuple[Setting, ...]) -
     device = Device("RTX 3060 12GB", 12 << 30, held=3 << 30, held_by=("Xorg", "chrome"))
     text = drawn(terminal.report(replace(fits, device=device), settings), 120)
     assert "5.84 of 9.00 GiB" in text
-    assert "3.00 GiB of it held now by Xorg, chrome" in text
+    assert "3.00 GiB of it held by Xorg, chrome" in text
 
 
 def test_an_empty_step_still_has_a_report(fits: Forecast) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
+import real_cpu
 from real_cpu import second_step
 
 from oomproof.changes.torch.training import Training
@@ -54,6 +56,25 @@ def test_a_blueprints_step_as_the_real_allocator_has_it(name: str) -> None:
     pieces = job(name, (128, 192))
     traced = forecast(trace_step(pieces, TRAINING, dialect="cpu"), find("64GiB"), Runtime(), name, {})
     assert traced.allocated.expected == pytest.approx(second_step(pieces, TRAINING).peak, rel=0.01), traced.owner
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Detectron2 was written for older PyTorch, NumPy and Pillow
+def test_a_real_step_on_sparse_data_is_not_below_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five objects in an image and a fresh network, whose proposals come near few of them."""
+    pytest.importorskip("detectron2.modeling", reason="unproven by CI: needs a built Detectron2, see CONTRIBUTING.md")
+    from detectron2.utils.events import EventStorage
+
+    name, size = KINDS_OF_MODELS[0], (256, 384)
+    with EventStorage(0):
+        full, *least = (
+            trace_step(job(name, size, real), TRAINING, dialect="cpu", sparse=sparse).peak().bytes
+            for real, sparse in ((True, False), (True, True), (False, True))
+        )
+        monkeypatch.setattr(real_cpu, "filled_samplers", lambda model: nullcontext())
+        real = second_step(job(name, size, real=True), TRAINING).peak
+    assert least[1] == pytest.approx(least[0], rel=0.02)  # the blueprint's and the real model's
+    assert max(least) * 0.99 <= real < full
 
 
 @pytest.mark.slow

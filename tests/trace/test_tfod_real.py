@@ -1,7 +1,7 @@
 """Training steps of the TensorFlow Object Detection API, foretold and for real.
 
-They need the API, which `make tf-object-detection` installs and then runs these tests; `make test` skips them where it
-is not there. Each step runs in a process of its own (tfod_real.py): the API needs Keras 2, and its models of
+They need the API, which `make tf-object-detection` installs and then runs these tests; where it is not there they are
+skipped. Each step runs in a process of its own (tfod_real.py): the API needs Keras 2, and its models of
 TensorFlow 1 another mode of TensorFlow.
 """
 
@@ -27,6 +27,7 @@ from oomproof.trace.request import TraceRequest
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.thorough,
     pytest.mark.skipif(
         bool(missing_packages()),
         reason=f"the Object Detection API is not installed (make tf-object-detection: {INSTALL})",

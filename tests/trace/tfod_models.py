@@ -82,5 +82,5 @@ CONFIGS = {
     ),
     "mask_rcnn_tf2": rcnn("faster_rcnn_resnet50_keras", side=192, masks=True),
     "ssd_inception_tf1": ssd("ssd_inception_v2", side=224, batch="2"),
-    "faster_rcnn_tf1": rcnn("faster_rcnn_resnet50", side=320, masks=False),
+    "faster_rcnn_tf1": rcnn("faster_rcnn_resnet50", side=512, masks=False),
 }

@@ -19,6 +19,8 @@ from oomproof.epoch.same_batches import with_same_batches
 from oomproof.epoch.worst_batch import find_worst_batch
 from oomproof.errors import CannotDo, InputError, JobError
 from oomproof.memory import make_forecast
+from oomproof.memory.after_training import in_cache
+from oomproof.memory.cards.beside import hold_beside
 from oomproof.memory.cards.devices import Device, find
 from oomproof.memory.files import timeline_file
 from oomproof.memory.forecast import Forecast, Hint, Seconds
@@ -31,6 +33,7 @@ from oomproof.memory.timeline import Timeline
 from oomproof.memory.validation import Validation
 from oomproof.sources import as_job
 from oomproof.sources.job import Job, Progress, Settings, TraceRequest
+from oomproof.sources.least_memory import with_least
 from oomproof.sources.run_knobs import all_knobs
 from oomproof.sources.settings import resolve
 from oomproof.trace.request import be_silent
@@ -59,6 +62,7 @@ def check(
     validate: bool | Validation | None = None,
     ram: str | int | None = None,
     shm: str | int | None = None,
+    beside: str | int | None = None,
     save: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **settings: Any,
@@ -68,10 +72,10 @@ def check(
     files), the step is that of the worst batch an epoch can make (``forecast.epoch`` names it); files that the job
     itself names are read where they are here, unless ``data`` is False. ``grouping`` says whether the data loader puts
     images of like aspect ratio together, where not as the job has it. ``validate``: what comes between epochs is looked
-    at too; None: where the job itself says how. ``shm``: what /dev/shm can hold (``64MiB``). ``save`` keeps the traced
-    step in a file."""
+    at too; None: where the job itself says how. ``shm``: what /dev/shm can hold (``64MiB``). ``beside``: what
+    another job holds on the device (``3GiB``). ``save`` keeps the traced step in a file."""
     granted, shared = None if ram is None else ram_of(ram), None if shm is None else shm_of(shm)
-    device = find(on) if isinstance(on, str) else on
+    device = hold_beside(find(on) if isinstance(on, str) else on, beside)
     opened = as_job(job, settings=settings)
     if any(setting.name == "validate" for setting in opened.settings):  # a script validates itself, while it is traced
         settings, validate = {**settings, "validate": bool(validate)}, False
@@ -83,7 +87,7 @@ def check(
         opened = opened.with_data(dataset)
         rule = opened.batch_rule(resolved)
     if dataset is None or rule is None or rule.same:
-        step = opened.trace(request)
+        step = with_least(opened, request, opened.trace(request))
         if dataset is not None and rule is not None:
             step = with_same_batches(step, dataset, rule)
         say("replaying the allocator")
@@ -99,7 +103,7 @@ def check(
     how = Validation() if validate or (validate is None and opened.validates(resolved)) else None
     how = validate if isinstance(validate, Validation) else how
     if how is not None:
-        forecast = with_validation(forecast, forecast_validation(opened, request, how, dataset))
+        forecast = with_validation(forecast, forecast_validation(opened, request, how, dataset, (step, forecast)))
         if opened.validates_apart:
             forecast = replace(forecast, notes=(*forecast.notes, _describe_both(forecast)))
     hints: tuple[Hint, ...] = ()
@@ -113,15 +117,26 @@ def check(
     return replace(forecast, ram=granted, shm_limit=shared, hints=hints, step_seconds=seconds)
 
 
-def forecast_validation(job: Job, request: TraceRequest, how: Validation, dataset: Dataset | None) -> Forecast:
-    """Of what comes between epochs; with a dataset, of its largest images."""
+def forecast_validation(
+    job: Job,
+    request: TraceRequest,
+    how: Validation,
+    dataset: Dataset | None,
+    training: tuple[Timeline, Forecast] | None = None,
+) -> Forecast:
+    """Of what comes between epochs; with a dataset, of its largest images. ``training``: what it follows in the same
+    process, as it was traced."""
     assert request.device is not None
     same = dataset is None or job.batch_rule(request.settings).same
     batch = None if dataset is None or same else find_largest(job, dataset, request.settings, how)
-    step = job.trace(replace(request, validation=how, batch=batch))
+    meant = replace(request, validation=how, batch=batch)
+    step = with_least(job, meant, job.trace(meant))
     answer = forecast_step(step, request.device, request.settings)
     if job.validates_apart:
         answer = replace(answer, hints=(Hint("", {}, None, "identical", job.validates_apart),))
+    elif training is not None:
+        runtime = make_forecast.at_runtime(request.settings)
+        answer = in_cache(answer, (training[0], step), training[1], request.device, runtime)
     if batch is None:
         return answer
     names = ", ".join(f"{image.name} ({image.height}x{image.width})" for image in batch.images)
@@ -211,7 +226,8 @@ def sweep(
     for count, resolved in enumerate(runs, 1):
         if step is None or name not in vars(Runtime()):
             say = _prefixed(progress or be_silent, f"{name} {count} of {len(runs)}: ")
-            step = opened.trace(TraceRequest(resolved, device, progress=say))
+            request = TraceRequest(resolved, device, progress=say)
+            step = with_least(opened, request, opened.trace(request))
         row = replace(
             forecast_step(step, device, resolved), ram=granted, step_seconds=_step_time(step, device, resolved)
         )

@@ -16,6 +16,7 @@ from oomproof.api.check import Data, find_dataset
 from oomproof.epoch.job_with_data import JobWithData
 from oomproof.epoch.worst_batch import find_worst_batch
 from oomproof.errors import InputError
+from oomproof.memory.cards.beside import hold_beside
 from oomproof.memory.cards.devices import Device, find
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.host_memory import ram_of, shm_of
@@ -50,6 +51,7 @@ def fit(
     grouping: bool | None = None,
     ram: str | int | None = None,
     shm: str | int | None = None,
+    beside: str | int | None = None,
     progress: Say | None = None,
     **settings: Any,
 ) -> Plan:
@@ -59,12 +61,14 @@ def fit(
     make another training and may be turned all the same, where nothing else fits; ``leave`` names knobs that stay as
     they are. With ``data`` the worst batch that an epoch can make has to fit, as in ``oomproof.check``. ``ram``
     (``16GiB``) is what the job may take of the host's, ``shm`` (``64MiB``) what /dev/shm can hold: where its data take
-    more, their buffers and workers become fewer. Ctrl-C gives the best so far.
+    more, their buffers and workers become fewer. ``beside`` (``3GiB``): what another job holds on the device. Ctrl-C
+    gives the best so far.
     """
     began = time.monotonic()
     selection.check_words(keep, allow, leave)
     granted, shared = None if ram is None else ram_of(ram), None if shm is None else shm_of(shm)
-    tracing, start = _open(job, on, settings, progress)
+    device = hold_beside(find(on) if isinstance(on, str) else on, beside)
+    tracing, start = _open(job, device, settings, progress)
     dataset, _ = find_dataset(tracing.job, data, lambda doing: tracing.say(doing, 0.0))
     if dataset is not None:
         tracing.job = JobWithData(tracing.job.with_data(dataset), dataset, grouping)

@@ -45,7 +45,7 @@ def what_if(
     count = math.prod(len(axis.values) for axis in chosen)
     if count > MOST_CELLS:
         raise InputError(f"{count} combinations are too many, expected at most {MOST_CELLS}: name fewer values")
-    cards = (device, *(card for card in map(find, CARDS) if card.name != device.name))
+    cards = _cards(device)
     cells, refused = {}, {}
     for number, place in enumerate(product(*(range(len(axis.values)) for axis in chosen)), 1):
         say(f"what if, {number} of {count}")
@@ -58,6 +58,16 @@ def what_if(
             continue
         cells[place] = tuple(forecast_step(step, card, resolved) for card in cards)
     return Grid(chosen, cards, cells, refused)
+
+
+def compare_cards(job: Job, device: Device, settings: Settings) -> Grid:
+    """A job under resolved settings on the usual cards: a grid of one cell."""
+    step, cards = job.trace(TraceRequest(settings, device)), _cards(device)
+    return Grid((), cards, {(): tuple(forecast_step(step, card, settings) for card in cards)}, {})
+
+
+def _cards(device: Device) -> tuple[Device, ...]:
+    return (device, *(card for card in map(find, CARDS) if card.name != device.name))
 
 
 def _axes(

@@ -176,6 +176,15 @@ Shm = Annotated[
         "then count the batches that data workers pass through it.",
     ),
 ]
+Beside = Annotated[
+    str | None,
+    typer.Option(
+        "--beside",
+        metavar="SIZE",
+        help="What another job on the same GPU holds, as nvidia-smi shows it: 3GiB. With `--on this`, what others hold "
+        "now is taken off without it.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, bytes as integers; see docs/json.md.")]
 Everything = Annotated[
     bool, typer.Option("--all", help="The whole report: every kind, module, phase and note, not the short one.")
@@ -184,14 +193,15 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stder
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
-def device_on(on: str) -> Device:
-    """The device that ``--on`` names; without it, this machine's."""
+def device_on(on: str, beside: str | None = None) -> Device:
+    """The device that ``--on`` names; without it, this machine's. Less what ``--beside`` says."""
+    from oomproof.memory.cards.beside import hold_beside
     from oomproof.memory.cards.devices import find
 
     if on:
-        return find(on)
+        return hold_beside(find(on), beside)
     try:
-        return find("this")
+        return hold_beside(find("this"), beside)
     except InputError as error:
         raise InputError(f"--on was not given, and {error}") from None
 

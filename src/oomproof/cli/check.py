@@ -12,6 +12,7 @@ from oomproof.cli.arguments import (
     AsJson,
     Backend,
     Batch,
+    Beside,
     ConfigFile,
     Data,
     Debug,
@@ -53,10 +54,11 @@ if TYPE_CHECKING:
     from oomproof.memory.grid import Grid
     from oomproof.memory.sweep import Sweep
     from oomproof.memory.validation import Validation
+    from oomproof.page.command import Typed
     from oomproof.sources.job import Job
 
 FITS, DOES_NOT_FIT = 0, 2
-TAKEN = {"job", "on", "name", "values", "data", "grouping", "validate", "ram", "shm", "save", "progress"}
+TAKEN = {"job", "on", "name", "values", "data", "grouping", "validate", "ram", "shm", "beside", "save", "progress"}
 """arguments of oomproof.check and sweep, which no setting can be named after"""
 
 
@@ -102,6 +104,7 @@ def check(
     ] = False,
     ram: Ram = None,
     shm: Shm = None,
+    beside: Beside = None,
     patience: Patience = None,
     sweep: Annotated[
         str,
@@ -169,8 +172,8 @@ def check(
     if swept is not None and (data or records):
         raise InputError("--data looks at many batches, and --sweep at many values: leave one of them out")
     if html is not None:
-        if swept is not None:
-            raise InputError("--html shows one answer, but --sweep makes many: leave one of them out, or use --what-if")
+        if swept is not None and what_ifs:
+            raise InputError("--sweep looks at one setting and --what-if at several: leave one of them out")
         writable(html, "--html")
     elif what_ifs:
         raise InputError("--what-if makes sliders of a page: say where to write it, --html report.html")
@@ -183,13 +186,14 @@ def check(
         _print_settings(job, keys, given, config_file, as_json=as_json)
         return
     check_names(given, TAKEN, "oomproof.check")
-    device, host, shm_size = device_on(on), granted(ram), shared(shm)
+    device, host, shm_size = device_on(on, beside), granted(ram), shared(shm)
     how = _validation(validate, validation_batch, validation_keeps, validation_grad)
     if swept is not None and (how or shm is not None):
         raise InputError("--sweep looks at training steps alone: leave out --validate and --shm")
     with at_work(quiet or as_json) as say:
         import oomproof
         from oomproof import sources
+        from oomproof.page.command import Typed
 
         dataset = dataset_at(data, images, split, grouping, lambda doing, _: say(doing), records=records or ())
         say(f"opening {job.removeprefix(MARK)}")
@@ -198,6 +202,10 @@ def check(
         if swept:
             name, values = swept
             answer = oomproof.sweep(opened, device, name, values, ram=host, progress=say, **given)
+            if html is not None:
+                from oomproof.page.documents import sweep_document
+
+                write_html(html, sweep_document(answer))
         else:
             answer = oomproof.check(
                 opened,
@@ -213,16 +221,16 @@ def check(
             )
             if html is not None:
                 grid = None if axes is None else oomproof.what_if(opened, device, axes, progress=say, **given)
-                _write_page(html, answer, opened, grid)
+                _write_page(html, answer, opened, grid, Typed(job, config_file, given, keys))
     fits = _print(answer, opened, given, everything=everything, as_json=as_json)
     raise typer.Exit(FITS if fits else DOES_NOT_FIT)
 
 
-def _write_page(path: Path, answer: Forecast, job: Job, grid: Grid | None) -> None:
+def _write_page(path: Path, answer: Forecast, job: Job, grid: Grid | None, typed: Typed) -> None:
     from oomproof.page.documents import check_document
     from oomproof.sources.settings import settings_of
 
-    write_html(path, check_document(answer, settings_of(job), grid))
+    write_html(path, check_document(answer, settings_of(job), grid, typed=typed))
 
 
 def _validation(validate: bool | None, batch: int, keeps: int, grad: bool) -> Validation | bool | None:

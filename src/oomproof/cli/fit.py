@@ -14,6 +14,7 @@ from oomproof.cli.arguments import (
     AsJson,
     Backend,
     Batch,
+    Beside,
     ConfigFile,
     Data,
     Everything,
@@ -49,11 +50,12 @@ from oomproof.cli.screen import at_long_work, complain, show, write
 
 if TYPE_CHECKING:
     from oomproof.memory.cards.devices import Device
+    from oomproof.page.command import Typed
     from oomproof.plan.plan import Plan
     from oomproof.sources.job import Job
 
 FITS, NOTHING_FITS, INTERRUPTED = 0, 2, 130
-TAKEN = {"job", "on", "keep", "allow", "leave", "data", "grouping", "ram", "shm", "progress"}
+TAKEN = {"job", "on", "keep", "allow", "leave", "data", "grouping", "ram", "shm", "beside", "progress"}
 """arguments of oomproof.fit, which no setting can be named after"""
 
 
@@ -77,6 +79,7 @@ def fit(
     grouping: Grouping = None,
     ram: Ram = None,
     shm: Shm = None,
+    beside: Beside = None,
     keep: Annotated[
         str,
         typer.Option(
@@ -152,13 +155,14 @@ def fit(
         writable(file, "--write")
     if html is not None:
         writable(html, "--html")
-    device, host, shm_size = device_on(on), granted(ram), shared(shm)
+    device, host, shm_size = device_on(on, beside), granted(ram), shared(shm)
     if list_knobs:
         _print_knobs(job, keys, device, given, config_file, as_json=as_json, quiet=quiet)
         return
     with at_long_work(quiet or as_json) as say:
         import oomproof
         from oomproof import sources
+        from oomproof.page.command import Typed
 
         dataset = dataset_at(data, images, split, grouping, lambda doing, _: say(doing, 0.0), records=records or ())
         say(f"opening {job}", 0.0)
@@ -180,13 +184,22 @@ def fit(
             progress=say,
             **given,
         )
-    if html is not None:
-        from oomproof.page.documents import check_document
-        from oomproof.sources.settings import settings_of
-
-        write_html(html, check_document(plan.after, settings_of(opened), plan=plan))
+        if html is not None:
+            say("the same on other GPUs", 0.0)
+            _write_page(html, plan, opened, Typed(job, config_file, given, keys))
     _print(plan, opened, file, given, everything=everything, as_json=as_json, debug=debug)
     raise typer.Exit(INTERRUPTED if plan.interrupted else FITS if plan.fits else NOTHING_FITS)
+
+
+def _write_page(path: Path, plan: Plan, job: Job, typed: Typed) -> None:
+    from oomproof.api.what_if import compare_cards
+    from oomproof.page.documents import check_document
+    from oomproof.sources.settings import settings_of
+
+    # Of a dataset it is the worst batch that has to fit, which is another one on each card.
+    without = plan.interrupted or plan.after.epoch is not None
+    cards = None if without else compare_cards(job, plan.device, plan.settings)
+    write_html(path, check_document(plan.after, settings_of(job), cards, plan, typed))
 
 
 def _print(
@@ -219,7 +232,7 @@ def _print(
         if writing:
             write("\n" + _written(plan, job, target).rstrip("\n") + "\n")
         elif plan.fits and (change := job.show_change(plan.settings)):
-            write(f"\n{change}\n--write makes this change\n")
+            write(f"\n{change}\n")
     if target is not None and not writing:
         reason = "the search was stopped" if plan.interrupted else "nothing fits"
         complain(f"{target} was not written, since {reason}")

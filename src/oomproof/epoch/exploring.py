@@ -19,6 +19,7 @@ from oomproof.memory.forecast import Forecast
 from oomproof.memory.settings import Settings
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.job import Job
+from oomproof.sources.least_memory import with_least
 from oomproof.trace.request import TraceRequest, be_silent
 
 ROUNDS = 6
@@ -76,9 +77,19 @@ class Exploring:
         step = self.job.trace(replace(request, batch=spec, progress=be_silent))
         step = replace(step, about=replace(step.about, dataset=self.in_ram))
         runtime = make_forecast.at_runtime(request.settings)
-        known = _known(step, request.settings)
-        answer = make_forecast.forecast(step, device, runtime, step.about.job or self.job.name, known)
-        return TracedBatch(places, spec, step, answer, find_moments(step, device, runtime))
+        return TracedBatch(places, spec, step, self._forecast(step), find_moments(step, device, runtime))
+
+    def look_at_least(self, batch: TracedBatch) -> TracedBatch:
+        """The same batch with a lower figure for samplers that find little: a trace that few batches are worth."""
+        request = replace(self.request, batch=batch.spec, progress=be_silent)
+        step = with_least(self.job, request, batch.step)
+        return batch if step is batch.step else replace(batch, step=step, forecast=self._forecast(step))
+
+    def _forecast(self, step: Timeline) -> Forecast:
+        request = self.request
+        assert request.device is not None
+        runtime, known = make_forecast.at_runtime(request.settings), _known(step, request.settings)
+        return make_forecast.forecast(step, request.device, runtime, step.about.job or self.job.name, known)
 
     def fit(self) -> MemoryModel:
         heights, widths = self.images.sizes

@@ -45,6 +45,8 @@ def find_worst_batch(job: Job, dataset: Dataset, request: TraceRequest, grouped:
         request.progress("drawing epochs")
         drawn = draw_epochs(images, model, exploring.count)
         typical = _trace_typical(exploring, drawn)
+    request.progress("tracing both on sparse data")
+    worst, typical = exploring.look_at_least(worst), exploring.look_at_least(typical)
     forecasts = [each.forecast for each in (*exploring.traced.values(), typical)]
     chance, is_bound = _chance(worst.forecast, forecasts, drawn)
     epoch = Epoch(

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.errors import InputError
+from oomproof.frameworks.quiet import silent
 
 PACKAGES = (
     "tf-keras==2.21.0", "tf-models-research-object-detection==2.8.0.post1", "tf-models-official==2.20.0",
@@ -61,7 +62,9 @@ def import_api(*, tensorflow_1: bool) -> Any:
     for name in _UNUSED:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # None makes its import fail
     import numpy as np
-    import tensorflow as tf
+
+    with silent():
+        import tensorflow as tf
 
     for name, kind in (("int", int), ("float", float), ("bool", bool), ("object", object)):
         if name not in vars(np):  # removed in NumPy 1.24
@@ -268,6 +271,20 @@ def losses_of(
         model, features, unstacked, training_step=step, add_regularization_loss=regularised
     )
     return losses, unstacked
+
+
+def predict_with_objects(model: Any, images: Any, shapes: Any) -> Any:
+    """What the model makes of images with an object each: Faster R-CNN, in training, samples regions by the objects,
+    and predicts nothing without. ``losses_of`` puts the batch's own in their place."""
+    import tensorflow as tf
+
+    count = images.shape[0]
+    model.provide_groundtruth(
+        groundtruth_boxes_list=[tf.constant([[0.25, 0.25, 0.75, 0.75]])] * count,
+        groundtruth_classes_list=[tf.one_hot([0], model.num_classes)] * count,
+        groundtruth_weights_list=[tf.ones((1,))] * count,
+    )
+    return model.predict(images, shapes)
 
 
 def divides_by_matches(model: Any) -> bool:

@@ -20,6 +20,8 @@ class About:
     notes: tuple[str, ...] = ()
     """what a reader should know: settings that do nothing, what was assumed"""
     not_counted: tuple[str, ...] = ()
+    batches_seen: str = ""
+    """of a script: the batches that its own loader gave, of which the largest was traced"""
 
     # -- the machine that the step is laid out for
     dialect: Literal["cuda", "cpu"] = "cuda"
@@ -33,6 +35,14 @@ class About:
     """bytes that a compiler has laid out in one block"""
     orders: Mapping[str, int] = field(default_factory=dict)
     """peaks of the orders in which a framework may run the step"""
+    full_samplers: bool = False
+    """a detector's heads were given as many regions of objects as they have room for"""
+    least: int = 0
+    """peak of the blocks of the same step where its samplers find as little as they can; 0: not looked at"""
+    before_steps: int = 0
+    """bytes that the process may hold in its allocator's cache before it begins to train, at worst"""
+    validated: bool = False
+    """what comes between epochs was traced along with it"""
     recorded: bool = False
     """a real run: libraries' workspaces are among its blocks"""
     reserved: int = 0

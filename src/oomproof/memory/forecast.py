@@ -95,6 +95,8 @@ class Forecast:
     not_counted: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """what a reader should know about the job: settings that do nothing, what was assumed"""
+    batches_seen: str = ""
+    """of a script: the batches that its own loader gave, of which the largest was traced"""
     read_by: tuple[str, str] = ("max_memory_allocated", "max_memory_reserved")
     """what the framework itself calls ``allocated`` and ``reserved``"""
     curve: Curve | None = field(default=None, repr=False, compare=False)
@@ -115,6 +117,10 @@ class Forecast:
     """bytes that /dev/shm can hold; None: nobody said"""
     validation: Forecast | None = None
     """the part of the run between epochs; None: not looked at"""
+
+    after_training: Range | None = None
+    """of a validation: what nvidia-smi shows when it follows training in the same process, whose freed memory PyTorch
+    keeps; None: not looked at"""
 
     step_seconds: Seconds | None = None
     """how long a step should take; None where the card's speed or the step's work is not known"""
@@ -152,9 +158,12 @@ class Forecast:
 
     @property
     def decides(self) -> Literal["training", "validation"]:
-        """The part of the run that needs the most of the device."""
+        """The part of the run that the device is too small for, else that needs the most of it."""
         other = self.validation
-        return "validation" if other is not None and other.on_device.high > self.on_device.high else "training"
+        if other is None:
+            return "training"
+        worse = OUTCOMES.index(other.on_device_outcome) - OUTCOMES.index(self.on_device_outcome)
+        return "validation" if (worse or other.on_device.high - self.on_device.high) > 0 else "training"
 
     @property
     def validation_outcome(self) -> str:

@@ -71,7 +71,11 @@ _CONTEXT = {
     "hopper": (520, 400, 1100),
     "blackwell": (520, 350, 1200),
 }
-"""MiB (expected, low, high): the bare CUDA context and the kernels loaded into it. Estimates; no GPU was measured."""
+"""MiB (expected, low, high): the bare CUDA context and the kernels loaded into it. Estimates; no GPU was measured here.
+Published: a bare context takes 256 MiB on an RTX 3090 (torch 2.7, CUDA 12.8; github.com/invoke-ai/InvokeAI/issues/9413)
+and 426 on an RTX 6000 Ada (torch 2.10, CUDA 13.0; github.com/unslothai/unsloth-zoo/pull/1053), kernels some 40 more
+(xMem's table). Until CUDA 11.7 all kernels were loaded at once: 1001 and 1488 on an RTX 3090 (pytorch issues 54564 and
+49877), which is beyond the upper figures."""
 _CONTEXT_UNKNOWN = (350, 150, 850)
 
 

@@ -24,7 +24,7 @@ from oomproof.memory.owners import stages
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.scratch import Price, cpu, cuda, priced, recurrent
 from oomproof.memory.settings import Settings
-from oomproof.memory.smaller_steps import most_reserved
+from oomproof.memory.thirsty_calls import most_reserved
 from oomproof.memory.timeline import Timeline
 
 GRANULE = 512
@@ -41,6 +41,7 @@ SLACK = 0.01
 
 DATASET = "the dataset in host RAM"
 BETWEEN_STEPS = "validation and what happens between steps"
+OTHERS_BETWEEN = "what else happens between steps"
 NOT_COUNTED = ("other processes on the device", BETWEEN_STEPS, "NCCL's buffers", DATASET)
 
 
@@ -99,9 +100,10 @@ def _bfc(timeline: Timeline, device: Device, runtime: Runtime, around: Range, ma
     # Kernels that are loaded later go into what TensorFlow leaves free.
     room = limits.limit(device, runtime, around.expected)
     replay = bfc.replay if runtime.memory_growth else bfc.replay_at_once
+    largest = cuda.LARGEST_OF_TENSORFLOW if limits is tf_limits else cuda.LARGEST_FOURIER
     return Terms(
         # TensorFlow and XLA try the convolutions and take the fastest, as PyTorch's benchmark mode does.
-        prices=cuda.price(device, benchmark=True),
+        prices=cuda.price(device, benchmark=True, largest=largest),
         granule=BFC_GRANULE,
         margin=margin,
         around=around,
@@ -128,26 +130,28 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
     held = terms(timeline, device, runtime)
     margin, granule, around = held.margin, held.granule, held.around
     base = timeline if timeline.about.recorded or not held.caching else with_lasting(timeline, device, runtime)
-    expected, low, high = (base.with_scratch(scratch) for scratch in priced(base, held.prices))
+    scratch = priced(base, held.prices)
+    expected, low, high = (base.with_scratch(each) for each in scratch)
     high, lean = recurrent.widen_reserves(high), recurrent.widen_reserves(low)
     likely = _served(expected, low, held.replay, held.room)
     worst = _served(high, lean, held.replay, held.room_at_worst)
     whole = likely.timeline.rounded(granule)
     peak = whole.peak()
 
+    least = low.rounded(granule).peak().bytes * lowest_order(timeline)
     allocated = Range(
         peak.bytes,
-        int(low.rounded(granule).peak().bytes * (1 - SLACK) * lowest_order(timeline)),
+        int(min(least, timeline.about.least or least) * (1 - SLACK)),
         int(max(peak.bytes, worst.timeline.rounded(granule).peak().bytes) * margin),
     )
+    most = worst.reserved
+    if held.replay is not None and not held.keeps and not timeline.about.recorded:
+        most = most_reserved(base, scratch, held.replay)
     reserved = Range(
         likely.reserved,
         min(likely.reserved, allocated.low),
-        int(max(likely.reserved, worst.reserved, allocated.high / margin) * margin),
+        max(int(max(likely.reserved, most, allocated.high / margin) * margin), timeline.about.before_steps),
     )
-    if held.replay is not None and not held.keeps and not timeline.about.recorded:
-        luckless = int(most_reserved(high, held.replay) * margin)
-        reserved = replace(reserved, high=max(reserved.high, luckless))
     on_device = Range(reserved.expected + around.expected, reserved.low + around.low, reserved.high + around.high)
     wanted, gives_back = on_device.high, False
     if likely.shortage is None and worst.shortage is None:
@@ -175,7 +179,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         shortage_at_worst=likely.shortage or worst.shortage,
         not_counted=(
             *timeline.about.not_counted,
-            *(each for each in NOT_COUNTED if each != DATASET or not _knows_dataset(timeline.about)),
+            *_not_counted(timeline.about),
         ),
         notes=(*timeline.about.notes, *held.notes, *recurrent.notes(timeline)),
         read_by=held.read_by,
@@ -183,8 +187,14 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
         modules=whole.by_owner(peak.tick),
         wanted=wanted,
         gives_back=gives_back,
+        batches_seen=timeline.about.batches_seen,
         room=held.room if held.room < device.budget - around.expected else None,
     )
+
+
+def _not_counted(about: About) -> list[str]:
+    every = [each for each in NOT_COUNTED if each != DATASET or not _knows_dataset(about)]
+    return [OTHERS_BETWEEN if each == BETWEEN_STEPS and about.validated else each for each in every]
 
 
 def _knows_dataset(about: About) -> bool:
@@ -193,8 +203,7 @@ def _knows_dataset(about: About) -> bool:
 
 def with_validation(training: Forecast, validation: Forecast) -> Forecast:
     """A forecast of both parts of a run."""
-    counted = BETWEEN_STEPS.replace("validation, and anything", "anything else")
-    rest = tuple(counted if each == BETWEEN_STEPS else each for each in training.not_counted)
+    rest = tuple(OTHERS_BETWEEN if each == BETWEEN_STEPS else each for each in training.not_counted)
     return replace(training, validation=validation, not_counted=rest)
 
 

@@ -7,6 +7,7 @@ most that this step, or the same step with fewer or smaller images, would reserv
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,18 +17,25 @@ from numpy.typing import NDArray
 from oomproof.memory.allocators.replaying import Replay
 from oomproof.memory.timeline import KINDS, Timeline
 
-SIZES = tuple(2 ** (-step / 16) for step in range(1, 11))
-"""of what the step holds beside the model, down to two thirds: most of the luck lies between one size and the next"""
+A_DOUBLING = 16
+"""sizes that are looked at between one and its double"""
+SIZES = 10
+"""that are looked at, down to two thirds: most of the luck lies between one size and the next"""
 
 _OF_THE_MODEL = [KINDS.index(kind) for kind in ("parameter", "buffer", "gradient", "optimizer")]
 
 
-def most_reserved(timeline: Timeline, replay: Callable[[Timeline, int | None], Replay]) -> int:
-    """By smaller steps than this one; 0 for a step that holds nothing but the model."""
+def most_by_smaller(timeline: Timeline, replay: Callable[[Timeline, int | None], Replay]) -> int:
+    """Bytes reserved by smaller steps than this one; 0 for a step that holds nothing but the model.
+
+    The sizes are the same for every step that they lie below: a larger batch looks at those of a smaller one."""
     fixed = np.isin(timeline.kind, _OF_THE_MODEL)
     if fixed.all():
         return 0
-    return max(replay(_shrink(timeline, fixed, share), None).reserved for share in SIZES)
+    size = replace(timeline, bytes=np.where(fixed, 0, timeline.bytes)).peak().bytes
+    first = math.floor(math.log2(max(1, size)) * A_DOUBLING)
+    shares = [2 ** ((first - step) / A_DOUBLING) / max(1, size) for step in range(SIZES)]
+    return max(replay(_shrink(timeline, fixed, min(1.0, share)), None).reserved for share in shares)
 
 
 def _shrink(timeline: Timeline, fixed: NDArray[np.bool_], share: float) -> Timeline:

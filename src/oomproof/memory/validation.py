@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from oomproof.errors import InputError
+from oomproof.memory.timeline import PHASES, Ints, Timeline
 
 
 @dataclass(frozen=True)
@@ -22,3 +25,14 @@ class Validation:
         for name in ("batch", "keeps"):
             if getattr(self, name) < 0:
                 raise InputError(f"validation: {name} must be 0 or more; got {getattr(self, name)}")
+
+
+def as_validation(step: Timeline) -> Timeline:
+    """A step that was traced by itself, told as what comes between epochs."""
+    forward, validation = PHASES.index("forward"), PHASES.index("validation")
+
+    def named(phases: Ints) -> Ints:
+        return np.where(phases == forward, validation, phases)
+
+    calls = replace(step.calls, phase=named(step.calls.phase))
+    return replace(step, phase=named(step.phase), mark_phase=named(step.mark_phase), calls=calls)

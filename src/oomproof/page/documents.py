@@ -1,46 +1,115 @@
-"""What a page shows, as plain data: JSON of the reports, and what pictures need besides."""
+"""What a page shows, as plain data: JSON of the reports, their sentences, and what pictures need besides."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Collection, Sequence
 from typing import Any
 
-import numpy as np
-
 from oomproof.diagnosis.diagnosis import Diagnosis
-from oomproof.memory.curve import Curve
 from oomproof.memory.epoch import Epoch
 from oomproof.memory.forecast import OUTCOMES, Forecast
 from oomproof.memory.grid import Grid
+from oomproof.memory.sweep import Sweep
+from oomproof.page.command import Typed
+from oomproof.page.curve import curve_document
+from oomproof.page.what_if import grid_document
 from oomproof.plan.plan import Plan
-from oomproof.report import as_json, plan_json
+from oomproof.report import as_json, plan_json, plan_verdict
+from oomproof.report import explain as of_diagnosis
+from oomproof.report import sweep as of_sweep
+from oomproof.report import verdict as of_forecast
+from oomproof.report.advice import next_steps
 from oomproof.report.epoch import describe_chance, describe_remedy, epoch_document
-from oomproof.report.explain import document as diagnosis_document
 from oomproof.report.sizes import named
+from oomproof.report.terminal import describe_job
 from oomproof.sources.job import Setting
-
-POINTS_OF_A_CELL = 150
 
 
 def check_document(
-    forecast: Forecast, settings: Sequence[Setting], grid: Grid | None = None, plan: Plan | None = None
+    forecast: Forecast,
+    settings: Sequence[Setting],
+    grid: Grid | None = None,
+    plan: Plan | None = None,
+    typed: Typed | None = None,
 ) -> dict[str, Any]:
-    """``settings`` are those the job has: they say how a command line takes each."""
+    """``settings`` are those the job has: advice and commands speak of them. ``typed`` is the user's command."""
+    typed = typed or Typed(forecast.job)
+    opening = _opening(forecast, settings, typed.given) if plan is None else _plan_opening(plan, settings, typed.given)
     return {
         "kind": "check" if plan is None else "fit",
-        "title": forecast.job,
-        "forecast": _forecast(forecast),
-        "curve": _curve(forecast.curve, 1 << 30),
+        "title": f"{forecast.job} on {forecast.device.name}",
+        "opening": opening,
+        "forecast": {**as_json.forecast(forecast), "outcome": forecast.outcome},
+        "curve": curve_document(forecast.curve),
+        "validation_curve": None if forecast.validation is None else curve_document(forecast.validation.curve),
         "modules": _tree(forecast),
-        "what_if": None if grid is None else _grid(grid, settings, forecast),
+        "what_if": None if grid is None else grid_document(grid, settings, forecast, typed),
         "plan": None if plan is None else plan_json.plan(plan),
         "data": None if forecast.epoch is None else _data(forecast.epoch),
     }
 
 
 def explain_document(diagnosis: Diagnosis) -> dict[str, Any]:
-    return {"kind": "explain", "title": "Why it ran out of memory", "diagnosis": diagnosis_document(diagnosis)}
+    told = of_diagnosis.document(diagnosis)
+    for cause, document in zip(diagnosis.causes, told["causes"], strict=True):
+        document["why"] = cause.why
+    told["outcome"] = of_diagnosis.outcome(diagnosis)
+    told["figures"] = of_diagnosis.list_figures(diagnosis)
+    return {"kind": "explain", "title": "Why it ran out of memory", "diagnosis": told}
+
+
+def sweep_document(sweep: Sweep) -> dict[str, Any]:
+    first = sweep.rows[0][1]
+    notes = dict.fromkeys(note for _, row in sweep.rows for note in row.notes)
+    ram = f" with {first.ram / (1 << 30):.2f} GiB of host RAM" if first.ram is not None else ""
+    return {
+        "kind": "sweep",
+        "title": f"{first.job} on {first.device.name}{ram}",
+        "sweep": {
+            "name": sweep.name,
+            "conclusion": of_sweep.conclusion(sweep),
+            "fits": bool(sweep.fitting),
+            "budget": int(first.budget),
+            "ram": None if first.ram is None else int(first.ram),
+            "rows": [_row(sweep.name, setting, row) for setting, row in sweep.rows],
+            "notes": list(notes),
+            "not_counted": list(first.not_counted),
+        },
+    }
+
+
+def _row(name: str, setting: Any, of: Forecast) -> dict[str, Any]:
+    document = as_json.forecast(of)
+    return {
+        "value": as_json.plain(setting),
+        "text": named(name, setting),
+        "outcome": of.outcome,
+        "outcome_text": of_sweep.describe_outcome(of),
+        "outcomes": {"device": of.on_device_outcome, "host": of.host_outcome},
+        "seconds": None if of.step_seconds is None else of.step_seconds.expected,
+        **{level: document[level] for level in ("allocated", "reserved", "device", "host")},
+    }
+
+
+def _opening(forecast: Forecast, settings: Sequence[Setting], given: Collection[str]) -> dict[str, Any]:
+    """What the terminal's report begins with."""
+    sentence, steps = next_steps(forecast, settings)
+    return {
+        "for": describe_job(forecast, settings, given).plain,
+        "why": of_forecast.why(forecast),
+        "next": sentence,
+        "options": [{"option": step.option, "reason": step.reason} for step in steps],
+    }
+
+
+def _plan_opening(plan: Plan, settings: Sequence[Setting], given: Collection[str]) -> dict[str, Any]:
+    sentence, steps = plan_verdict.next_step(plan, writing=False)
+    return {
+        "for": describe_job(plan.before, settings, given).plain,
+        "why": plan_verdict.why(plan),
+        "next": sentence,
+        "options": [{"option": step, "reason": ""} for step in steps],
+    }
 
 
 def _data(epoch: Epoch) -> dict[str, Any]:
@@ -51,30 +120,6 @@ def _data(epoch: Epoch) -> dict[str, Any]:
         "chance_in_words": describe_chance(epoch) if epoch.worst.outcome != OUTCOMES[0] else "",
         "remedies_in_words": [describe_remedy(each) for each in epoch.remedies],
     }
-
-
-def _forecast(forecast: Forecast) -> dict[str, Any]:
-    return {**as_json.forecast(forecast), "outcome": forecast.outcome}
-
-
-def _curve(curve: Curve | None, points: int) -> dict[str, Any] | None:
-    if curve is None:
-        return None
-    kept = _highest(curve.live, points)
-    return {
-        "tick": curve.tick[kept].tolist(),
-        "kinds": {kind: held[kept].tolist() for kind, held in curve.kinds.items()},
-        "phases": [list(each) for each in curve.phases],
-        "made": [list(curve.made[place]) for place in kept] if curve.made and points > POINTS_OF_A_CELL else [],
-    }
-
-
-def _highest(live: Any, points: int) -> list[int]:
-    """The fullest point of every stretch, so that the peak is always among them."""
-    if len(live) <= points:
-        return list(range(len(live)))
-    edges = np.linspace(0, len(live), points + 1).astype(int)
-    return [int(a + live[a:b].argmax()) for a, b in pairwise(edges) if b > a]
 
 
 def _tree(forecast: Forecast) -> list[dict[str, Any]]:
@@ -94,43 +139,3 @@ def _tree(forecast: Forecast) -> list[dict[str, Any]]:
 
 def _parent(name: str) -> str:
     return "" if not name else name.rpartition(".")[0] or "/"
-
-
-def _grid(grid: Grid, settings: Sequence[Setting], own: Forecast) -> dict[str, Any]:
-    known = {setting.name: setting for setting in settings}
-    axes = []
-    for axis in grid.axes:
-        texts = [named(axis.name, value) for value in axis.values]
-        options = [known[axis.name].as_option(text) for text in texts]
-        axes.append({"name": axis.name, "values": texts, "options": options, "chosen": axis.chosen})
-    cells = [_cell(place, forecasts) for place, forecasts in grid.cells.items()]
-    refused = [{"at": list(place), "reason": reason} for place, reason in grid.refused.items()]
-    return {
-        "axes": axes,
-        "cards": [{"name": card.name, "budget": int(card.budget)} for card in grid.cards],
-        "cells": cells,
-        "refused": refused,
-        "outcomes": list(OUTCOMES),
-        "command": f"oomproof check {_quoted(own.job)}",
-    }
-
-
-def _quoted(text: str) -> str:
-    return f'"{text}"' if " " in text else text
-
-
-def _cell(place: tuple[int, ...], forecasts: Sequence[Forecast]) -> dict[str, Any]:
-    first = forecasts[0]
-    return {
-        "at": list(place),
-        "curve": _curve(first.curve, POINTS_OF_A_CELL),
-        "on": [
-            {
-                "outcome": OUTCOMES.index(each.outcome),
-                "device": as_json.forecast(each)["device"],
-                "allocated": int(each.allocated.expected),
-                "reserved": int(each.reserved.expected),
-            }
-            for each in forecasts
-        ],
-    }

@@ -10,7 +10,8 @@ from typing import Any
 from oomproof.diagnosis.diagnosis import Diagnosis
 from oomproof.errors import InputError
 from oomproof.memory.forecast import Forecast
-from oomproof.page.documents import check_document, explain_document
+from oomproof.memory.sweep import Sweep
+from oomproof.page.documents import check_document, explain_document, sweep_document
 from oomproof.page.write_page import write_page
 from oomproof.plan.plan import Plan
 
@@ -29,6 +30,7 @@ def show_in_notebooks() -> None:
 _DOCUMENTS: Mapping[type, Callable[[Any], dict[str, Any]]] = {
     Forecast: lambda forecast: check_document(forecast, ()),
     Plan: lambda plan: check_document(plan.after, (), plan=plan),
+    Sweep: sweep_document,
     Diagnosis: explain_document,
 }
 

@@ -10,6 +10,9 @@ from typing import Any
 
 from oomproof.errors import InputError
 
+SCRIPTS = ("parts", "charts", "what_if", "answers", "start")
+"""in the order in which the page runs them"""
+
 
 def write_page(document: Mapping[str, Any]) -> str:
     """The HTML of a document. Names and paths in it are data: none can end the script that holds them."""
@@ -20,7 +23,7 @@ def write_page(document: Mapping[str, Any]) -> str:
         "STYLE": (folder / "page.css").read_text("utf-8"),
         "PLOTLY": _plotly() if document["kind"] != "explain" else "",
         "DOCUMENT": json.dumps(document, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
-        "SCRIPT": (folder / "page.js").read_text("utf-8"),
+        "SCRIPT": "\n".join((folder / "script" / f"{name}.js").read_text("utf-8") for name in SCRIPTS),
     }
     pieces = (folder / "page.html").read_text("utf-8").split("%%")
     return "".join(parts.get(piece, piece) for piece in pieces)

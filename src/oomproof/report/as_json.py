@@ -58,6 +58,7 @@ def _validation(of: Forecast) -> dict[str, Any]:
         "allocated": _range(of.allocated),
         "reserved": _range(of.reserved),
         "device": _range(of.on_device),
+        "after_training": None if of.after_training is None else _range(of.after_training),
         "kinds": {kind: int(nbytes) for kind, nbytes in of.kinds.items()},
         "peak": {"phase": of.phase, "owner": of.owner, "op": of.op},
         "notes": list(of.notes),

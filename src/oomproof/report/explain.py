@@ -13,7 +13,9 @@ from rich.text import Text
 from oomproof.diagnosis.diagnosis import Diagnosis
 
 FIGURES = ("requested", "total", "free", "allocated", "reserved", "process", "limit")
-STYLES = {"benign_warning": "bold green", "not_memory": "bold green", "unknown": "bold yellow"}
+OUTCOMES = {"benign_warning": "fits", "not_memory": "fits", "unknown": "at risk"}
+"""of causes for which a log is not one of memory that ran out"""
+STYLES = {"fits": "bold green", "at risk": "bold yellow", "does not fit": "bold red"}
 
 
 def document(of: Diagnosis) -> dict[str, Any]:
@@ -35,7 +37,7 @@ def report(of: Diagnosis) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row("Verdict", Text(of.verdict, style=STYLES.get(of.cause, "bold red")))
+    grid.add_row("Verdict", Text(of.verdict, style=STYLES[outcome(of)]))
     grid.add_row("Why", Text(of.why))
     grid.add_row("Next", Text(of.next, style="cyan"))
     return Group(
@@ -44,6 +46,11 @@ def report(of: Diagnosis) -> RenderableType:
         *_section("Other causes, as likely or less" if of.alternatives else "Other causes, less likely", _others(of)),
         *_section("From the log", _facts(of)),
     )
+
+
+def outcome(of: Diagnosis) -> str:
+    """The word of a forecast that a verdict is coloured like."""
+    return OUTCOMES.get(of.cause, "does not fit")
 
 
 def _others(of: Diagnosis) -> RenderableType | None:
@@ -59,6 +66,11 @@ def _others(of: Diagnosis) -> RenderableType | None:
 
 
 def _facts(of: Diagnosis) -> RenderableType | None:
+    return Text("\n".join(list_figures(of)))
+
+
+def list_figures(of: Diagnosis) -> list[str]:
+    """What was read from the log, a line each."""
     figures = [f"{name} {_amount(of.facts[name])}" for name in FIGURES if of.facts.get(name) is not None]
     words = [
         f"{name} {of.facts[name]}"
@@ -66,7 +78,7 @@ def _facts(of: Diagnosis) -> RenderableType | None:
         if of.facts.get(name) is not None
     ]
     lines = [", ".join(figures), ", ".join(words), f"cause id: {' or '.join((of.cause, *of.alternatives))}"]
-    return Text("\n".join(line for line in lines if line))
+    return [line for line in lines if line]
 
 
 def _amount(nbytes: int) -> str:

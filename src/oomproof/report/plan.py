@@ -56,7 +56,7 @@ def _opening(plan: Plan, settings: Sequence[Setting], writing: bool, named: Coll
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     grid.add_row("Verdict", Text(verdict(plan), style=STYLES[plan.after.outcome]))
-    grid.add_row("For", describe_job(plan.job, plan.before.settings, settings, named))
+    grid.add_row("For", describe_job(plan.before, settings, named))
     grid.add_row("Why", why(plan))
     grid.add_row("Next", sentence)
     for step in steps:

@@ -29,7 +29,7 @@ def report(sweep: Sweep) -> RenderableType:
             figures += [forecast.host.expected, forecast.host.high]
         else:
             figures[:0] = [forecast.allocated.expected, forecast.reserved.expected]
-        outcome = Text(_outcome(forecast), style=STYLES[forecast.outcome])
+        outcome = Text(describe_outcome(forecast), style=STYLES[forecast.outcome])
         table.add_row(value(setting), *(number(nbytes) for nbytes in figures), outcome)
     style = STYLES["fits" if sweep.fitting else "does not fit"]
     ram = f" with {gib(first.ram)} of host RAM" if first.ram is not None else ""
@@ -59,7 +59,7 @@ def _times(sweep: Sweep) -> list[tuple[str, float]]:
     return [(name, each / seconds[0][1] if seconds[0][1] else 1.0) for name, each in seconds]
 
 
-def _outcome(forecast: Forecast) -> str:
+def describe_outcome(forecast: Forecast) -> str:
     """Says where it fails, if only the host does."""
     if forecast.on_device_outcome == "fits" != forecast.host_outcome:
         return f"{forecast.outcome} (host RAM)"

@@ -17,10 +17,11 @@ from oomproof.report.epoch import batches
 from oomproof.report.sizes import gib, number
 from oomproof.report.sizes import named as written
 from oomproof.report.verdict import PLURALS, moment, verdict, why
-from oomproof.sources.job import Role, Setting, Settings
+from oomproof.sources.job import Role, Setting
 
 STYLES = {"fits": "bold green", "at risk": "bold yellow", "does not fit": "bold red"}
 OWNERS, FEW_OWNERS = 8, 4
+KEPT = "training's cache kept"
 ALWAYS_SHOWN: tuple[Role, ...] = ("batch", "image size", "precision")
 
 
@@ -67,7 +68,7 @@ def _opening(
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     grid.add_row("Verdict", Text(verdict(forecast), style=STYLES[forecast.outcome]))
-    grid.add_row("For", describe_job(forecast.job, forecast.settings, settings, named))
+    grid.add_row("For", describe_job(forecast, settings, named))
     grid.add_row("Why", why(forecast))
     grid.add_row("Next", sentence)
     for step in steps:
@@ -93,9 +94,10 @@ def describe_time(of: Seconds) -> str:
     return f"about {of.expected:.2g} s on the device ({of.low:.2g} to {of.high:.2g}), from the card's data sheet"
 
 
-def describe_job(job: str, values: Settings, settings: Sequence[Setting], given: Collection[str]) -> Text:
-    """The job with the settings that decide the answer: those that nearly always matter, those that are not as usual,
-    and those that nobody has said (``given`` are the ones that the user has)."""
+def describe_job(forecast: Forecast, settings: Sequence[Setting], given: Collection[str]) -> Text:
+    """The job with what decides the answer: settings that nearly always matter, that are not as usual, or that nobody
+    has said (``given`` are the ones that the user has), and the batches that a script was seen to load."""
+    values = forecast.settings
     usual = {setting.name: setting for setting in settings}
     always = {values.name_of(role) for role in ALWAYS_SHOWN}
     shown = []
@@ -104,7 +106,8 @@ def describe_job(job: str, values: Settings, settings: Sequence[Setting], given:
         basis = known.basis if known and name not in given and values[name] == known.default else ""
         if name in always or known is None or values[name] != known.default or basis:
             shown.append(f"{name} {written(name, values[name])}{f' ({basis})' if basis else ''}")
-    return Text(f"{job}: {', '.join(shown)}" if shown else job)
+    described = f"{forecast.job}: {', '.join(shown)}" if shown else forecast.job
+    return Text(f"{described}; {forecast.batches_seen}" if forecast.batches_seen else described)
 
 
 def device_facts(forecast: Forecast) -> str:
@@ -116,7 +119,7 @@ def device_facts(forecast: Forecast) -> str:
         facts.append("compute capability {}.{}".format(*device.capability))
     if device.held:
         by = f" by {', '.join(device.held_by)}" if device.held_by else ""
-        facts.append(f"{gib(device.held)} of it held now{by}")
+        facts.append(f"{gib(device.held)} of it held{by}")
     return f"{device.name}: {', '.join(facts)}" if facts else device.name
 
 
@@ -150,6 +153,8 @@ def parts(forecast: Forecast) -> RenderableType:
         if of is not None:
             decides = forecast.validation is not None and forecast.decides == name
             table.add_row(name, *_part(of.on_device, of.budget, of.on_device_outcome), "decides" if decides else "")
+    if forecast.validation is not None and (cached := forecast.validation.after_training):
+        table.add_row("  after training", number(cached.expected), number(cached.high), "", Text(KEPT, style="dim"))
     table.add_row("host RAM", *_part(forecast.host, forecast.ram, forecast.host_outcome))
     shm = Range(forecast.shm, forecast.shm, forecast.shm)
     table.add_row("/dev/shm", *_part(shm, forecast.shm_limit, forecast.shm_outcome))

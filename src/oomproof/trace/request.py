@@ -33,6 +33,8 @@ class TraceRequest:
     """the images of the step, where others are meant than the settings have"""
     validation: Validation | None = None
     """the part of the run that is meant: how it validates, not how it trains"""
+    sparse: bool = False
+    """what the step takes at least is meant: detectors find no more than the annotated objects, in validation none"""
     progress: Progress = be_silent
 
     def __post_init__(self) -> None:

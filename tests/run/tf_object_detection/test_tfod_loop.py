@@ -68,6 +68,10 @@ class SumStep:
         self.counter.assign_add(1)
         return tf.constant(1.0), tf.constant(0.0)
 
+    def skip(self) -> Any:
+        self.counter.assign_add(1)
+        return tf.constant(1.0), tf.constant(0.0)
+
 
 def loop_of(monkeypatch: pytest.MonkeyPatch, room: int, said: list[str], **given: Any) -> loops.Loop:
     monkeypatch.setattr(loops, "Step", SumStep)
@@ -117,3 +121,11 @@ def test_it_ends_where_the_update_had_begun_or_nobody_wants_it(monkeypatch: pyte
     loop = loop_of(monkeypatch, IMAGES, [])
     with pytest.raises(OutOfMemory, match="when its update had begun: start again from the last checkpoint"):
         loop.update(batch())
+
+
+def test_losses_of_two_stages_are_told_apart() -> None:
+    from oomproof.run.tf_object_detection.progress import shorten
+
+    names = ("Loss/localization_loss", "Loss/RPNLoss/localization_loss", "Loss/BoxClassifierLoss/mask_loss")
+    assert [shorten(name) for name in names] == ["localization", "RPN localization", "BoxClassifier mask"]
+    assert shorten("Loss/regularization_loss") == "regularization"

@@ -5,58 +5,15 @@ They need the API, which `make tf-object-detection` installs; where it is not th
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tfod_records import write_config, write_records
+from tfod_training import ask, losses_in, needs_api, run, start, wait_for_line
 
-from oomproof.frameworks.object_detection import INSTALL, missing_packages
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.thorough,
-    pytest.mark.skipif(
-        bool(missing_packages()),
-        reason=f"the Object Detection API is not installed (make tf-object-detection: {INSTALL})",
-    ),
-]
-HERE = Path(__file__).parent
-SOURCE = HERE.parents[2] / "src"
-# One thread: sums come out in one order, and weights can be compared to the last bit.
-ENVIRONMENT = {
-    **os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), str(HERE)]), "TF_CPP_MIN_LOG_LEVEL": "3",
-    "OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "CUDA_VISIBLE_DEVICES": "-1",
-}  # fmt: skip
-
-
-def start(*arguments: object, **how: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "oomproof", "run", *map(str, arguments), "--log-every", "1", "-q"]
-    return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how)
-
-
-def run(*arguments: object, code: int = 0, **how: Any) -> tuple[str, str]:
-    process = start(*arguments, **how)
-    out, err = process.communicate()
-    assert process.returncode == code, (out[-2000:], err[-3000:])
-    return out, err
-
-
-def ask(script: str, *arguments: object) -> Any:
-    command = [sys.executable, str(HERE / script), *map(str, arguments)]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def losses_in(out: str) -> dict[int, float]:
-    return {int(step): float(loss) for step, loss in re.findall(r"^step (\d+)/\d+  loss (\S+)", out, re.MULTILINE)}
+pytestmark = [pytest.mark.slow, pytest.mark.thorough, needs_api]
 
 
 @pytest.fixture(scope="module")
@@ -80,30 +37,55 @@ def test_gradients_are_those_of_the_whole_batch(records: Path) -> None:
 
 
 def test_killed_and_resumed_the_weights_are_those_of_an_undisturbed_run(records: Path, tmp_path: Path) -> None:
-    """With augmentations, trained batch normalisation and micro-batches."""
+    """With augmentations, trained batch normalisation and micro-batches; once by kill -9, once by Ctrl-C. Then another
+    training begins with its weights."""
     config = write_config(records, steps=6, batch=8)
     options = (config, "--accumulate", "2", "--save-every", "2")
     whole, _ = run(*options, "--model-dir", tmp_path / "whole")
+
     process = start(*options, "--model-dir", tmp_path / "cut")
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("step 3/"):
-            break
+    wait_for_line(process, "step 3/")
     # The process that trains, not the one that waits for it: nothing is saved, nothing is tidied up.
     for child in _children(process.pid):
         os.kill(child, signal.SIGKILL)
     process.communicate()
     assert process.returncode == 137
-    again, _ = run(*options, "--model-dir", tmp_path / "cut")
-    assert "step 2" in again.splitlines()[1] or "step 2" in again, again
-    both = losses_in(whole), losses_in(again)
-    assert both[1] == {step: both[0][step] for step in both[1]}
-    assert min(both[1]) == 3
+
+    process = start(*options, "--model-dir", tmp_path / "cut")
+    seen = wait_for_line(process, "step 4/")
+    process.send_signal(signal.SIGINT)
+    rest, errors = process.communicate()
+    assert process.returncode == 130, errors[-2000:]
+    again = "".join(seen) + rest
+    assert any(line.startswith("going on from") and line.rstrip().endswith("step 2") for line in seen)
+    assert errors == "oomproof: interrupted\n"
+    last = max(losses_in(again))
+    assert f"at step {last}" in rest.splitlines()[-1], "the step that ran is finished and saved"
+
+    assert last < 6, "else nothing was left to do"
+    end, _ = run(*options, "--model-dir", tmp_path / "cut")
+    losses = [losses_in(text) for text in (whole, again, end)]
+    assert losses[1] | losses[2] == {step: losses[0][step] for step in range(3, 7)}
     found = ask("tfod_checkpoints.py", config, tmp_path / "whole", tmp_path / "cut", tmp_path / "exported")
     assert found["different"] == [], "of all variables of model and optimizer"
     assert found["compared"] > 300
     assert found["exported"], "by the API's own exporter"
     assert found["restored"] == 6, "by the API's own Checkpoint(step, model, optimizer)"
+
+    more = f'fine_tune_checkpoint: "{tmp_path / "exported" / "checkpoint" / "ckpt-0"}"'
+    more += ' fine_tune_checkpoint_type: "{}" fine_tune_checkpoint_version: V2'
+    tuned = write_config(records, steps=1, batch=8, more=more.format("detection"))
+    run(tuned, "--model-dir", tmp_path / "tuned", "--seed", "5")
+    found = ask("tfod_begins_with.py", tmp_path / "exported" / "checkpoint", tmp_path / "tuned")
+    assert found["steps"] == 0, "the checkpoint of a training that has just begun"
+    assert found["same"] > 100, "weights of the feature extractor"
+    assert all("FeatureExtractor" not in name and "_feature_extractor" not in name for name in found["different"])
+    assert found["different"], "heads begin anew with type detection"
+
+    wrong = write_config(records, steps=1, batch=8, more=more.format("classification"))
+    _, errors = run(wrong, "--model-dir", tmp_path / "wrong", code=1)
+    [line] = errors.strip().splitlines()
+    assert "fine_tune_checkpoint" in line and "'classification'" in line
 
 
 def _children(pid: int) -> list[int]:

@@ -56,6 +56,44 @@ _CONV = """{ op: CONV regularizer { l2_regularizer { weight: 0.00004 } }
     initializer { truncated_normal_initializer { stddev: 0.2 } } """
 _NORMALISED = f"{_CONV} activation: RELU_6 batch_norm {{ decay: 0.97 scale: true epsilon: 0.001 }} }}"
 
+MASK_RCNN = """
+model {{ faster_rcnn {{
+  number_of_stages: 3 num_classes: 2
+  image_resizer {{ fixed_shape_resizer {{ height: {side} width: {side} }} }}
+  feature_extractor {{ type: "faster_rcnn_resnet50_keras" first_stage_features_stride: 16 }}
+  first_stage_anchor_generator {{ grid_anchor_generator {{ scales: [0.25, 0.5] aspect_ratios: [1.0]
+    height: 64 width: 64 height_stride: 16 width_stride: 16 }} }}
+  first_stage_box_predictor_conv_hyperparams {{ op: CONV
+    regularizer {{ l2_regularizer {{ weight: 0.0 }} }}
+    initializer {{ truncated_normal_initializer {{ stddev: 0.01 }} }} }}
+  first_stage_nms_iou_threshold: 0.7 first_stage_max_proposals: 20 first_stage_minibatch_size: 16
+  initial_crop_size: 8 maxpool_kernel_size: 2 maxpool_stride: 2
+  second_stage_batch_size: 8
+  second_stage_box_predictor {{ mask_rcnn_box_predictor {{
+    fc_hyperparams {{ op: FC regularizer {{ l2_regularizer {{ weight: 0.0 }} }}
+      initializer {{ variance_scaling_initializer {{ }} }} }}
+    predict_instance_masks: true mask_height: 15 mask_width: 15
+    mask_prediction_conv_depth: 16 mask_prediction_num_conv_layers: 2
+    conv_hyperparams {{ op: CONV regularizer {{ l2_regularizer {{ weight: 0.0 }} }}
+      initializer {{ truncated_normal_initializer {{ stddev: 0.01 }} }} }} }} }}
+  second_stage_mask_prediction_loss_weight: 4.0
+  second_stage_post_processing {{ batch_non_max_suppression {{ max_detections_per_class: 20
+    max_total_detections: 20 }} score_converter: SOFTMAX }}
+}} }}
+train_config {{
+  batch_size: {batch} num_steps: {steps}
+  data_augmentation_options {{ random_horizontal_flip {{ }} }}
+  optimizer {{ momentum_optimizer {{ learning_rate {{ constant_learning_rate {{ learning_rate: 0.001 }} }} }}
+    use_moving_average: false }}
+  gradient_clipping_by_norm: 10.0
+}}
+train_input_reader {{
+  max_number_of_boxes: 4 shuffle_buffer_size: 16 load_instance_masks: true mask_type: PNG_MASKS
+  label_map_path: "{folder}/labels.pbtxt"
+  tf_record_input_reader {{ input_path: "{folder}/train-?.record" }}
+}}
+"""
+
 
 def write_config(folder: Path, **given: Any) -> Path:
     values = {
@@ -67,22 +105,29 @@ def write_config(folder: Path, **given: Any) -> Path:
     return path
 
 
-def write_records(folder: Path, images: int = 24, side: int = 96) -> None:
+def mask_rcnn_config(folder: Path, **given: Any) -> Path:
+    values = {"side": 96, "batch": 2, "steps": 3, "folder": folder, **given}
+    path = folder / "mask_rcnn.config"
+    path.write_text(MASK_RCNN.format(**values))
+    return path
+
+
+def write_records(folder: Path, images: int = 24, side: int = 96, *, masks: bool = False) -> None:
     import tensorflow as tf
 
     rng = np.random.default_rng(7)
     (folder / "labels.pbtxt").write_text('item { id: 1 name: "bright" }\nitem { id: 2 name: "dark" }\n')
     writers = [tf.io.TFRecordWriter(str(folder / f"train-{place}.record")) for place in range(3)]
     for number in range(images):
-        writers[number % 3].write(_example(tf, rng, number, side))
+        writers[number % 3].write(_example(tf, rng, number, side, masks))
     for writer in writers:
         writer.close()
 
 
-def _example(tf: Any, rng: Any, number: int, side: int) -> bytes:
+def _example(tf: Any, rng: Any, number: int, side: int, masks: bool) -> bytes:
     picture = rng.integers(100, 140, (side, side, 3), dtype=np.uint8)
     objects = 1 + number % 3
-    boxes, classes = [], []
+    boxes, classes, drawn = [], [], []
     for place in range(objects):
         size = int(rng.integers(side // 4, side // 2))
         top, left = (int(each) for each in rng.integers(0, side - size, 2))
@@ -90,6 +135,9 @@ def _example(tf: Any, rng: Any, number: int, side: int) -> bytes:
         picture[top : top + size, left : left + size] = 250 if kind == 0 else 5
         boxes.append((top / side, left / side, (top + size) / side, (left + size) / side))
         classes.append(kind + 1)
+        mask = np.zeros((side, side, 1), np.uint8)
+        mask[top : top + size, left : left + size] = 1
+        drawn.append(tf.io.encode_png(mask).numpy())
     encoded = tf.io.encode_jpeg(picture).numpy()
     sides = dict(zip(("ymin", "xmin", "ymax", "xmax"), zip(*boxes, strict=True), strict=True))
     feature, several = tf.train.Feature, tf.train.Features
@@ -114,5 +162,7 @@ def _example(tf: Any, rng: Any, number: int, side: int) -> bytes:
             for name, values in sides.items()
         },
     }
+    if masks:
+        content["image/object/mask"] = text(*drawn)
     written: bytes = tf.train.Example(features=several(feature=content)).SerializeToString()
     return written

@@ -87,8 +87,8 @@ def test_options_are_known_by_name_and_set_in_place() -> None:
         ]
     )
     assert [each.part for each in found] == ["batch", "accumulation", "precision", "image size"]
-    chosen = {"batch_size": 4, "accum_iter": 4, "amp": True}
-    assert set_options(("--batch-size=16", "--lr", "1"), found, chosen) == (
+    chosen = dict(zip(found, (4, 4, True), strict=False))
+    assert set_options(("--batch-size=16", "--lr", "1"), chosen) == (
         "--batch-size=4", "--lr", "1", "--accum_iter", "4", "--amp",
     )  # fmt: skip
     settings = Settings({"batch_size": 16, "accum_iter": 1, "amp": False, "img_size": 224})

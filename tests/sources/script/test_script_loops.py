@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,87 @@ def test_validation_is_counted_where_it_is_asked_for(tmp_path: Path, monkeypatch
     weights, images = (1000 * 1000 + 1000) * 4, 4096 * 1000 * 4
     assert whole.peak().phase == "validation" and plain.peak().phase == "backward"
     assert whole.peak().bytes == 2 * weights + 2 * images  # with gradients; what goes in and what comes out
+
+
+def test_tensorboard_writes_nothing_and_loads_no_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where TensorFlow is installed, TensorBoard writes its files by TensorFlow's C++ code."""
+    pytest.importorskip("tensorboard")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(
+        "import sys, torch\n"
+        "from torch.utils.tensorboard import SummaryWriter\n"
+        "writer = SummaryWriter('runs/first')\n"
+        "net = torch.nn.Linear(1000, 1000).cuda()\n"
+        "optimizer = torch.optim.Adam(net.parameters())\n"
+        "for step in range(9):\n"
+        "    loss = net(torch.rand(8, 1000, device='cuda')).sum()\n"
+        "    optimizer.zero_grad(), loss.backward(), optimizer.step()\n"
+        "    writer.add_scalar('loss', loss, step)\n"
+        "    writer.add_histogram('weight', net.weight, step)\n"
+        "    assert 'tensorflow' not in sys.modules\n"
+    )
+    assert follow("python train.py").about.details["steps"] == 2
+    assert [each.name for each in tmp_path.iterdir()] == ["train.py"]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_programs_that_download_do_not_try_again_for_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in YOLOv5, which downloads a small model by curl to try mixed precision, and goes on without."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(
+        "import os, torch\n"
+        "code = os.system('curl -s -L http://weights.invalid/small.pt -o small.pt --retry 3 -C -')\n"
+        "assert os.waitstatus_to_exitcode(code) == 7, code  # could not connect\n"
+        "net = torch.nn.Linear(1000, 1000).cuda()\n"
+        "optimizer = torch.optim.SGD(net.parameters())\n"
+        "for step in range(9):\n"
+        "    net(torch.rand(8, 1000, device='cuda')).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    assert follow("python train.py").about.details["steps"] == 2
+
+
+def test_a_copy_on_which_something_is_tried_is_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in YOLOv5, which tries mixed precision on a copy of the model before it trains."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(
+        "import copy, torch\n"
+        "net = torch.nn.Sequential(torch.nn.Linear(1000, 1000)).cuda()\n"
+        "def try_copy():\n"
+        "    other = copy.deepcopy(net)\n"
+        "    other.itself = [other]  # a cycle\n"
+        "    with torch.no_grad():\n"
+        "        other[0](torch.rand(8, 1000, device='cuda'))\n"
+        "try_copy()\n"
+        "optimizer = torch.optim.SGD(net.parameters())\n"
+        "for step in range(9):\n"
+        "    net(torch.rand(8, 1000, device='cuda')).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    step = follow("python train.py")
+    peak = step.peak().tick
+    assert step.by_kind(peak)["parameter"] == 1001 * 1000 * 4
+    assert {owner for owner in step.by_owner(peak) if not owner.startswith("(")} <= {"0", "Sequential"}
+
+
+@pytest.mark.parametrize("wrapper", ["DataParallel(net)", "parallel.DistributedDataParallel(net, device_ids=[0])"])
+def test_wrappers_move_what_they_are_given(wrapper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(
+        "import torch\n"
+        "torch.distributed.init_process_group('nccl')\n"
+        "class Net(torch.nn.Linear):\n"
+        "    def forward(self, given):\n"
+        "        assert given[0].is_cuda and given[1]['boxes'].is_cuda\n"
+        "        return super().forward(given[0]).sum() + given[1]['boxes'].sum()\n"
+        "net = Net(1000, 1000).cuda()\n"
+        f"net = torch.nn.{wrapper}\n"
+        "optimizer = torch.optim.SGD(net.parameters())\n"
+        "for step in range(9):\n"
+        "    loss = net([torch.rand(8, 1000), {'boxes': torch.rand(3, 4)}])\n"
+        "    assert torch.allclose(loss, loss + 1)  # made up, so nothing speaks against it\n"
+        "    assert not torch.allclose(torch.zeros(2, device='cuda'), torch.ones(2, device='cuda'))\n"
+        "    loss.backward()\n"
+        "    optimizer.step()\n"
+    )
+    assert follow("python train.py").about.details["steps"] == 2

@@ -66,6 +66,43 @@ time.sleep(1000)
     assert "within 3 s" in refused(tmp_path, source, patience=3)
 
 
+@pytest.mark.parametrize("then", ["time.sleep(1000)", "sys.exit(3)"])
+def test_starts_what_knows_nothing_of_us(tmp_path: Path, then: str) -> None:
+    """A program in a session of its own, with an empty environment, whose parent is gone."""
+    source = f"""
+import os, subprocess, sys, time
+if os.fork() == 0:
+    words = [sys.executable, "-c", "import time; time.sleep(1000)", {str(tmp_path)!r}]
+    subprocess.Popen(words, env={{}}, start_new_session=True)
+    os._exit(0)
+os.wait()
+{then}
+"""
+    refused(tmp_path, source, patience=3)
+    commands = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    assert not [each for each in commands if str(tmp_path) in each and "-c" in each]
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import os\nos.write(1, bytes(range(256)))\nos.write(2, b'\\x1b]0;a\\x07\\x1b[31m\\xff')\nexit(3)", "code 3"),
+        ("import sys\nsys.exit('bad\\nconfig\\x1b[2J')", "bad config"),
+        ("raise ValueError('\\ud800\\u202e' + 'x' * 100000)", "ValueError: xxx"),
+        ("raise KeyboardInterrupt", "raised KeyboardInterrupt before its second step"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", "within 3 s"),
+        ("import os, time\nos.closerange(0, 100)\ntime.sleep(1000)", "within 3 s"),
+        ("import os\nfor n in range(3, 9):\n try: os.write(n, b'\\xff' * 9999)\n except OSError: pass", "without a"),
+        ("import signal, time\nsignal.alarm(1)\ntime.sleep(1000)", "killed by signal 14"),
+        ("import atexit, time\natexit.register(lambda: time.sleep(1000))", "without a training step"),
+        ("import threading, time\nthreading.Thread(target=lambda: time.sleep(1000)).start()", "without a training"),
+    ],
+)  # fmt: skip
+def test_one_plain_line_whatever_it_does(tmp_path: Path, source: str, said: str) -> None:
+    line = refused(tmp_path, source, patience=3 if "within" in said else 60)
+    assert said in line and line.isprintable() and len(line) < 1000
+
+
 def test_forks_and_ends(tmp_path: Path) -> None:
     said = refused(tmp_path, "import os, time\nif os.fork() == 0:\n    time.sleep(1000)\nos._exit(3)")
     assert "os._exit(3)" in said

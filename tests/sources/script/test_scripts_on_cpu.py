@@ -67,7 +67,7 @@ def test_script_as_the_real_allocator_has_it(
     monkeypatch.chdir(folder)
     before = files_in(folder)
     job = ScriptJob(read_command(f"python {SCRIPTS[name]}"))
-    step = run_script(Run(job.command, dialect="cpu", patience=600), be_silent)
+    step = run_script(Run(job.command, dialect="cpu", patience=600, batches=1), be_silent)
     assert files_in(folder) == before
     traced = forecast_step(step, find("64GiB"), resolve(job, {}))
 

@@ -36,6 +36,7 @@ SCRIPTS = {
     "two_phases.py": "fit:2",
     "tape_segment.py 4": "train_step",
     "own_train_step.py": "fit",
+    "detect_hub.py": "fit",
 }
 """and which of its steps needs the most"""
 QUICK = ("tape_segment.py 4",)
@@ -55,6 +56,8 @@ def follow(text: str, **how: str) -> Timeline:
 
 @pytest.mark.parametrize("text", thorough_but(QUICK, SCRIPTS))
 def test_step_as_the_real_allocator_has_it(text: str, folder: Path, tmp_path: Path) -> None:
+    if "_hub" in text:
+        pytest.importorskip("keras_hub")
     before = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     step = follow(text, dialect="cpu")
     assert {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
@@ -139,3 +142,39 @@ def test_networks_and_hangs_are_told() -> None:
     assert "example.com" in said and "no network" in said
     said = refused("import tensorflow as tf, time\nprint('waiting', flush=True)\ntime.sleep(1000)", patience=40)
     assert "within 40 s" in said and "waiting" in said
+
+
+@pytest.mark.parametrize("how", thorough_but(("function",), ("function", "model")))
+def test_validation_of_a_loop_is_followed(how: str) -> None:
+    """128 images at a time, of which two layers hold 32 channels of 64 x 64 each; the training has 4."""
+    step = follow(f"tape_validates.py {how}", validate=True)
+    assert step.about.validated and step.peak().phase == "validation"
+    assert step.peak().bytes == pytest.approx(2 * 128 * 64 * 64 * 32 * 4, rel=0.1)
+    assert any("validation was traced too" in note for note in step.about.notes)
+    assert follow(f"tape_validates.py {how}").peak().bytes < 0.2 * step.peak().bytes
+
+
+FIT = """
+import numpy, tensorflow as tf
+layers = tf.keras.layers
+net = tf.keras.Sequential([layers.Conv2D(64, 3, activation="relu"), layers.GlobalMaxPooling2D(), layers.Dense(3)])
+net.compile("adam", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+x, y = numpy.zeros((300, 64, 64, 3), "float32"), numpy.zeros(300)
+net.fit(x, y, batch_size=4, epochs=100, {validation})
+"""
+
+
+@pytest.mark.parametrize("validation", ["validation_data=(x, y)", "validation_split=0.9"])
+def test_validation_of_fit_is_followed(validation: str) -> None:
+    """By tf.keras, which TensorFlow looks for long before anybody imports it."""
+    Path("train.py").write_text(FIT.format(validation=f"{validation}, validation_batch_size=256"))
+    step = follow("train.py", validate=True)
+    assert step.about.validated and step.peak().phase == "validation"
+    assert step.peak().bytes == pytest.approx(256 * (62 * 62 * 64 + 64 * 64 * 3) * 4, rel=0.15)
+    assert step.by_kind(step.peak().tick)["optimizer"] > 1.9 * step.by_kind(step.peak().tick)["parameter"]
+
+
+def test_a_fit_without_validation_says_so() -> None:
+    Path("train.py").write_text(FIT.format(validation="verbose=0"))
+    step = follow("train.py", validate=True)
+    assert not step.about.validated and any("neither validation_data" in note for note in step.about.notes)

@@ -7,7 +7,7 @@ from typing import Any
 
 from oomproof.changes.tf_object_detection.recompute import recompute_blocks
 from oomproof.changes.tf_object_detection.step import Step, StepOptions
-from oomproof.frameworks.object_detection import part
+from oomproof.frameworks.object_detection import part, predict_with_objects
 
 HALF = "mixed_float16"
 
@@ -77,10 +77,13 @@ def make_variables(tf: Any, model: Any, size: tuple[int, int]) -> None:
     traced and never run needs no memory for it."""
     from oomproof.frameworks.tensorflow import trace_once
 
+    def predict(images: Any, shapes: Any) -> Any:
+        return predict_with_objects(model, images, shapes)
+
     images = tf.TensorSpec((1, *size, 3), tf.float32)
     shapes = tf.TensorSpec((1, 3), tf.int32)
     tf.keras.backend.set_learning_phase(True)
-    trace_once(tf.autograph.experimental.do_not_convert(model.predict), (images, shapes))
+    trace_once(tf.autograph.experimental.do_not_convert(predict), (images, shapes))
 
 
 def _answer_in_float32(tf: Any, model: Any) -> None:

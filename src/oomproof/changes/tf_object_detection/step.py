@@ -108,22 +108,31 @@ class Step:
     def update(self) -> tuple[Any, Any]:
         """Applies what was added, once. Returns what the losses of ``add`` are to be divided by, and the loss of
         regularisation, which belongs to the weights and not to any micro-batch."""
-        tf, options = self.tf, self.options
-        divisor = tf.maximum(self.counted, 1.0) / options.images
+        tf, divisor = self.tf, self._divisor()
         gradients = [total / divisor for total in self.sums]
-        penalty = tf.constant(0.0)
-        if options.regularised and self.model.regularization_losses():
-            with tf.GradientTape() as tape:
-                penalty = tf.add_n(self.model.regularization_losses()) / options.gpus
-            of_penalty = tape.gradient(penalty, self.trained)
-            gradients = [
-                each if more is None else each + tf.convert_to_tensor(more)
-                for each, more in zip(gradients, of_penalty, strict=True)
-            ]
+        with tf.GradientTape() as tape:
+            penalty = self._penalty()
+        of_penalty = tape.gradient(penalty, self.trained)
+        gradients = [
+            each if more is None else each + tf.convert_to_tensor(more)
+            for each, more in zip(gradients, of_penalty, strict=True)
+        ]
         for added, now in zip(self.added, self.statistics, strict=True):
             now.assign(added / tf.cast(self.pieces, tf.float32))
         self._apply(gradients)
         return divisor, penalty
+
+    def skip(self) -> tuple[Any, Any]:
+        """In place of ``update`` where gradients are not finite: weights and statistics stay as they were."""
+        self.counter.assign_add(1)
+        return self._divisor(), self._penalty()
+
+    def _divisor(self) -> Any:
+        return self.tf.maximum(self.counted, 1.0) / self.options.images
+
+    def _penalty(self) -> Any:
+        losses = self.model.regularization_losses() if self.options.regularised else ()
+        return self.tf.add_n(losses) / self.options.gpus if losses else self.tf.constant(0.0)
 
     def _remember(self) -> None:
         for before, now in zip(self.before, self.statistics, strict=True):

@@ -26,7 +26,7 @@ _SHAPE = any_of(
 _DEVICE = Pattern(r"device:(\w{1,8}:\d{1,3})|by allocator (\w{1,40})|Allocator \((\w{1,40})\)")
 _NODE = any_of(
     r"\{\{node ([^}]{1,300})\}\}",
-    r"\[\[Node: ([\w/.:-]{1,300})",
+    r"\[\[(?:Node:|node) ([\w/.:-]{1,300})",
     r"(?:requested by op |for op )([\w/.:-]{1,300})",
     r"\[Op:(\w{1,100})\]",
 )

@@ -24,6 +24,7 @@ ABOUT = {
     "threads": int,
     "not_counted": list,
     "notes": list,
+    "batches_seen": str,
     "allocator": str,
     "orders": dict,
     "on_host": int,
@@ -33,12 +34,16 @@ ABOUT = {
     "framework": str,
     "limits": str,
     "arena": int,
+    "full_samplers": bool,
+    "least": int,
     "recorded": bool,
     "reserved": int,
     "device": int,
     "model": str,
     "optimizer": str,
     "precision": str,
+    "before_steps": int,
+    "validated": bool,
     "batchnorms": int,
     "widened": int,
     "widened_by": str,
@@ -107,7 +112,7 @@ def checked(header: Mapping[str, Any], columns: Mapping[str, Ints]) -> Timeline:
     )
 
 
-_BYTES = ("on_host", "pipeline", "pipeline_high", "arena", "reserved")
+_BYTES = ("on_host", "pipeline", "pipeline_high", "arena", "reserved", "least", "before_steps")
 _TEXTS = ("notes", "not_counted", "per_box", "matchers")
 _WORDS = {
     "dialect": ("cpu", "cuda"), "allocator": ("cuda", "bfc"), "limits": ("tensorflow", "jax"),

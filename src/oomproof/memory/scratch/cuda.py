@@ -18,40 +18,45 @@ AMPERE = (8, 0)
 CONVERTED = 0.5
 """part of x, w and y that convolutions convert on average: fitted, docs/accuracy.md"""
 LARGEST_IM2COL = 9
-"""copies of x in a depthwise im2col: jumps of that size are seen with 3 x 3 filters, none with larger ones"""
+"""taps of a depthwise im2col: jumps of that size are seen with 3 x 3 filters, none with larger ones"""
 LARGEST_FOURIER = 8 << 30
+"""HGNetV2-B5 and -B6 jump by what one transform of 6 to 7.6 GiB leads to (docs/accuracy.md); more was not seen"""
+LARGEST_OF_TENSORFLOW = 4 << 30
+"""TensorFlow tries no convolution that wants more (TF_CUDNN_WORKSPACE_LIMIT_IN_MB, 4096 unless it is set)"""
 _INDEX = 8
 
 
-def price(device: Device, benchmark: bool = False) -> Price:
-    """Prices on a device; ``benchmark`` lets the fastest algorithm win, whatever it takes."""
+def price(device: Device, benchmark: bool = False, largest: int = LARGEST_FOURIER) -> Price:
+    """Prices on a device; ``benchmark`` lets the fastest algorithm win, whatever it takes up to ``largest`` bytes."""
     tensor_cores = device.capability >= AMPERE or not device.capability[0]
 
     def price_call(call: Call) -> tuple[int, int, int]:
         if isinstance(call, Recurrent):
             return recurrent.price(call)
-        return _kernel(call) if isinstance(call, Kernel) else _convolution(call, tensor_cores, benchmark)
+        return (
+            _kernel(call) if isinstance(call, Kernel) else _convolution(call, tensor_cores, largest if benchmark else 0)
+        )
 
     return price_call
 
 
-def _convolution(call: Convolution, tensor_cores: bool, benchmark: bool) -> tuple[int, int, int]:
-    """(expected, low, high). ``tensor_cores``: fp32 convolutions run on them too, as TF32.
+def _convolution(call: Convolution, tensor_cores: bool, largest: int) -> tuple[int, int, int]:
+    """(expected, low, high). ``tensor_cores``: fp32 convolutions run on them too, as TF32. ``largest``: the most that a
+    Fourier transform may take where algorithms are tried; 0: they are not.
 
     Tensor-core kernels want channels last: cuDNN converts tensors that are not, into workspace. That is all of x, w and
     y at most; half of it on average fits published figures best. A depthwise convolution may be turned into a matrix
-    product (im2col), seen as jumps of kernel area times x. Without tensor cores the fast way for 3 x 3 filters is
-    Winograd's.
+    product (im2col), seen as jumps. Without tensor cores the fast way for 3 x 3 filters is Winograd's.
     """
     everything = call.x_bytes + call.w_bytes + call.y_bytes
     if call.depthwise:
-        expected, high = 0, max(everything, min(call.area, LARGEST_IM2COL) * call.x_bytes)
+        expected, high = 0, max(everything, min(call.area, LARGEST_IM2COL) * _column(call))
     elif not tensor_cores and call.dtype == "float32":
         expected = _winograd(call) if _plain_3x3(call) else 0
         high = max(everything, expected)
     else:
         expected, high = 0 if call.channels_last else int(CONVERTED * everything), everything
-    return expected, 0, max(high, _thirstiest(call)) if benchmark else high
+    return expected, 0, max(high, _thirstiest(call, largest)) if largest else high
 
 
 def _winograd(call: Convolution) -> int:
@@ -64,11 +69,18 @@ def _plain_3x3(call: Convolution) -> bool:
     return call.groups == 1 and max(call.stride) == max(call.dilation) == 1 and call.w[2:] == (3, 3)
 
 
-def _thirstiest(call: Convolution) -> int:
+def _column(call: Convolution) -> int:
+    """Bytes of an im2col for each tap of the filter: every channel of the wide side at every place where the filter is
+    put down, which strides make few."""
+    places, channels = (call.x, call.y[1]) if call.transposed else (call.y, call.x[1])
+    return places[0] * channels * math.prod(places[2:]) * call.item
+
+
+def _thirstiest(call: Convolution, largest: int) -> int:
     """The largest workspace of the algorithms that benchmark mode tries: a matrix product by im2col where there are
     groups, and a tiled Fourier transform where filters move by one."""
-    im2col = call.area * call.x_bytes if call.groups > 1 else 0
-    fourier = min(_fourier(call), LARGEST_FOURIER) if max(call.stride) == 1 else 0
+    im2col = call.area * _column(call) if call.groups > 1 else 0
+    fourier = min(_fourier(call), largest) if max(call.stride) == 1 else 0
     return max(im2col, fourier)
 
 

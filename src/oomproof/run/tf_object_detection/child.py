@@ -6,6 +6,7 @@ the training go to stdout, an error to stderr as one line. Exit code: 0 done, 13
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import logging
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from oomproof.errors import InputError, OomproofError
+from oomproof.errors import InputError, JobError, OomproofError
 from oomproof.files.replacing import replace_file
 from oomproof.frameworks.object_detection import import_api, parse_config, part
 from oomproof.run.tf_object_detection.request import REQUEST, TrainingRequest
@@ -52,7 +53,7 @@ def run_training(request: TrainingRequest, say: Any) -> bool:
     # Weights, too, begin by the seed; not by 0, which tf.data cannot compare with the number of an epoch.
     tf.keras.utils.set_random_seed(1 + seed % _SEEDS)
     extras = Extras(request.accumulate, request.precision == HALF, request.recompute, seed, request.gpus)
-    with strategy.scope():
+    with strategy.scope(), _told_in_a_line("the Object Detection API cannot build its model"):
         built = build_training(tf, config, (request.height, request.width), extras)
         if training.fine_tune_checkpoint and tf.train.latest_checkpoint(str(model_dir)) is None:
             load_fine_tune(tf, built, training, part("model_lib_v2"), part("utils.config_util"))
@@ -64,7 +65,7 @@ def run_training(request: TrainingRequest, say: Any) -> bool:
         return True
     model_dir.mkdir(parents=True, exist_ok=True)
     replace_file(model_dir / "pipeline.config", request.text.encode())
-    with tf.device("/CPU:0"):
+    with tf.device("/CPU:0"), _told_in_a_line("the Object Detection API cannot open train_input_reader"):
         first = int(checkpoints.state.records.numpy())
         images = training.batch_size // request.gpus
         data = _batches(open_batches(tf, config, built.model, images=images, seed=seed, first=first))
@@ -104,7 +105,23 @@ def _choose_seed(request: TrainingRequest, saved: int | None) -> int:
 
 
 def _batches(dataset: Any) -> Iterator[Any]:
-    yield from dataset
+    iterator = iter(dataset)
+    while True:
+        with _told_in_a_line("the records of train_input_reader cannot be read on"):
+            batch = next(iterator)
+        yield batch
+
+
+@contextlib.contextmanager
+def _told_in_a_line(what: str) -> Iterator[None]:
+    """Whatever the API's own code raises here is about the config or the data."""
+    try:
+        yield
+    except OomproofError:
+        raise
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
+        raise JobError(f"{what}: {type(error).__name__}: {lines[0][:300]}") from error
 
 
 def _say(text: str) -> None:

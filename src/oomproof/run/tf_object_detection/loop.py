@@ -13,7 +13,7 @@ from typing import Any
 
 from oomproof.changes.tf_object_detection.model import Built
 from oomproof.changes.tf_object_detection.step import REGULARISATION, TOTAL, Step
-from oomproof.errors import OutOfMemory
+from oomproof.errors import JobError, OutOfMemory
 from oomproof.run.tf_object_detection.checkpoints import Checkpoints, State
 from oomproof.run.tf_object_detection.progress import Progress
 from oomproof.run.tf_object_detection.request import TrainingRequest
@@ -39,7 +39,7 @@ class Loop:
         self.step = step
         self.functions = {
             name: self.tf.function(getattr(step, name), autograph=False)
-            for name in ("whole", "begin", "undo", "add", "update")
+            for name in ("whole", "begin", "undo", "add", "update", "skip")
         }
 
     def _run(self, name: str, *args: Any) -> Any:
@@ -79,10 +79,7 @@ class Loop:
             fine = fine and (not step.options.half or self._all(finite))
         if step.options.half:
             self._rescale(fine)
-        if not fine:
-            self.step.counter.assign_add(1)
-            return lambda: _added([{name: self._sum(each) for name, each in some.items()} for some in made])
-        divisor, penalty = self._run("update")
+        divisor, penalty = self._run("update" if fine else "skip")
 
         def losses_of_step() -> dict[str, float]:
             shares = self.strategy.experimental_local_results(divisor)
@@ -144,6 +141,10 @@ class Loop:
         if not fine:
             state.scale.assign(self.tf.maximum(state.scale / 2, 1.0))
             state.good.assign(0)
+            self.say(
+                f"step {int(self.built.counter.numpy()) + 1}: gradients overflow in float16, and weights stay as they "
+                f"are; the loss is scaled by {float(state.scale.numpy()):g} from here on"
+            )
         elif int(state.good.numpy()) + 1 >= DOUBLED_AFTER:
             state.scale.assign(state.scale * 2)
             state.good.assign(0)
@@ -179,18 +180,13 @@ def train(loop: Loop, batches: Iterator[Any], checkpoints: Checkpoints, folder: 
             if step > saved:
                 path = checkpoints.save()
                 loop.say(f"saved {path} at step {step}")
-        except OutOfMemory:
+        except (OutOfMemory, JobError):
             if step > saved:
-                checkpoints.save()  # no weight was changed by the step that failed
+                checkpoints.save()  # no weight was changed by the step that failed, or had no data
             raise
         finally:
             progress.close()
         return step >= request.steps
-
-
-def _added(some: list[dict[str, float]]) -> dict[str, float]:
-    names = {name for each in some for name in each}
-    return {name: sum(each.get(name, 0.0) for each in some) for name in names}
 
 
 @contextlib.contextmanager

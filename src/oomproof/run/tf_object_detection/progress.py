@@ -45,11 +45,7 @@ class Progress:
             }.items():  # fmt: skip
                 _write_scalar(self.tf, name, value)
         self.writer.flush()
-        parts = ", ".join(
-            f"{name.rpartition('/')[2].removesuffix('_loss')} {value:.4g}"
-            for name, value in losses.items()
-            if name != TOTAL
-        )
+        parts = ", ".join(f"{shorten(name)} {value:.4g}" for name, value in losses.items() if name != TOTAL)
         return (
             f"step {step}/{self.steps}  loss {losses[TOTAL]:.4f} ({parts})  learning rate {rate:.3g}  "
             f"{speed:.3g} steps/s  peak memory {memory / _GIB:.2f} GiB ({of})"
@@ -57,6 +53,16 @@ class Progress:
 
     def close(self) -> None:
         self.writer.close()
+
+
+def shorten(name: str) -> str:
+    """Of the API's name of a loss, what tells it apart.
+
+    >>> shorten("Loss/localization_loss"), shorten("Loss/RPNLoss/localization_loss")
+    ('localization', 'RPN localization')
+    """
+    *_, stage, last = name.split("/")
+    return f"{stage.removesuffix('Loss')} {last.removesuffix('_loss')}".strip()
 
 
 def _write_scalar(tf: Any, name: str, value: float) -> None:

@@ -40,7 +40,7 @@ def notes(config: Config, values: Mapping[str, Any], settings: Mapping[str, Any]
         most = int(values["MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE"] * values["MODEL.ROI_HEADS.POSITIVE_FRACTION"])
         found.append(
             f"samplers are taken as full: {most} regions of objects in every image, as crowded data and a trained "
-            "network give; on sparse data a step takes less, also less than the lower figure"
+            "network give; the lower figure is that of samplers which find nothing beyond the annotated boxes"
         )
     blueprint = "a blueprint of Detectron2's model was traced, not Detectron2 itself"
     found.append("Detectron2's own code was traced" if settings["real"] else blueprint)

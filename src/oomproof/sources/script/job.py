@@ -4,32 +4,38 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from oomproof.errors import InputError, JobError
+from oomproof.errors import CannotDo, InputError, JobError
 from oomproof.memory.about import About
 from oomproof.memory.cards.devices import Device
+from oomproof.memory.runtime import Runtime
 from oomproof.memory.settings import Settings
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.job import Job, Knob, Setting, TraceRequest
 from oomproof.sources.keras.xla import CHOICES as XLA
 from oomproof.sources.keras.xla import HELP as OF_XLA
 from oomproof.sources.keras.xla import as_switch
+from oomproof.sources.script.accumulating import find_accumulation
 from oomproof.sources.script.command import Command
 from oomproof.sources.script.options import (
+    OF_LOADERS,
     Found,
     find_options,
     find_written,
     option_knobs,
     set_options,
+    split_off_loaders,
     try_value,
 )
 from oomproof.sources.script.patch import show_patch, write_patch
 from oomproof.sources.script.places import edit, find_in_script, find_in_settings
+from oomproof.sources.script.recomputing import NONE, ModelAt, checkpoint_knob, read_model_at
+from oomproof.sources.script.recomputing import SETTING as RECOMPUTED
 from oomproof.sources.script.running import Run, run_script
 from oomproof.sources.settings import runtime_settings
 
@@ -39,7 +45,16 @@ MOST_TRIED = 3
 """values of one part that are tried, each by a run of the script"""
 COUNTS = 0.98
 """of the peak: a value that lowers it less does not count"""
-_HOW = ("patience", "validate", "jit_compile")
+_HOW = ("patience", "validate", "batches", "jit_compile")
+_TOLD = ("options", "read", "model_at", "update_at")
+"""what a run tells the job, not the user"""
+_IN_CODE = {
+    "workers": "DataLoader(num_workers={value})",
+    "prefetch_factor": "DataLoader(prefetch_factor={value})",
+    "cudnn_benchmark": "torch.backends.cudnn.benchmark = {value}",
+    "gradient_as_bucket_view": "DistributedDataParallel(gradient_as_bucket_view={value})",
+}
+"""settings of the run, as a script's code has them"""
 
 
 @dataclass
@@ -50,6 +65,10 @@ class Seen:
     """workers, cudnn.benchmark"""
     options: tuple[Found, ...] = ()
     """of its command line, and values in files that were seen to count"""
+    model_at: ModelAt | None = None
+    """where its code has a name for its model"""
+    loaders: tuple[Found, ...] = ()
+    """where it says how many workers its loaders have"""
     guesses: tuple[Found, ...] = ()
     """values in files that may count, by their names"""
     steps: dict[tuple[Any, ...], Timeline] = field(default_factory=dict)
@@ -72,7 +91,14 @@ class ScriptJob(Job):
         return (
             Setting("patience", PATIENCE, "seconds that the script may take to its second step"),
             Setting("validate", False, "go on to the end of the first validation, and count it"),
+            Setting(
+                "batches",
+                0,
+                "batches of the script's DataLoader that are looked at, the largest of which is traced; 1: as they "
+                "come; 0: up to 64 within 10 s, fewer where all are alike",
+            ),
             Setting("jit_compile", "own", OF_XLA, XLA, read=as_switch),
+            RECOMPUTED,
             *(each.as_setting() for each in self.seen.options),
             *runtime_settings(self.seen.runtime),
             *runtime_settings(self.seen.runtime, of_tensorflow=True),
@@ -81,6 +107,8 @@ class ScriptJob(Job):
     def trace(self, request: TraceRequest) -> Timeline:
         request.refuse_batch(self.name)
         settings = request.settings
+        if settings.get("checkpoint", NONE) != NONE and not self.seen.steps:  # where to say so is known after a run
+            self.trace(replace(request, settings=settings.changed({"checkpoint": NONE})))
         command, edits = self.with_settings(settings), self.edits(settings)
         key = (command.arguments, *edits.items(), *(settings[name] for name in _HOW))
         first = not self.seen.steps  # how the script runs is known only after that
@@ -90,6 +118,7 @@ class ScriptJob(Job):
                 device=request.device,
                 patience=settings["patience"],
                 validate=settings["validate"],
+                batches=settings["batches"],
                 jit_compile=settings["jit_compile"],
                 edits=edits,
             )
@@ -107,31 +136,53 @@ class ScriptJob(Job):
 
     def _note(self, about: About) -> None:
         self.seen.runtime.update(about.settings)
-        self.seen.options = find_options(about.details.get("options", ()))
+        options = find_options(about.details.get("options", ()))
+        self.seen.options = tuple(each for each in options if each.part not in OF_LOADERS)
+        self.seen.model_at = read_model_at(about.details.get("model_at"))
+        written: tuple[Found, ...] = ()
         if self.command.kind == "file":
-            script = find_in_script(str(Path(self.command.target).resolve()))
+            file = str(Path(self.command.target).resolve())
+            script = find_in_script(file)
             files = find_in_settings(about.details.get("read", ()))
-            self.seen.guesses = find_written((*files, *script), self.seen.options)
+            places = find_accumulation(file, about.details.get("update_at"))
+            written = find_written((*files, *script, *places), self.seen.options)
+            self.seen.guesses = tuple(each for each in written if each.part not in OF_LOADERS)
+        self.seen.loaders = split_off_loaders((*options, *written), self.seen.runtime)
 
     def edits(self, settings: Mapping[str, Any]) -> dict[str, bytes]:
         """The script's files with other values, where they hold them."""
-        known = (*self.seen.options, *self.seen.guesses)
-        changed = {
-            each.place: settings[each.name]
-            for each in known
-            if each.place is not None and settings.get(each.name, each.value) != each.value
-        }
-        return edit(changed)
+        changed = {each.place: value for each, value in self._changed(settings) if each.place is not None}
+        edited = edit(changed)
+        again, at = settings.get("checkpoint", NONE), self.seen.model_at
+        if again != NONE:
+            if at is None:
+                raise CannotDo(f"checkpoint: the code of {self.name} has no line at which its model could be told so")
+            edited[at.file] = at.insert(edited.get(at.file) or Path(at.file).read_bytes(), again)
+        return edited
+
+    def _changed(self, settings: Mapping[str, Any]) -> Iterator[tuple[Found, Any]]:
+        """What has another value than in the script, and that value."""
+        own = [(each, each.name) for each in (*self.seen.options, *self.seen.guesses)]
+        for each, name in (*own, *((each, each.part) for each in self.seen.loaders)):
+            if settings.get(name, each.value) != each.value:
+                yield each, settings[name]
 
     def _describe_edits(self, settings: Mapping[str, Any]) -> str:
-        known = [each for each in self.seen.options if each.place is not None]
-        changed = [each for each in known if settings.get(each.name, each.value) != each.value]
-        return ", ".join(f"{each.option}: {each.value} becomes {settings[each.name]}" for each in changed)
+        changed = [(each, value) for each, value in self._changed(settings) if each.place is not None]
+        words = [f"{each.option}: {each.value} becomes {value}" for each, value in changed]
+        again, at = settings.get("checkpoint", NONE), self.seen.model_at
+        if again != NONE and at is not None:
+            words.append(
+                f"{os.path.relpath(at.file)}:{at.line}: {again.count(',') + 1} modules of {at.name} computed again; "
+                "oomproof has to be installed where it trains"
+            )
+        return ", ".join(words)
 
     def _confirm_guesses(self, settings: Settings, device: Device | None) -> None:
         """Runs the script with another value for what may count: it counts if the peak is lower then. One of each
         part; of accumulation nothing is seen in a step, so its name must do."""
         now = int(self.trace(TraceRequest(settings, device)).peak().bytes)
+        settings = settings.changed(self.seen.runtime)  # how many workers it has is known by now
         tried: Counter[str] = Counter()
         for guess in self.seen.guesses:
             other = try_value(guess)
@@ -158,7 +209,8 @@ class ScriptJob(Job):
 
     def with_settings(self, settings: Mapping[str, Any]) -> Command:
         """The command with other values for the options that are known to matter."""
-        return replace(self.command, arguments=set_options(self.command.arguments, self.seen.options, settings))
+        values = {each: value for each, value in self._changed(settings) if each.place is None}
+        return replace(self.command, arguments=set_options(self.command.arguments, values))
 
     def command_to_run(self, settings: Mapping[str, Any]) -> str:
         """As a person would type it, with what the run around the script needs."""
@@ -173,7 +225,7 @@ class ScriptJob(Job):
     def settings_for_plans(self, settings: Settings) -> Settings:
         """The script is run once: only then is it known which options it has."""
         self._confirm_guesses(settings, None)
-        known = {each.name: each.value for each in self.seen.options}
+        known = {each.name: each.value for each in self.seen.options} | {"checkpoint": settings.get("checkpoint", NONE)}
         return Settings({**settings, **known, **self.seen.runtime}, settings.roles)
 
     def settings_for_time(self, settings: Settings) -> Settings | None:
@@ -184,7 +236,7 @@ class ScriptJob(Job):
         return settings.changed({"jit_compile": "false"})
 
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
-        return option_knobs(self.seen.options, settings)
+        return (*option_knobs(self.seen.options, settings), *checkpoint_knob(self.seen.model_at, settings))
 
     @property
     def place(self) -> Path:
@@ -195,21 +247,34 @@ class ScriptJob(Job):
         return Path(self.command.target)
 
     def show_change(self, settings: Settings) -> str:
-        """The diff of the files that a plan changes."""
-        return show_patch(self.edits(settings))
+        """The diff of the files that a plan changes, and the command to run."""
+        edited, command = self.edits(settings), self.command_to_run(settings)
+        if not edited and command == self.command.text and not self._by_hand(settings):
+            return ""
+        diff = f"{show_patch(edited)}\n--write makes this change; " if edited else ""
+        return f"{diff}run: {command}{self._by_hand(settings)}"
+
+    def _by_hand(self, settings: Mapping[str, Any]) -> str:
+        """What a plan sets of the run that neither the command nor a known place of a file says."""
+        known = {each.part for each in self.seen.loaders}
+        seen = {**asdict(Runtime()), **self.seen.runtime}
+        changed = {name: settings[name] for name in _IN_CODE if settings.get(name, seen[name]) != seen[name]}
+        words = [_IN_CODE[name].format(value=value) for name, value in changed.items() if name not in known]
+        return f"\nand in the code: {'; '.join(words)}" if words else ""
 
     def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
-        edited, command = self.edits(settings), self.command_to_run(settings)
+        edited, command = self.edits(settings), self.command_to_run(settings) + self._by_hand(settings)
         if target is not None and target.resolve() != self.place.resolve():
             raise InputError(f"a script is changed where it is: --write without {target}, then run {command}")
         if not edited:
             return f"nothing to write: run {command}"
-        diff = self.show_change(settings)
+        diff = show_patch(edited)
         write_patch(edited, {file: Path(file).read_bytes() for file in edited})
         files = ", ".join(os.path.relpath(file) for file in edited)
         return f"{diff}\nchanged {files} (as before: .orig beside it); run {command}"
 
 
 def _told(about: About, name: str, settings: Mapping[str, Any]) -> About:
-    details = {key: value for key, value in about.details.items() if key not in ("options", "read")}
-    return replace(about, job=name, settings=Settings({**settings, **about.settings}), details=details)
+    details = {key: value for key, value in about.details.items() if key not in _TOLD}
+    decisive = {key: value for key, value in settings.items() if key != "patience"}
+    return replace(about, job=name, settings=Settings({**decisive, **about.settings}), details=details)

@@ -12,12 +12,16 @@ from oomproof.sources.image_sizes import harm_of_size, likely_divisor, smaller_s
 from oomproof.sources.job import Knob, Option, Setting, Settings
 from oomproof.sources.script.places import Place, Written
 
-Part = Literal["batch", "accumulation", "precision", "image size"]
+Part = Literal["batch", "accumulation", "precision", "image size", "workers", "prefetch_factor"]
+OF_LOADERS = ("workers", "prefetch_factor")
+"""parts that are settings of every run, whatever the script calls them"""
 
 _PARTS: tuple[tuple[Part, re.Pattern[str]], ...] = (
     ("accumulation", re.compile(r"(grad(ient)?_)?accum(ulat\w*)?(_\w+)?|update_freq")),
     ("precision", re.compile(r"(use_)?(amp|fp16|bf16|half|mixed_precision|autocast)")),
     ("image size", re.compile(r"(train_)?(image|img|input|crop)_?(size|sz)|resolution|size")),
+    ("workers", re.compile(r"(num_|n_|data_|dataloader_|loader_)*workers(_per_gpu)?|nw")),
+    ("prefetch_factor", re.compile(r"(dataloader_)?prefetch_factor")),
     ("batch", re.compile(r"(per_device_|per_gpu_)?(train_)?(batch(_?size)?|bs|b)(_per_gpu)?(_train)?")),
 )
 _HALVING = 0.05
@@ -66,6 +70,14 @@ def find_written(written: Iterable[Written], known: Iterable[Found]) -> tuple[Fo
     return tuple(found)
 
 
+def split_off_loaders(found: Iterable[Found], runtime: Mapping[str, Any]) -> tuple[Found, ...]:
+    """Of what was found, what says how many workers loaders have: those whose value they were seen to have. An option
+    of the command line comes before values in files, of which all of that value count."""
+    every = [each for each in found if each.part in OF_LOADERS and each.value == runtime.get(each.part)]
+    options = {each.part for each in every if each.place is None}
+    return tuple(each for each in every if each.place is None or each.part not in options)
+
+
 def part_of(name: str) -> Part | None:
     return next((part for part, names in _PARTS if names.fullmatch(name.lower().replace("-", "_"))), None)
 
@@ -81,18 +93,15 @@ def try_value(found: Found) -> Any:
     return True if found.switch else found.value // 2 or None
 
 
-def set_options(arguments: Sequence[str], found: Iterable[Found], settings: Mapping[str, Any]) -> tuple[str, ...]:
+def set_options(arguments: Sequence[str], values: Mapping[Found, Any]) -> tuple[str, ...]:
     """The script's arguments with other values, each where it stood.
 
     >>> batch = Found("batch", "batch", "--batch", ("-b", "--batch"), 16, False)
-    >>> set_options(["-b", "16", "--lr=1"], [batch], {"batch": 4})
+    >>> set_options(["-b", "16", "--lr=1"], {batch: 4})
     ('-b', '4', '--lr=1')
     """
     words = list(arguments)
-    for each in found:
-        value = settings.get(each.name, each.value)
-        if value == each.value or each.place is not None:
-            continue
+    for each, value in values.items():
         if each.switch:
             words = [*words, each.option] if value else [word for word in words if word not in each.spelt]
         else:

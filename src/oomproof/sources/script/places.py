@@ -29,6 +29,8 @@ class Place:
     start: int
     """bytes from the beginning of the file"""
     end: int
+    text: str = "{}"
+    """what is written there, the value in it"""
 
     @property
     def said(self) -> str:
@@ -51,9 +53,7 @@ def find_in_script(file: str) -> list[Written]:
         tree = ast.parse(content)
     except (SyntaxError, ValueError):
         return []
-    starts = [0]
-    for line in content.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
+    starts = line_starts(content)
     found = []
     for name, node in _named_constants(tree):
         if type(node.value) in (int, bool) and node.end_lineno == node.lineno and node.end_col_offset is not None:
@@ -94,6 +94,14 @@ def _name_of(key: Any) -> str:
     return str(getattr(key, "id", None) or getattr(key, "attr", None) or getattr(key, "arg", None) or key or "")
 
 
+def line_starts(content: bytes) -> list[int]:
+    """Where each line begins, and after them the end."""
+    starts = [0]
+    for line in content.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    return starts
+
+
 def find_in_settings(files: Iterable[str]) -> list[Written]:
     """Entries of YAML and JSON files, one value each."""
     found = []
@@ -116,6 +124,7 @@ def edit(changes: Mapping[Place, Any]) -> dict[str, bytes]:
         before = content[place.start : place.end].decode()
         value = changes[place]
         text = str(value).lower() if isinstance(value, bool) and before.islower() else str(value)
+        text = place.text.format(text)
         edited[place.file] = content[: place.start] + text.encode() + content[place.end :]
     return edited
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import selectors
 import subprocess
 import tempfile
@@ -23,9 +24,10 @@ from typing import Any
 from oomproof.errors import InternalError, JobError
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.files import timeline_file
+from oomproof.memory.files.activity_file import with_activity
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.script.command import Command
-from oomproof.sources.script.ending import TAG, end_all
+from oomproof.sources.script.ending import TAG, Family
 from oomproof.trace.request import Progress
 
 CHILD = Path(__file__).parent / "child" / "main.py"
@@ -41,6 +43,10 @@ ENVIRONMENT = {
 """Services that log trainings are switched off by their own names for it."""
 _KEPT_OUTPUT = 8192
 _LONGEST = 300
+_LONGEST_LINE = 16 << 20
+"""bytes that may wait for the end of a line on the pipe: a script may write anything to it"""
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*\x07?")
+"""what makes a terminal change colours and titles"""
 _PLAIN_CAPABILITY = (8, 0)
 """of a device that is only a size"""
 
@@ -53,6 +59,8 @@ class Run:
     device: Device | None = None
     patience: int = 300
     validate: bool = False
+    batches: int = 0
+    """of a loader that are looked at for the largest; 0: a few"""
     dialect: str = "cuda"
     jit_compile: str = "own"
     """of Keras: what it would do, or true, or false"""
@@ -62,7 +70,7 @@ class Run:
 
 def run_script(run: Run, progress: Progress) -> Timeline:
     """The Timeline of the first steps of a script."""
-    with tempfile.TemporaryDirectory(prefix="oomproof-script-") as name:
+    with tempfile.TemporaryDirectory(prefix="oomproof-script-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / "tmp").mkdir()
         (folder / "request.json").write_text(json.dumps(_request(run)))
@@ -70,11 +78,11 @@ def run_script(run: Run, progress: Progress) -> Timeline:
         heard = _follow(run, folder, progress)
         if "error" in heard:
             kind = {"InternalError": InternalError}.get(heard.get("kind", ""), JobError)
-            raise kind(heard["error"])
+            raise kind(_in_one_line(str(heard["error"])))
         file = folder / "step.timeline"
         if not file.is_file():
             raise JobError(_ended_without(run, heard))
-        timeline = timeline_file.load(file)
+        timeline = with_activity(timeline_file.load(file), folder / "step.activity")
         about = timeline.about
         seen = {name: heard.get(name, []) for name in ("options", "read")}
         return replace(timeline, about=replace(about, details={**about.details, **seen}))
@@ -98,6 +106,7 @@ def _request(run: Run) -> dict[str, Any]:
         "jit_compile": run.jit_compile,
         "edits": {file: base64.b64encode(content).decode() for file, content in run.edits.items()},
         "validate": run.validate,
+        "batches": run.batches,
         "dialect": run.dialect,
     }
 
@@ -109,7 +118,7 @@ def _follow(run: Run, folder: Path, progress: Progress) -> dict[str, Any]:
     tag = uuid.uuid4().hex
     words = [run.command.python, *run.command.options, str(CHILD), str(folder), str(writing)]
     environment = {**os.environ, **ENVIRONMENT, **_as_first_rank(run.command.ranks), **run.command.variables}
-    environment |= {TAG: tag, "TMPDIR": str(folder / "tmp")}
+    environment |= {TAG: tag, "TMPDIR": str(folder / "tmp"), **_refuse_downloads(folder)}
     child = subprocess.Popen(
         words,
         env=environment,
@@ -121,6 +130,7 @@ def _follow(run: Run, folder: Path, progress: Progress) -> dict[str, Any]:
     )
     os.close(writing)
     os.close(output_writing)
+    family = Family(child, tag)
     heard: dict[str, Any] = {}
     kept: deque[bytes] = deque()
     until = time.monotonic() + run.patience
@@ -130,6 +140,7 @@ def _follow(run: Run, folder: Path, progress: Progress) -> dict[str, Any]:
             selector.register(output_reading, selectors.EVENT_READ)
             rest = b""
             while "done" not in heard:
+                family.look()
                 left = until - time.monotonic()
                 if left <= 0 and heard.get("kept"):
                     break  # it was seen to train, and went on to look for more
@@ -144,20 +155,30 @@ def _follow(run: Run, folder: Path, progress: Progress) -> dict[str, Any]:
                         if not content:
                             selector.unregister(output_reading)
                     elif content:
-                        *lines, rest = (rest + content).split(b"\n")
+                        *lines, rest = (rest[-_LONGEST_LINE:] + content).split(b"\n")
                         for line in lines:
                             _hear(line, heard, progress)
-                    else:
-                        heard["done"] = True
+                    else:  # it has closed the pipe, or ended
+                        selector.unregister(reading)
                 if not ready and child.poll() is not None:
                     break
     finally:
-        end_all(child, tag)
+        family.end()
         for descriptor in (reading, output_reading):
             os.close(descriptor)
-    heard["code"] = child.returncode
+    heard.setdefault("code", child.returncode)
     heard["output"] = b"".join(kept).decode(errors="replace")
     return heard
+
+
+def _refuse_downloads(folder: Path) -> dict[str, str]:
+    """Programs that the script starts to download something fail at once, instead of trying again for minutes: they are
+    sent to a port where nothing listens."""
+    (folder / ".curlrc").write_text('proxy = "http://127.0.0.1:9"\n')
+    (folder / "wgetrc").write_text(
+        "use_proxy = on\nhttp_proxy = http://127.0.0.1:9\nhttps_proxy = http://127.0.0.1:9\ntries = 1\n"
+    )
+    return {"CURL_HOME": str(folder), "WGETRC": str(folder / "wgetrc")}
 
 
 def _as_first_rank(ranks: int | None) -> dict[str, str]:
@@ -179,7 +200,7 @@ def _hear(line: bytes, heard: dict[str, Any], progress: Progress) -> None:
     if isinstance(said, dict):
         heard.update(said)
         if "doing" in said:
-            progress(str(said["doing"])[:_LONGEST])
+            progress(_in_one_line(str(said["doing"]))[:_LONGEST])
 
 
 def _keep(kept: deque[bytes], content: bytes) -> None:
@@ -206,5 +227,11 @@ def _ended_without(run: Run, heard: Mapping[str, Any]) -> str:
 
 
 def _last_words(text: str) -> str:
-    lines = [" ".join(line.split()) for line in text.replace("\r", "\n").splitlines() if line.strip()]
+    lines = [line for line in map(_in_one_line, text.replace("\r", "\n").splitlines()) if line]
     return lines[-1][:_LONGEST] if lines else ""
+
+
+def _in_one_line(text: str) -> str:
+    """Without what a terminal would not show but obey."""
+    plain = _ESCAPES.sub("", text)
+    return " ".join("".join(each if each.isprintable() else " " for each in plain).split())

@@ -1,9 +1,10 @@
 """Evaluation of a training of the API: a process of its own, one image at a time, masks drawn as large as the image is
 stored.
 
-``eval_util.result_dict_for_batched_example`` of 2.8.0.post1 draws the masks of all detections (floats, then a padded
-copy, then a byte a pixel), and resizes those of the padded ground truth in the same way. They are on the device, and
-what is made of one image is there until that of the next takes its place.
+``eval_util.result_dict_for_batched_example`` of 2.8.0.post1 draws the masks of all detections (floats, then a truth
+value a pixel, then a byte), and resizes those of the padded ground truth (floats, then a byte). They are on the device.
+What is made of one image is there until that of the next takes its place; so are the model's predictions.
+tests/trace/test_tfod_evaluation_real.py holds this against the API.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from oomproof.sources.tf_object_detection.config.config import Config
 from oomproof.sources.tf_object_detection.fields import has_mask_head
 from oomproof.sources.tf_object_detection.sizes import Size
 
-OWNER = "masks at full size"
+OWNER, BEFORE = "masks at full size", "results of the image before"
 _NMS = "model.faster_rcnn.second_stage_post_processing.batch_non_max_suppression.max_total_detections"
-_FLOATS, _BYTE = 8, 1
-"""bytes a pixel of a mask while it is drawn (floats, and a padded copy), and once it is"""
+_FLOAT, _BYTE = 4, 1
+"""of a pixel of a mask while it is drawn, and once it is"""
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,23 @@ class Evaluated:
     detections: int
     ground_truth: int
     """masks of each image that are drawn at full size; 0: none"""
+
+    @property
+    def pixels(self) -> int:
+        return self.images * self.stored[0] * self.stored[1]
+
+    @property
+    def floats(self) -> int:
+        """Bytes a pixel of a mask that is being drawn. Images of a batch are padded to one size, which copies them; a
+        single one is as large as it should be, and tf.pad hands it on."""
+        return _FLOAT if self.images == 1 else 2 * _FLOAT
+
+    @property
+    def drawing(self) -> int:
+        """Bytes at most while masks are drawn, with those of the image before."""
+        one = self.floats + _BYTE
+        most = max(self.detections * one, self.detections * _BYTE + self.ground_truth * one)
+        return self.pixels * (most + (self.detections + self.ground_truth) * _BYTE)
 
 
 def evaluated(config: Config, settings: Mapping[str, Any], how: Validation, batch: BatchSpec | None) -> Evaluated:
@@ -68,20 +86,22 @@ def evaluated(config: Config, settings: Mapping[str, Any], how: Validation, batc
 def with_full_masks(timeline: Timeline, of: Evaluated) -> Timeline:
     """What comes after the step, and what of the image before is still there."""
     timeline = _as_validation(timeline)
-    pixels = of.images * of.stored[0] * of.stored[1]
-    drawn, resized = pixels * of.detections, pixels * of.ground_truth
-    if not drawn and not resized:
-        return timeline
-    end = timeline.ticks
-    blocks = (  # bytes, born, died
-        ((drawn + resized) * _BYTE, 0, end + 6),
-        (drawn * _FLOATS, end, end + 2),
-        (drawn * _BYTE, end + 1, end + 6),
-        (resized * _FLOATS, end + 3, end + 5),
-        (resized * _BYTE, end + 4, end + 6),
+    drawn, resized = of.pixels * of.detections, of.pixels * of.ground_truth
+    end, last = timeline.ticks, int(timeline.born.max())
+    held = timeline.died > last  # weights, and the step's inputs and results, which the loop has names for
+    results = held & (timeline.died < end) & (timeline.kind != KINDS.index("input"))
+    left, masks_left = int(timeline.bytes[results].sum()), (drawn + resized) * _BYTE
+    blocks = (  # bytes, born, died, of masks
+        (left, 0, end, False),
+        (masks_left, 0, end + 8, True),
+        (drawn * of.floats, end, end + 2, True),
+        (drawn * _BYTE, end + 1, end + 4, True),
+        (drawn * _BYTE, end + 3, end + 8, True),
+        (resized * of.floats, end + 5, end + 7, True),
+        (resized * _BYTE, end + 6, end + 8, True),
     )
-    owners, ops = (*timeline.owners, OWNER), (*timeline.ops, "CropAndResize")
-    nbytes, born, died = (np.array(column, dtype=np.int64) for column in zip(*blocks, strict=True))
+    owners, ops = (*timeline.owners, OWNER, BEFORE), (*timeline.ops, "CropAndResize", "results")
+    nbytes, born, died, masks = (np.array(column, dtype=np.int64) for column in zip(*blocks, strict=True))
     whole = len(blocks)
     added = {
         "born": born,
@@ -89,14 +109,17 @@ def with_full_masks(timeline: Timeline, of: Evaluated) -> Timeline:
         "bytes": nbytes,
         "kind": np.full(whole, KINDS.index("temporary")),
         "phase": np.full(whole, PHASES.index("validation")),
-        "owner": np.full(whole, len(owners) - 1),
-        "op": np.full(whole, len(ops) - 1),
+        "owner": len(owners) - 1 - masks,
+        "op": len(ops) - 1 - masks,
     }
-    lasting = {"died": np.where(timeline.died >= end, end + 6, timeline.died)}  # weights and the batch stay
+    lasting = {"died": np.where(held, end + 8, timeline.died)}
     joined = {name: np.concatenate([lasting.get(name, getattr(timeline, name)), each]) for name, each in added.items()}
     order = np.argsort(joined["born"], kind="stable")
     columns: dict[str, Any] = {name: column[order] for name, column in joined.items()}
-    return replace(timeline, owners=owners, ops=ops, ticks=end + 6, **columns)
+    after = int(timeline.bytes[held].sum()) + of.drawing  # whatever the order of the step was
+    orders = {name: max(peak + left + masks_left, after) for name, peak in timeline.about.orders.items()}
+    about = replace(timeline.about, orders=orders)
+    return replace(timeline, about=about, owners=owners, ops=ops, ticks=end + 8, **columns)
 
 
 def notes_of_evaluation(of: Evaluated) -> list[str]:
@@ -104,11 +127,11 @@ def notes_of_evaluation(of: Evaluated) -> list[str]:
     many = "s" * (of.images > 1)
     found = [f"evaluation takes {of.images} image{many} a step of {of.size[0]}x{of.size[1]} (eval_config.batch_size)"]
     if of.detections:
-        size = of.images * high * wide * (_FLOATS * max(of.detections, of.ground_truth) + of.detections) / 2**30
         read = "as stored" if of.known else "stored as large as the input was assumed; --records has your sizes"
         found.append(
             f"masks of {of.detections} detections and of {of.ground_truth} padded objects are drawn at {high}x{wide}, "
-            f"{read}: {size:.2f} GiB; fewer: max_total_detections, and max_number_of_boxes of eval_input_reader"
+            f"{read}: {of.drawing / 2**30:.2f} GiB with those of the image before; fewer: max_total_detections, and "
+            "max_number_of_boxes of eval_input_reader"
         )
     return found
 

@@ -94,6 +94,7 @@ class TorchJob(Job):
             about=About(job=self.name, settings=request.settings),
             patience=request.patience,
             validation=request.validation,
+            sparse=request.sparse,
             progress=request.progress,
         )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.memory.about import About
+from oomproof.memory.batch_rule import BatchRule
 from oomproof.memory.batch_spec import note_on_objects
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.image_sizes import harm_of_size, likely_divisor, smaller_sizes
@@ -29,6 +30,10 @@ class NamedJob(Job):
     usual: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     mean_over_images: bool = False
+    mosaic: int = 1
+    """images of the dataset that the library makes one of"""
+    before_steps: Callable[[Settings], int] = lambda settings: 0
+    """bytes that the library's own preparations may leave in the cache, under these settings"""
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -43,10 +48,27 @@ class NamedJob(Job):
         )
 
     def trace(self, request: TraceRequest) -> Timeline:
-        request.refuse_batch(self.name)
-        step = replace(self.make(request.settings), name=self.name).trace(request)
-        notes = (*self.notes, *note_on_objects(request.settings.get("boxes", 0)), *step.about.notes)
-        return replace(step, about=replace(step.about, notes=notes))
+        settings = self._with_images(request)
+        step = replace(self.make(settings), name=self.name).trace(replace(request, settings=settings, batch=None))
+        notes = (*self.notes, *note_on_objects(settings.get("boxes", 0)), *step.about.notes)
+        return replace(step, about=replace(step.about, notes=notes, before_steps=self.before_steps(settings)))
+
+    def batch_rule(self, settings: Settings) -> BatchRule:
+        size = settings.of("image size")
+        words = f"{self.name} trains on batches of equal images" + (f", {size[0]}x{size[1]}" if size else "")
+        if not settings.name_of("boxes"):
+            return BatchRule(settings.images, words, size=size, same=True)
+        parts = f", each a mosaic of {self.mosaic}" if self.mosaic > 1 else ""
+        words = f"{words}{parts}, all taken to be as crowded as the fullest of them"
+        return BatchRule(settings.images, words, size=size, exact=False)
+
+    def _with_images(self, request: TraceRequest) -> Settings:
+        """The settings with the images of a dataset's batch: targets are padded to those of the fullest image."""
+        if request.batch is None:
+            return request.settings
+        settings, images = request.settings, request.batch.images
+        boxes = self.mosaic * max(1, *(image.objects for image in images))
+        return settings.changed({settings.name_of("batch"): len(images), settings.name_of("boxes"): boxes})
 
     def torch_pieces(self, settings: Settings) -> tuple[TorchJob, Settings]:
         """The job in plain pieces, and the settings of its training."""

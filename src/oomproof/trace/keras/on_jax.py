@@ -8,6 +8,7 @@ from typing import Any
 
 from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
+from oomproof.memory.validation import as_validation
 from oomproof.trace.keras.on_tensorflow import describe_model, layers_of
 from oomproof.trace.keras.on_xla import WORKSPACES, owner_of
 from oomproof.trace.xla.assignment import read_proto, timeline_of
@@ -22,13 +23,15 @@ def trace_on_jax(
     target: Target,
     *,
     about: About,
+    validates: bool = False,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Timeline:
-    """``model`` is compiled and built, as fit has it before its first step; ``batch`` is of KerasTensors."""
+    """``model`` is compiled and built, as fit has it before its first step; ``batch`` is of KerasTensors. With
+    ``validates`` it is the step of evaluate, beside the optimizer's state."""
     progress("lowering the step")
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
-    module, roles = _lower(model, batch)
+    module, roles = _lower(model, batch, validates)
     compiled = compile_step({}, target, hlo=module, progress=progress)
     progress("reading XLA's plan")
     known = describe_model(model, about)
@@ -42,10 +45,11 @@ def trace_on_jax(
     )
     place = in_jax(layers_of(model), model.optimizer.name)
     named = [(kind, owner_of(name) if kind != "input" else name) for kind, name in roles]
-    return timeline_of(read_proto(compiled.proto), named, place, found)
+    step = timeline_of(read_proto(compiled.proto), named, place, found)
+    return as_validation(step) if validates else step
 
 
-def _lower(model: Any, batch: Sequence[Any]) -> tuple[bytes, list[tuple[str, str]]]:
+def _lower(model: Any, batch: Sequence[Any], validates: bool) -> tuple[bytes, list[tuple[str, str]]]:
     """The step as an HloModuleProto for a GPU, and (kind, variable) of every parameter of it."""
     import jax
     import keras
@@ -59,7 +63,10 @@ def _lower(model: Any, batch: Sequence[Any]) -> tuple[bytes, list[tuple[str, str
     state = tuple([jax.ShapeDtypeStruct(each.shape, each.dtype) for each in group] for group in groups)
     data = keras.tree.map_structure(lambda each: jax.ShapeDtypeStruct(each.shape, each.dtype), tuple(batch))
     # Unused arguments are held by the caller all the same, so they stay parameters; and parameters keep their order.
-    step = jax.jit(model.train_step, donate_argnums=0, keep_unused=True)
+    if validates:
+        step = jax.jit(lambda state, data: model.test_step((state[0], state[1], state[3]), data), keep_unused=True)
+    else:
+        step = jax.jit(model.train_step, donate_argnums=0, keep_unused=True)
     lowered = step.trace(state, data).lower(lowering_platforms=("cuda",))
     kinds = ("parameter", "buffer", "optimizer", "buffer")
     roles = [(kind, each.path) for kind, group in zip(kinds, groups, strict=True) for each in group]

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from oomproof.errors import JobError
+from oomproof.frameworks.quiet import silent
 from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
 from oomproof.trace.keras.on_tensorflow import build, describe_model, layers_of, variables_of, watching_layers
-from oomproof.trace.tensorflow.graph.capture import silent, tensorflow
+from oomproof.trace.tensorflow.graph.capture import tensorflow
 from oomproof.trace.xla.assignment import Place, read_proto, timeline_of
 from oomproof.trace.xla.compiler import compile_step
 from oomproof.trace.xla.names import in_jax, in_tensorflow

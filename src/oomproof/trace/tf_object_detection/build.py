@@ -32,6 +32,7 @@ def build_step(request: StepRequest) -> BuiltStep:
 
 def _build_function(tf: Any, config: Any, request: StepRequest) -> BuiltStep:
     """As ``model_lib_v2.train_loop`` does it."""
+    from oomproof.changes.tf_object_detection.model import make_variables
     from oomproof.frameworks.tensorflow import trace_once
 
     lib = part("model_lib_v2")
@@ -43,7 +44,7 @@ def _build_function(tf: Any, config: Any, request: StepRequest) -> BuiltStep:
     shapes = shapes_of(config, request)
     features, labels = ({name: tf.TensorSpec(*each, name=name) for name, each in some.items()} for some in shapes)
     if training.optimizer.use_moving_average:
-        _make_variables(tf, model, features)
+        make_variables(tf, model, (request.height, request.width))  # of which moving averages are copies
         optimizer.shadow_copy(model)
     clip = training.gradient_clipping_by_norm if training.gradient_clipping_by_norm > 0 else None
 
@@ -97,15 +98,6 @@ def _build_run(tf: Any, config: Any, request: StepRequest) -> BuiltStep:
     known |= {id(each.handle): ("gradient", "gradient sums") for each in getattr(built.step, "sums", ())}
     names = Names(stages.owners(node.name for node in graph.get_operations()), known, name_inputs(captured, shapes))
     return BuiltStep(captured, names, *shapes, type(built.optimizer).__name__, _count_norms(graph))
-
-
-def _make_variables(tf: Any, model: Any, features: Any) -> None:
-    """Moving averages are copies of weights that must be there before."""
-    from oomproof.frameworks.tensorflow import trace_once
-
-    fields = part("core.standard_fields").InputDataFields
-    predict = tf.autograph.experimental.do_not_convert(model.predict)
-    trace_once(predict, (features[fields.image], features[fields.true_image_shape]))
 
 
 def _build_graph(tf: Any, config: Any, request: StepRequest) -> BuiltStep:

@@ -39,6 +39,7 @@ from oomproof.trace.torch.around.without_dynamo import without_dynamo
 from oomproof.trace.torch.gpu.detections import filled_detections
 from oomproof.trace.torch.gpu.dialect import Dialect, speaking
 from oomproof.trace.torch.gpu.samplers import filled_samplers
+from oomproof.trace.torch.gpu.sparse_samplers import has_samplers, sparse_samplers
 from oomproof.trace.torch.ledger import Ledger
 from oomproof.trace.torch.loop import Loop, Pieces
 from oomproof.trace.torch.owner_tags import find_matchers, find_per_box
@@ -54,10 +55,12 @@ def trace_step(
     about: About | None = None,
     patience: int | None = None,
     validation: Validation | None = None,
+    sparse: bool = False,
     progress: Progress = be_silent,
 ) -> Timeline:
     """``about`` is what the caller knows of the job; what the trace finds is added to it. With ``validation``, what
-    comes after the step is traced in its place: weights, gradients and optimizer state are as the step leaves them."""
+    comes after the step is traced in its place: weights, gradients and optimizer state are as the step leaves them.
+    ``sparse``: detectors find no more than the annotated objects, in validation none."""
     known, asked = about or About(), Asked()
 
     def traced(told: Asked | None, known: About) -> Timeline:
@@ -71,6 +74,7 @@ def trace_step(
                 about=known,
                 patience=patience,
                 validation=validation,
+                sparse=sparse,
                 progress=progress,
             )
             return replace(step, about=replace(step.about, notes=(*step.about.notes, *compiled)))
@@ -96,6 +100,7 @@ def _trace(
     about: About,
     patience: int | None,
     validation: Validation | None,
+    sparse: bool,
     progress: Progress,
 ) -> Timeline:
     """``told``: Python code hears of a GPU, and the first line that asks is noted there."""
@@ -118,7 +123,7 @@ def _trace(
             ledger.name_modules(loop.average, "(ema)")
             ledger.mark_model(loop.average, "(ema)")
         gc.collect()
-        with filled_samplers(loop.model), filled_detections(loop.model):
+        with sparse_samplers(loop.model) if sparse else _full(loop.model):
             if validation is not None:
                 primed_at = None
                 _leave_gradients(ledger, loop)
@@ -158,6 +163,7 @@ def _trace(
             optimizer=type(loop.optimizer).__name__,
             at_once=at_once_for(loop.optimizer),
             on_host=sum(ledger.host.values()),
+            full_samplers=not sparse and has_samplers(loop.model),
             matching=any(hasattr(module, "proposal_matcher") for module in loop.model.modules()),
             separable=bool(whole) and all(whole),
             per_box=find_per_box(timeline),
@@ -167,6 +173,12 @@ def _trace(
             found = replace(found, notes=(*found.notes, describe_widening(found, training.precision)))
         timeline = replace(timeline, about=found)
     return timeline if primed_at is None else with_first_step(timeline, primed_at)
+
+
+@contextmanager
+def _full(model: torch.nn.Module) -> Iterator[None]:
+    with filled_samplers(model), filled_detections(model):
+        yield
 
 
 def _lent(pieces: Pieces, tracing: ExitStack) -> Pieces:
@@ -188,13 +200,26 @@ def _prime(ledger: Ledger, loop: Loop) -> tuple[int, dict[torch.Tensor, list[int
     for parameter in parameters:
         parameter.grad = torch.empty_like(parameter)
     _mark_results(ledger, loop)
-    loop.optimizer.step()
+    _update(loop.optimizer)
     _mark_results(ledger, loop)
     gc.collect()
     blocks = {parameter: [ledger.track(parameter.grad, "gradient")] for parameter in parameters}
     for parameter, state in loop.optimizer.state.items():
         blocks[parameter] += [ledger.track(t, "state") for t in state.values() if isinstance(t, torch.Tensor)]
     return primed_at, blocks
+
+
+def _update(optimizer: torch.optim.Optimizer) -> None:
+    """One update by gradients that are dense and made up, of which an optimizer of PyTorch's may want more."""
+    try:
+        optimizer.step()
+    except (RuntimeError, TypeError, ValueError) as error:
+        kind = type(optimizer)
+        if not kind.__module__.startswith("torch.optim"):
+            raise
+        reason = str(error).splitlines()[0]
+        wanted = "give the job a `step` of its own" if "closure" in reason else "take another"
+        raise JobError(f"the job's optimizer, {kind.__name__}, makes no plain update: {reason}; {wanted}") from error
 
 
 def _only_validation(traced: Timeline) -> Timeline:

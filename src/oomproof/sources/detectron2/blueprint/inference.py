@@ -44,9 +44,12 @@ def infer(model: Any, inputs: Inputs) -> list[Found]:
         proposals = [one["proposals"] for one in inputs if "proposals" in one]
     if isinstance(heads := getattr(model, "roi_heads", None), nn.Module):
         found = _regions(heads, features, proposals, inputs)
-    if logits is not None:
-        for result, one, scores in zip(found, inputs, logits, strict=True):
-            result["sem_seg"] = _at_stored_size(scores, one)
+    for place, (result, one) in enumerate(zip(found, inputs, strict=True)):
+        if logits is not None:  # before masks are drawn, as in PanopticFPN
+            result["sem_seg"] = _at_stored_size(logits[place], one)
+        if "masks" in result:
+            some = result["masks"][: find_worst_count(len(result["masks"]), _stored(one))]
+            result["masks"] = draw_masks(some, result["boxes"], _stored(one))
     return found
 
 
@@ -92,6 +95,8 @@ def _regions(heads: Any, features: Any, proposals: list[torch.Tensor], inputs: I
     maps = [features[heads.in_feature]] if res5 else [features[name] for name in heads.in_features]
     _box_scores(heads, maps, proposals)
     found = [_boxes(config, size) for size in sizes_of(inputs)]
+    if not heads.full_samplers:  # nothing is found, and no mask drawn
+        return [{name: value[:0] for name, value in image.items()} for image in found]
     regions = [image["boxes"] for image in found]
     if config["MODEL.MASK_ON"]:
         x = heads.res5(heads.pooler(maps, regions)) if res5 else heads.mask_pooler(maps, regions)
@@ -99,9 +104,8 @@ def _regions(heads: Any, features: Any, proposals: list[torch.Tensor], inputs: I
             x = layer(x)
         masks = _of_own_class(x).sigmoid()
         del x
-        for image, one, some in zip(found, inputs, masks.split([len(each) for each in regions]), strict=True):
-            count = find_worst_count(len(some), _stored(one))
-            image["masks"] = draw_masks(some[:count], image["boxes"], _stored(one))
+        for image, some in zip(found, masks.split([len(each) for each in regions]), strict=True):
+            image["masks"] = some
     if config["MODEL.KEYPOINT_ON"] and not res5:
         x = heads.keypoint_pooler(maps, regions)
         for layer in heads.keypoint_head:

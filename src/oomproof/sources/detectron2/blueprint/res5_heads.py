@@ -23,6 +23,7 @@ _BLOCKS = 3
 class Res5ROIHeads(nn.Module):
     def __init__(self, config: Mapping[str, Any], features: Mapping[str, Feature]) -> None:
         super().__init__()
+        self.full_samplers = True
         if config["MODEL.KEYPOINT_ON"]:
             raise InputError("MODEL.ROI_HEADS.NAME Res5ROIHeads has no keypoint head; set MODEL.KEYPOINT_ON False")
         self.config = config
@@ -38,7 +39,7 @@ class Res5ROIHeads(nn.Module):
             self.mask_head = MaskRCNNConvUpsampleHead(config, outputs)
 
     def forward(self, features: Maps, proposals: list[torch.Tensor], truth: list[Samples]) -> Losses:
-        samples = sampled(self.config, proposals, truth)
+        samples = sampled(self.config, proposals, truth, self.full_samplers)
         x = self.pooler([features[self.in_feature]], boxes_of(samples))
         x = self.res5(x)
         scores, shifts = self.box_predictor(x.mean(dim=[2, 3]))

@@ -23,6 +23,7 @@ Maps = Mapping[str, torch.Tensor]
 class StandardROIHeads(nn.Module):
     def __init__(self, config: Mapping[str, Any], features: Mapping[str, Feature]) -> None:
         super().__init__()
+        self.full_samplers = True
         self.config = config
         self.in_features = tuple(config["MODEL.ROI_HEADS.IN_FEATURES"])
         taken = [features[name] for name in self.in_features]
@@ -44,7 +45,7 @@ class StandardROIHeads(nn.Module):
         self.box_predictor: nn.Module = FastRCNNOutputLayers(self.config, self.box_head.size, weights)
 
     def forward(self, features: Maps, proposals: list[torch.Tensor], truth: list[Samples]) -> Losses:
-        samples = sampled(self.config, proposals, truth)
+        samples = sampled(self.config, proposals, truth, self.full_samplers)
         losses = self._box_losses(features, samples, truth)
         if self.config["MODEL.MASK_ON"]:
             losses |= self._mask_losses(features, foreground(samples, self._background))

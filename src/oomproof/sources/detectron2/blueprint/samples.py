@@ -14,12 +14,15 @@ Samples = dict[str, torch.Tensor]
 
 
 @torch.no_grad()
-def sampled(config: Mapping[str, Any], proposals: list[torch.Tensor], truth: list[Samples]) -> list[Samples]:
-    """Regions of each image with their annotations: objects first, in the share that the sampler aims at."""
-    return [_of_image(config, boxes, image) for boxes, image in zip(proposals, truth, strict=True)]
+def sampled(
+    config: Mapping[str, Any], proposals: list[torch.Tensor], truth: list[Samples], full: bool = True
+) -> list[Samples]:
+    """Regions of each image with their annotations: objects first, in the share that the sampler aims at; not ``full``:
+    no more than are annotated."""
+    return [_of_image(config, boxes, image, full) for boxes, image in zip(proposals, truth, strict=True)]
 
 
-def _of_image(config: Mapping[str, Any], boxes: torch.Tensor, truth: Samples) -> Samples:
+def _of_image(config: Mapping[str, Any], boxes: torch.Tensor, truth: Samples, full: bool) -> Samples:
     given = truth["gt_boxes"].shape[0]
     if config["MODEL.ROI_HEADS.PROPOSAL_APPEND_GT"]:
         boxes = torch.cat((boxes, truth["gt_boxes"]))
@@ -28,7 +31,8 @@ def _of_image(config: Mapping[str, Any], boxes: torch.Tensor, truth: Samples) ->
     matching.match(table, thresholds, labels, low_quality=False)
     count = min(boxes.shape[0], int(config["MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE"]))
     wanted = int(config["MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE"] * config["MODEL.ROI_HEADS.POSITIVE_FRACTION"])
-    objects = min(count, wanted) if given else 0
+    annotated = given if config["MODEL.ROI_HEADS.PROPOSAL_APPEND_GT"] else 0
+    objects = min(count, wanted, wanted if full else annotated) if given else 0
     places = torch.arange(count)
     background = int(config["MODEL.ROI_HEADS.NUM_CLASSES"])
     if not given:

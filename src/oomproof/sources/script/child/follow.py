@@ -11,16 +11,17 @@ import signal
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from oomproof.errors import InternalError, JobError, OomproofError
-from oomproof.sources.script.child.importing import when_imported
+from oomproof.sources.script.child.importing import import_edited, when_imported
 from oomproof.sources.script.child.network import refuse_network, refused_hosts
 from oomproof.sources.script.child.options import watch_click, watch_options
+from oomproof.sources.script.child.tensorboard import write_without_tensorflow
 from oomproof.sources.script.child.writes import keep_writes
 from oomproof.trace.user_code import blaming_user_code
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LEAVE = os._exit
 """the real one: while the script runs, os._exit is an exception (user_code.py)"""
 
@@ -39,6 +40,13 @@ class Told:
     def doing(self, text: str) -> None:
         self.say(doing=text)
 
+    def end(self, **facts: Any) -> NoReturn:
+        """The last word. Then every thread stands still, and the parent ends this process with all that it started."""
+        self.say(**facts, done=True)
+        if os.getpid() == self._process:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        _LEAVE(1)
+
 
 def follow(folder: Path, descriptor: int) -> None:
     request = json.loads((folder / "request.json").read_text())
@@ -46,11 +54,14 @@ def follow(folder: Path, descriptor: int) -> None:
     os.set_inheritable(descriptor, False)
     told = Told(descriptor)
     kept = keep_writes(folder / "kept", allowed=(folder,))
-    for file, content in request["edits"].items():
+    edits = {file: base64.b64decode(content) for file, content in request["edits"].items()}
+    for file, content in edits.items():
         with kept.open_file(file, "wb") as other:
-            other.write(base64.b64decode(content))
+            other.write(content)
+    import_edited(edits)
     kept.watch_settings(lambda files: told.say(read=files))
     refuse_network()
+    write_without_tensorflow()
     watch_options(told.say)
     when_imported("click", lambda click: watch_click(click, told.say))
     following = Following(request, folder, told)
@@ -60,6 +71,8 @@ def follow(folder: Path, descriptor: int) -> None:
     try:
         with blaming_user_code():
             _run(request)
+    except (KeyboardInterrupt, GeneratorExit) as error:  # of the script's own making
+        told.end(error=f"{request['name']} raised {type(error).__name__} before its second step")
     except OomproofError as error:
         if following.ended_well(error) or following.kept is not None:
             following.leave()
@@ -94,6 +107,7 @@ class Following:
             self.save,
             dialect=self.request["dialect"],
             validate=self.request["validate"],
+            batches=self.request["batches"] or None,
             progress=self.told.doing,
         )
         self.session = self._context.__enter__()
@@ -101,14 +115,24 @@ class Following:
     def begin_tensorflow(self, tf: ModuleType) -> None:
         from oomproof.sources.script.child.tensorflow_files import keep_tensorflow_writes
         from oomproof.trace.tensorflow.session.card import pretend_card
-        from oomproof.trace.tensorflow.session.session import FunctionSession
+        from oomproof.trace.tensorflow.session.session import FunctionSession, Outcome
 
         card = self.request["card"]
         capability = tuple(card["capability"])
         keep_tensorflow_writes(tf)
-        self.functions = FunctionSession(tf, self.save, self.told.doing, self.request["dialect"], capability)
+        outcome = Outcome(self.save, self.keep, self.finish)
+        self.functions = FunctionSession(
+            tf,
+            outcome,
+            self.told.doing,
+            dialect=self.request["dialect"],
+            capability=capability,
+            validate=self.request["validate"],
+        )
         self.functions.runtime = pretend_card(tf, card["name"], capability)
         self.functions.watch()
+        if "keras" in sys.modules:  # TensorFlow imports it
+            self._connect(sys.modules["keras"])
 
     def begin_keras(self, keras: ModuleType) -> None:
         from oomproof.memory.cards.devices import Device
@@ -119,12 +143,18 @@ class Following:
             "device": Device(**{**device, "capability": tuple(device["capability"])}) if device else None,
             "dialect": self.request["dialect"],
             "jit_compile": self.request["jit_compile"],
+            "validate": self.request["validate"],
         }
         self.fits = KerasFits(self.keep, self.finish, self.told.doing, wanted)
-        if self.functions is not None:
+        self._connect(keras)
+        self.fits.watch(keras)
+
+    def _connect(self, keras: ModuleType) -> None:
+        """The sessions of TensorFlow and Keras know of each other, whichever was imported first."""
+        if self.functions is not None and self.fits is not None:
             self.fits.runtime = self.functions.runtime
             self.fits.hands_off = lambda busy: setattr(self.functions, "busy", busy)
-        self.fits.watch(keras)
+            self.functions.watch_models(keras)
 
     def keep(self, timeline: Any) -> None:
         """Keeps a Timeline, while the script goes on: it may come to a step that needs more."""
@@ -132,7 +162,7 @@ class Following:
 
         if os.getpid() != self._process:
             return
-        if self.kept is None or timeline.peak().bytes > self.kept.peak().bytes:
+        if self.kept is None or timeline.peak().bytes >= self.kept.peak().bytes:
             self.kept = timeline
             timeline_file.save(timeline, self.folder / "step.timeline")
         self.told.say(kept=True, doing="looking for another training in the script")
@@ -140,18 +170,18 @@ class Following:
     def finish(self) -> None:
         """Ends the process at once, with what was kept."""
         if os.getpid() == self._process:
-            self.told.say(done=True)
-            _LEAVE(0)
+            self.told.end()
 
     def save(self, timeline: Any) -> None:
         """Keeps the Timeline and ends the process at once: no ``finally`` of the script, no handler, no checkpoint."""
         from oomproof.memory.files import timeline_file
+        from oomproof.memory.files.activity_file import save_activity
 
         if os.getpid() != self._process:
             return  # a fork of the script
         timeline_file.save(timeline, self.folder / "step.timeline")
-        self.told.say(done=True)
-        _LEAVE(0)
+        save_activity(timeline, self.folder / "step.activity")
+        self.told.end()
 
     def ended_well(self, error: OomproofError) -> bool:
         """``sys.exit()`` at the end of a script is not a failure."""
@@ -160,6 +190,8 @@ class Following:
 
     def leave(self) -> None:
         """The script has ended by itself."""
+        if self.functions is not None:
+            self.functions.keep_validation()
         if self.kept is not None:
             self.finish()
         if self.functions is not None and self.functions.steps:
@@ -171,8 +203,7 @@ class Following:
         name = self.request["name"]
         imported = self.session or self.functions or self.fits
         why = "no optimizer has stepped" if imported else "it never imported PyTorch, TensorFlow or Keras"
-        self.told.say(error=f"{name} ended without a training step: {why}", done=True)
-        _LEAVE(1)
+        self.told.end(error=f"{name} ended without a training step: {why}")
 
 
 def _run(request: dict[str, Any]) -> None:
@@ -207,8 +238,8 @@ def _leave_with_error(told: Told, request: dict[str, Any], error: OomproofError)
     if isinstance(cause, SystemExit):  # argparse has printed why
         sys.stderr.flush()
         if not isinstance(cause.code, int):  # sys.exit("a message"), os._exit
-            told.say(error=f"{request['name']} ended before its second step: {cause.code}", done=True)
-        _LEAVE(cause.code if isinstance(cause.code, int) else 1)
+            told.end(error=f"{request['name']} ended before its second step: {cause.code}")
+        told.end(code=cause.code)
     if not isinstance(error, InternalError):
         text = text.replace("the job raised", f"{request['name']} raised", 1)
         if hosts := refused_hosts():
@@ -217,13 +248,13 @@ def _leave_with_error(told: Told, request: dict[str, Any], error: OomproofError)
                 "needs once, then check it again"
             )
     kind = type(error).__name__ if isinstance(error, (JobError, InternalError)) else "JobError"
-    told.say(error=text, kind=kind, done=True)
-    _LEAVE(1)
+    told.end(error=text, kind=kind)
 
 
 def _end_with_parent(parent: int) -> None:
     """Killed when the parent dies, however it dies."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what its children leave behind is found below it
     if os.getppid() != parent:  # it has died before
         _LEAVE(1)

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
+
+
+def import_edited(edits: Mapping[str, bytes]) -> None:
+    """From now on modules whose files have another content come from that, whatever caches of them there are."""
+    get_code = SourceFileLoader.get_code
+
+    def code_of(self: SourceFileLoader, fullname: str) -> Any:
+        content = edits.get(str(Path(self.path).resolve()))
+        if content is None:
+            return get_code(self, fullname)
+        return compile(content, self.path, "exec", dont_inherit=True)
+
+    if edits:
+        patch.object(SourceFileLoader, "get_code", code_of).start()
 
 
 def when_imported(name: str, then: Callable[[ModuleType], None]) -> None:
@@ -28,9 +44,14 @@ class _Watch(MetaPathFinder):
         finally:
             self._looking = False
         if spec is not None and spec.loader is not None:
-            sys.meta_path.remove(self)
-            spec.loader = _Loaded(spec.loader, self._then)
+            spec.loader = _Loaded(spec.loader, self._seen)
         return spec
+
+    def _seen(self, module: ModuleType) -> None:
+        """Not before it is imported: many only ask whether it could be (importlib.util.find_spec)."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+            self._then(module)
 
 
 class _Loaded(Loader):

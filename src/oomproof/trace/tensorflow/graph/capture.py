@@ -9,11 +9,12 @@ import contextlib
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from oomproof.errors import JobError
+from oomproof.frameworks.quiet import silent
 from oomproof.frameworks.side_by_side import before_tensorflow
 
 SHAPED = "InfeedDequeue"
@@ -68,21 +69,6 @@ def tensorflow() -> Any:
     with contextlib.suppress(RuntimeError):
         tf.config.set_visible_devices([], "GPU")
     return tf
-
-
-@contextlib.contextmanager
-def silent() -> Iterator[None]:
-    """Drops what C++ code writes to stderr; TensorFlow 2.21 says there is no GPU whatever its log level."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
 
 
 def capture(step: Callable[..., Any], batch: Sequence[Any]) -> Captured:

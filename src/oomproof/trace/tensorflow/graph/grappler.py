@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from oomproof.trace.tensorflow.graph.capture import ARGUMENTS, Captured, silent
+from oomproof.frameworks.quiet import silent
+from oomproof.trace.tensorflow.graph.capture import ARGUMENTS, Captured
 
 GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
 LOOPS = frozenset({"While", "StatelessWhile"})

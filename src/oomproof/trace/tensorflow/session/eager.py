@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from types import FrameType, FunctionType
 from typing import Any
 
+from oomproof.trace.tensorflow.session.loop_body import make_step
+
 _UPDATES = ("apply_gradients", "apply", "minimize", "assign_sub")
 _Block = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 
@@ -20,7 +22,7 @@ class EagerStep:
     """A tape in the user's code, in whose function weights are updated."""
 
     function: FunctionType | None
-    """None: it is not in a function that is one step, but in a loop"""
+    """None: it is not in a function that is one step, and its part of a loop is none by itself"""
     arguments: tuple[Any, ...]
     names: dict[str, Any]
 
@@ -36,10 +38,12 @@ def find_eager_step(frame: FrameType) -> EagerStep | None:
         return None
     block, below = path[inside], path[inside + 1 :]
     loops = [each for each in below if isinstance(each, (ast.For, ast.While, ast.AsyncFor))]
-    if not _updates(loops[-1] if loops else block):
+    around = next((each for each in reversed(loops) if _updates(each)), block)
+    if not _updates(around):
         return None
     if loops or isinstance(block, ast.Module):
-        return EagerStep(None, (), {})
+        made = make_step(_statements_at(around, frame.f_lineno), frame.f_lineno, frame, _updates)
+        return EagerStep(None, (), {}) if made is None else EagerStep(*made, {})
     function = _function_of(frame)
     if function is None:
         return EagerStep(None, (), {})
@@ -65,6 +69,19 @@ def _path_to(node: ast.AST, line: int) -> Iterator[ast.AST]:
         if getattr(child, "lineno", line + 1) <= line <= (getattr(child, "end_lineno", 0) or 0):
             yield from _path_to(child, line)
             return
+
+
+def _statements_at(node: ast.AST, line: int) -> list[ast.stmt]:
+    """The innermost list of statements around a line that has an update in it, of which no part is a loop."""
+    body: list[ast.stmt] = node.body  # type: ignore[attr-defined]
+    inside = next((each for each in body if each.lineno <= line <= (each.end_lineno or 0)), None)
+    if isinstance(inside, (ast.With, ast.If, ast.Try)) and not _opens_tape(inside) and _updates(inside):
+        return _statements_at(inside, line)
+    return body
+
+
+def _opens_tape(node: ast.AST) -> bool:
+    return isinstance(node, ast.With) and any("GradientTape" in ast.unparse(item.context_expr) for item in node.items)
 
 
 def _updates(node: ast.AST) -> bool:

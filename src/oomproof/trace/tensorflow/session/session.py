@@ -1,5 +1,6 @@
 """Follows a script that trains with TensorFlow by itself: ``tf.GradientTape`` in a ``tf.function``, or in a plain
-function that is one step.
+function that is one step. With ``validate`` it goes on to the functions, and the calls of Keras models, that come after
+steps and take no gradients.
 
 A function that takes gradients and updates weights is a training step. It is captured with the arguments of its first
 call, and never run: what it returns is made up. When every optimizer was seen, or a step comes again and again, the
@@ -10,19 +11,22 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 from unittest.mock import patch
 
-from oomproof.errors import JobError
+from oomproof.errors import JobError, OomproofError
 from oomproof.memory.about import About
 from oomproof.memory.settings import Settings
 from oomproof.memory.timeline import Timeline
+from oomproof.memory.validation import as_validation
 from oomproof.trace.keras.live_models import find_optimizers, name_variables, watching_models
 from oomproof.trace.request import Progress
 from oomproof.trace.tensorflow.graph.capture import capture
 from oomproof.trace.tensorflow.session.eager import find_eager_step
+from oomproof.trace.tensorflow.session.loop_body import NAME
 from oomproof.trace.tensorflow.session.steps import made_up_results, updates_weights, with_others
 from oomproof.trace.tensorflow.trace_step import Dialect, trace_step
 from oomproof.trace.user_code import is_users, user_line_now
@@ -35,9 +39,9 @@ _EAGER = (
 )
 _XLA = "tf.function(jit_compile=True): the figures are for the step without XLA, which plans memory in another way"
 _IN_A_LOOP = (
-    "the training step is not in a function: its tf.GradientTape and its update are in the body of a loop, operation "
-    "by operation, and such a step cannot be captured. Put the body of the loop into a function of the batch under "
-    "@tf.function, which also makes it faster"
+    "the training step is in the body of a loop, not in a function, and what is between its tf.GradientTape and its "
+    "update cannot be captured as one, since it asks for numbers or leaves the loop's function. Put it into a function "
+    "of the batch under @tf.function, which also makes it faster"
 )
 
 
@@ -48,13 +52,36 @@ class SeenStep:
     line: str
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """Where Timelines go."""
+
+    save: Callable[[Timeline], None]
+    """ends the process with this one"""
+    keep: Callable[[Timeline], None]
+    """the largest of those that were kept is told, however the script goes on"""
+    finish: Callable[[], None]
+    """ends the process with what was kept"""
+
+
 class FunctionSession:
-    """``finish`` is called with the Timeline when enough was seen, and does not return."""
+    """The rest of the process."""
 
     def __init__(
-        self, tf: Any, finish: Callable[[Timeline], None], say: Progress, dialect: Dialect, capability: tuple[int, int]
+        self,
+        tf: Any,
+        outcome: Outcome,
+        say: Progress,
+        *,
+        dialect: Dialect,
+        capability: tuple[int, int],
+        validate: bool,
     ) -> None:
-        self.tf, self._finish, self._say, self._dialect = tf, finish, say, dialect
+        self.tf, self._outcome, self._say, self._dialect, self._validate = tf, outcome, say, dialect, validate
+        self._trained: Timeline | None = None
+        """the step that needs the most, once enough was seen of the training; only with ``validate``"""
+        self._between: dict[int, SeenStep] = {}
+        """what is called between epochs, by id() of function or model"""
         self._capability = ".".join(map(str, capability))
         self.steps: dict[int, SeenStep] = {}
         """training steps by id() of their function"""
@@ -63,6 +90,8 @@ class FunctionSession:
         """while oomproof itself traces"""
         self._calls: dict[int, int] = {}
         self._harmless: set[int] = set()
+        self._without_weights: set[int] = set()
+        """of these, what reads no variable: it validates nothing"""
         self._alive: list[Any] = []
         """functions that were seen, so that no other gets the id() of one"""
         self._gradients = 0
@@ -77,7 +106,9 @@ class FunctionSession:
         call, enter = kind.__call__, tf.GradientTape.__enter__
 
         def called(function: Any, *args: Any, **kwargs: Any) -> Any:
-            if session.busy or not tf.executing_eagerly() or id(function) in session._harmless:
+            if session.busy or not tf.executing_eagerly():
+                return call(function, *args, **kwargs)
+            if id(function) in session._harmless and not session._may_validate(function):
                 return call(function, *args, **kwargs)
             return session._called(function, call, args, kwargs)
 
@@ -108,14 +139,63 @@ class FunctionSession:
                 concrete = function.get_concrete_function(*args, **kwargs)
             if self._gradients == before or not concrete.graph.variables:
                 self._harmless.add(id(function))
+                if not concrete.graph.variables:
+                    self._without_weights.add(id(function))
+                if concrete.graph.variables and self._may_validate(function):
+                    return self._validates(function, concrete, scopes)
                 return call(function, *args, **kwargs)
             if not updates_weights(concrete):
                 self._note_update_outside()
             self._add(function, concrete, scopes)
         self._calls[id(function)] = self._calls.get(id(function), 0) + 1
         if self._calls[id(function)] > 1 and (self._all_seen() or self._calls[id(function)] >= MOST):
-            self.end()
+            self._saw_enough()
         return made_up_results(self.tf, self.steps[id(function)].concrete)
+
+    # -- what comes between epochs -----------------------------------------------------------------------------
+
+    def watch_models(self, keras: Any) -> None:
+        """Calls of models outside of any function, with ``validate``."""
+        if not self._validate:
+            return
+        session, call = self, keras.Model.__call__
+
+        def called(model: Any, *args: Any, **kwargs: Any) -> Any:
+            if session._trained is None or session.busy or not session.tf.executing_eagerly():
+                return call(model, *args, **kwargs)
+            scopes: dict[str, str] = {}
+            session.busy = True
+            try:
+                with watching_models(scopes):
+                    made = session.tf.function(lambda *given: call(model, *given, **kwargs), autograph=False)
+                    concrete = made.get_concrete_function(*args)
+            finally:
+                session.busy = False
+            return session._validates(model, concrete, scopes)
+
+        patch.object(keras.Model, "__call__", called).start()
+
+    def _saw_enough(self) -> None:
+        """Of the training: the end, or the first of two parts."""
+        if not self._validate or self._between:
+            self.end()
+        if self._trained is None:
+            self._trained = self.build()
+            self.busy = False
+            self._outcome.keep(with_notes(self._trained, "--validate: no validation was seen after its steps"))
+            self._say("waiting for the first validation")
+
+    def _may_validate(self, function: Any) -> bool:
+        return self._trained is not None and id(function) not in self._without_weights
+
+    def _validates(self, function: Any, concrete: Any, scopes: dict[str, str]) -> Any:
+        """Something that takes no gradients, after steps: traced once, and never run."""
+        if id(function) not in self._between:
+            self._alive.append(function)
+            line = user_line_now()
+            self._say(f"capturing the validation at {line.rpartition(':')[0]}")
+            self._between[id(function)] = SeenStep(concrete, scopes, line)
+        return made_up_results(self.tf, self._between[id(function)].concrete)
 
     def _add(self, function: Any, concrete: Any, scopes: dict[str, str]) -> None:
         line = user_line_now()
@@ -129,9 +209,16 @@ class FunctionSession:
         if found.function is None:
             raise JobError(f"{_IN_A_LOOP} (at {user_line_now()})")
         scopes: dict[str, str] = {}
-        made = self.tf.function(found.function)
-        with watching_models(scopes):
-            concrete = made.get_concrete_function(*found.arguments, **found.names)
+        in_loop = found.function.__name__ == NAME
+        made = self.tf.function(found.function, autograph=not in_loop)  # its source is in no file
+        try:
+            with watching_models(scopes):
+                concrete = made.get_concrete_function(*found.arguments, **found.names)
+        except Exception as error:
+            if not in_loop:
+                raise
+            reason = " ".join(str(error).split())[:200]
+            raise JobError(f"{_IN_A_LOOP} (at {user_line_now()}; {type(error).__name__}: {reason})") from error
         self._notes.append(_EAGER)
         self._add(made, concrete, scopes)
         self.end()
@@ -153,7 +240,27 @@ class FunctionSession:
     # -- what comes of it --------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        self._finish(self.build())
+        if self._trained is None:
+            self._outcome.save(self.build())
+        self.keep_validation()
+        self._outcome.finish()
+
+    def keep_validation(self) -> None:
+        """Keeps what was seen of it, or the training, whichever needs more."""
+        if self._trained is None or not self._between:
+            return
+        self.busy = True
+        found = []
+        for step in self._between.values():
+            with suppress(OomproofError):  # such as a function that takes an iterator apart
+                found.append(as_validation(self._trace(step, "the validation")))
+        if not found:
+            return
+        largest = max(found, key=lambda each: int(each.peak().bytes))
+        trained, between = (each.peak().bytes / 2**30 for each in (self._trained, largest))
+        note = f"validation was traced too: {between:.2f} GiB of tensors at its peak, {trained:.2f} in training"
+        most = with_notes(max(self._trained, largest, key=lambda each: int(each.peak().bytes)), note)
+        self._outcome.keep(replace(most, about=replace(most.about, validated=True)))
 
     def build(self) -> Timeline:
         """The step that needs the most."""
@@ -162,11 +269,11 @@ class FunctionSession:
         largest = max(every, key=lambda each: int(each.peak().bytes))
         if len(every) > 1:
             note = f"the script has {len(every)} steps, each a function; the one that needs the most is forecast"
-            largest = replace(largest, about=replace(largest.about, notes=(*largest.about.notes, note)))
+            largest = with_notes(largest, note)
         return largest
 
-    def _trace(self, step: SeenStep) -> Timeline:
-        notes = [f"the step: {step.line}", *self._notes]
+    def _trace(self, step: SeenStep, what: str = "the step") -> Timeline:
+        notes = [f"{what}: {step.line}", *self._notes]
         if step.concrete.function_def.attr["_XlaMustCompile"].b:
             notes.append(_XLA)
         optimizers = find_optimizers()
@@ -184,3 +291,7 @@ class FunctionSession:
             about=about,
             progress=self._say,
         )
+
+
+def with_notes(step: Timeline, *notes: str) -> Timeline:
+    return replace(step, about=replace(step.about, notes=(*step.about.notes, *notes)))

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 
 from oomproof.frameworks.torch import efficient_attention, flash_attention, lists_by_default, plain_attention, take_back
-from oomproof.trace.torch.gpu import autocast_policy, recurrent, recurrent_cells
+from oomproof.trace.torch.gpu import autocast_policy, padded_sequences, recurrent, recurrent_cells
 
 Dialect = Literal["cpu", "cuda"]
 
@@ -36,6 +36,7 @@ def speaking(dialect: Dialect) -> Iterator[None]:
             autocast_policy.install(library)
             recurrent.install(library)
             recurrent_cells.install(library)
+            padded_sequences.install(library)
             library.impl("dropout", _dropout, "AutogradCPU")
             library.impl("scaled_dot_product_attention", _attention, "AutogradCPU")
         stack.enter_context(lists_by_default())  # and hold list-sized temporaries for it

@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch.nn import parallel
 
+from oomproof.trace.torch.session.tensors import call_on_gpu
+
 
 class Ranks:
     """What is known of the others."""
@@ -92,7 +94,7 @@ class Ranks:
                 ranks.settings["gradient_as_bucket_view"] = bool(named.get("gradient_as_bucket_view", False))
 
             def forward(self, *given: Any, **named: Any) -> Any:
-                return self.module(*given, **named)
+                return call_on_gpu(self, *given, **named)
 
             def no_sync(self) -> Any:
                 return nullcontext()

@@ -27,10 +27,12 @@ from oomproof.trace.torch.around.uncompiled import without_compiling
 from oomproof.trace.torch.around.without_dynamo import without_dynamo
 from oomproof.trace.torch.gpu.dialect import Dialect, speaking
 from oomproof.trace.torch.owner_tags import find_matchers, find_per_box
+from oomproof.trace.torch.session.around_updates import AroundUpdates
 from oomproof.trace.torch.session.card import Card, card_in_place
 from oomproof.trace.torch.session.devices import Devices
 from oomproof.trace.torch.session.loading import Loaders
 from oomproof.trace.torch.session.ranks import Ranks
+from oomproof.trace.torch.session.spots import describe_spot
 from oomproof.trace.torch.session.steps import Steps
 from oomproof.trace.torch.session.tensors import seen_on_gpu
 from oomproof.trace.torch.session.weights import weights_followed
@@ -42,7 +44,14 @@ class Session:
     """What was seen of a script so far."""
 
     def __init__(
-        self, finish: Callable[[Timeline], None], dialect: Dialect, validate: bool, say: Progress, ranks: int
+        self,
+        finish: Callable[[Timeline], None],
+        *,
+        dialect: Dialect,
+        validate: bool,
+        say: Progress,
+        ranks: int,
+        batches: int | None,
     ) -> None:
         self.dialect: Dialect = dialect
         self.tracer = Tracer()
@@ -51,10 +60,11 @@ class Session:
         self.notes: list[str] = []
         self.compiled: list[str] = []
         """notes on what torch.compile was asked to compile"""
-        self.loaders = Loaders()
+        self.loaders = Loaders(batches)
         self.ranks = Ranks(ranks)
         self._finish = finish
         self.steps = Steps(self.tracer, self._end, say, validate)
+        self.around_updates = AroundUpdates()
 
     def note(self, text: str) -> None:
         if text not in self.notes:
@@ -81,6 +91,7 @@ class Session:
             threads=torch.get_num_threads(),
             half_on_cpu=self.dialect == "cuda" or half_on_cpu(),
             settings=Settings(self.runtime()),
+            validated=steps.validated,
             notes=(*self.notes, *self.compiled),
             values_asked=dict(self.tracer.demands),
             batchnorms=sum(map(trained_batchnorms, steps.models)),
@@ -88,9 +99,25 @@ class Session:
             optimizer=next((type(each).__name__ for each in steps.optimizers), ""),
             per_box=find_per_box(timeline),
             matchers=find_matchers(timeline, type(model).__name__),
-            details={"steps": steps.count()},
+            batches_seen=self.loaders.describe() or "its first steps; a later batch may be larger",
+            details={"steps": steps.count(), "model_at": self._model_at(), "update_at": self._update_at()},
         )
         return replace(timeline, about=about)
+
+    def _model_at(self) -> dict[str, Any] | None:
+        """Where the script's code has a name for its model, before it trains."""
+        models, spots = self.steps.models, self.steps.spots
+        if len(models) != 1:  # of several, which holds the memory is for their author to say
+            return None
+        return next(filter(None, (describe_spot(spot, models[0]) for spot in spots)), None)
+
+    def _update_at(self) -> dict[str, Any] | None:
+        """Where the script makes its optimizer, if its updates could be of several batches as well as of one."""
+        steps, spots = self.steps, self.steps.spots
+        several = self.tracer.ledger.backwards > steps.count()  # gradients are added up, or differ from loss to loss
+        if self.around_updates.seen or several or len(steps.taken) != 1 or len(spots) != 1 or len(steps.models) != 1:
+            return None
+        return {"file": spots[0].file, "line": spots[0].line}
 
     def runtime(self) -> dict[str, Any]:
         """How the script runs, as far as it can be seen."""
@@ -110,13 +137,15 @@ def following(
     *,
     dialect: Dialect = "cuda",
     validate: bool = False,
+    batches: int | None = None,
     progress: Progress = be_silent,
 ) -> Iterator[Session]:
+    """``batches``: how many of a loader are looked at for the largest (look_ahead.py); None: a few."""
     with ExitStack() as stack:
         compiled = stack.enter_context(without_compiling())
         stack.enter_context(without_dynamo())
         stack.enter_context(speaking(dialect))
-        session = Session(finish, dialect, validate, progress, card.gpus)
+        session = Session(finish, dialect=dialect, validate=validate, say=progress, ranks=card.gpus, batches=batches)
         session.compiled = compiled
         stack.enter_context(session.steps.watched())  # before the ledger's own hooks: models are named when they run
         stack.enter_context(session.tracer.in_place())
@@ -124,7 +153,8 @@ def following(
         stack.enter_context(seen_on_gpu(session.devices, dialect))
         stack.enter_context(weights_followed(session.note))
         stack.enter_context(session.ranks.alone())
-        stack.enter_context(session.loaders.watched(session.steps.batch_asked))
+        stack.enter_context(session.around_updates.watched(session.steps.count))
+        stack.enter_context(session.loaders.watched(session.steps.batch_asked, session.steps.count))
         stack.enter_context(patch.object(torch, "inference_mode", _no_grad))
         stack.enter_context(patch.object(torch.Tensor, "pin_memory", lambda self, *_, **__: self))
         stack.enter_context(patch.object(torch.Tensor, "is_pinned", lambda self, *_, **__: True))

@@ -21,6 +21,7 @@ from torch.optim import optimizer as optimizers
 
 from oomproof.errors import JobError
 from oomproof.frameworks.torch import FakeTensor, own_parameters
+from oomproof.trace.torch.session.spots import Spot, see_spot
 from oomproof.trace.torch.tracer import Tracer
 from oomproof.trace.user_code import user_line_now
 
@@ -39,7 +40,9 @@ class Steps:
         self.taken: Counter[int] = Counter()
         """steps by optimizer"""
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self.models: list[torch.nn.Module] = []
+        self.spots: list[Spot] = []
+        """where optimizers were made"""
+        self._models: list[weakref.ref[torch.nn.Module]] = []
         self.validated = False
         self.backwards = 0
         """backward passes of a script that has no optimizer of PyTorch"""
@@ -48,6 +51,11 @@ class Steps:
         self._backwards_at_update = 0
         self._owners: dict[int, str] = {}
         self._between = True
+
+    @property
+    def models(self) -> list[torch.nn.Module]:
+        """Those that are still there: a copy on which a script only tries something is freed, as without us."""
+        return [model for each in self._models if (model := each()) is not None]
 
     # -- what happens ------------------------------------------------------------------------------------------
 
@@ -129,8 +137,10 @@ class Steps:
     def _meet(self, model: torch.nn.Module) -> None:
         """A model is called for the first time: its parts get their names."""
         ledger = self.tracer.ledger
-        self.models.append(model)
-        prefix = "" if len(self.models) == 1 else f"{type(model).__name__}."
+        if self._models:
+            gc.collect()  # modules are often in cycles
+        prefix = f"{type(model).__name__}." if self.models else ""
+        self._models.append(weakref.ref(model))
         ledger.name_modules(model, prefix=prefix)
         ledger.mark_model(model, prefix=prefix)
         for path, module in model.named_modules():
@@ -179,6 +189,8 @@ class Steps:
         def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
             make(optimizer, *args, **kwargs)
             self.optimizers.add(optimizer)
+            if spot := see_spot():
+                self.spots.append(spot)
 
         return init
 

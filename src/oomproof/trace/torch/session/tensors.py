@@ -14,7 +14,7 @@ from oomproof.trace.torch.around.said_device import Asked, said_to_be_on_gpu
 from oomproof.trace.torch.gpu.dialect import Dialect
 from oomproof.trace.torch.session.devices import GPU_TO_CPP, Devices, is_gpu
 from oomproof.trace.torch.tracer import Tracer
-from oomproof.trace.torch.values import CPU
+from oomproof.trace.torch.values import CPU, mapped
 
 
 @contextmanager
@@ -26,11 +26,8 @@ def seen_on_gpu(devices: Devices, dialect: Dialect) -> Iterator[None]:
             stack.enter_context(said_to_be_on_gpu(devices.tracer, Asked()))
         else:
             stack.enter_context(patch.object(FakeTensor, "device", _said_on_cpu(devices.tracer)))
-            # It asks for parameters on cuda:0, and has only its module to call.
-            alone = patch.object(
-                torch.nn.DataParallel, "forward", lambda self, *given, **named: self.module(*given, **named)
-            )
-            stack.enter_context(alone)
+        # It asks for parameters on cuda:0, and scatters tensors by C++ code.
+        stack.enter_context(patch.object(torch.nn.DataParallel, "forward", call_on_gpu))
         for name, answer in _answers(devices).items():
             stack.enter_context(patch.object(FakeTensor, name, answer, create=True))
         stack.enter_context(moving_by_swap())
@@ -67,8 +64,13 @@ def _answers(devices: Devices) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _call_module(self: torch.nn.DataParallel, *given: Any, **named: Any) -> Any:
-    return self.module(*given, **named)
+def call_on_gpu(wrapper: Any, *given: Any, **named: Any) -> Any:
+    """What wrappers for several GPUs do with one: whatever they are given goes there, then to their module."""
+    return wrapper.module(*mapped(_to_gpu, given), **mapped(_to_gpu, named))
+
+
+def _to_gpu(value: Any) -> Any:
+    return value.cuda() if isinstance(value, torch.Tensor) else value
 
 
 def _said_on_cpu(tracer: Tracer) -> property:
