@@ -81,6 +81,22 @@ def test_sliders_show_what_fresh_traces_say(look: Look, report: Path) -> None:
     assert not troubles
 
 
+def test_the_settings_file_gives_the_same_answer(
+    look: Look, report: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, _ = look(report)
+    page.locator("#axis-0").fill("0")
+    page.locator("#axis-1").fill("1")
+    page.locator("#axis-2").select_option(label="fp16")
+    file = tmp_path / "settings.json"
+    file.write_text(page.evaluate("document.getElementById('settings-file').textContent"))
+    main(["check", "torchvision:resnet18", "--from", str(file), "--on", "Tesla T4", "-q", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    names = ("batch", "image_size", "precision", "classes")
+    assert [found["settings"][name] for name in names] == [2, [96, 96], "fp16", 7]
+    assert f"{found['device']['expected'] / GIB:.2f} of" in page.inner_text("#answer")
+
+
 def test_the_command_is_copied(look: Look, report: Path) -> None:
     page, troubles = look(report, permissions=["clipboard-read", "clipboard-write"])
     page.click("#copy")

@@ -29,7 +29,7 @@ def accumulate(optimizer: torch.optim.Optimizer, batches: int) -> None:
         return accumulating.step(closure)
 
     # A bound method: schedulers look for its function (torch 2.14).
-    optimizer.step = MethodType(step, optimizer)  # type: ignore[method-assign]
+    optimizer.step = MethodType(step, optimizer)
 
 
 class _Accumulating:

@@ -54,7 +54,7 @@ class Family:
 
     def _below(self) -> list[psutil.Process]:
         try:
-            found = psutil.Process(self._child.pid).children(recursive=True)
+            found: list[psutil.Process] = psutil.Process(self._child.pid).children(recursive=True)
         except psutil.Error:
             return []
         self._seen.update((each.pid, each) for each in found)

@@ -22,8 +22,8 @@ data = tf.data.Dataset.from_tensors((tf.ones((64, 64, 3)), 1)).repeat(100).batch
 def train(epochs):
     seen = 0
     for epoch in range(epochs):
-        for step, (x, y) in enumerate(data):
-            x = x / 255.0
+        for step, (images, y) in enumerate(data):
+            x = images / 255.0
             with tf.GradientTape() as tape:
                 logits = model(x, training=True)
                 loss_value = loss_fn(y, logits)

@@ -211,7 +211,12 @@ class KerasFits:
 
         number = self._device.capability if self._device and self._device.capability != (0, 0) else (8, 0)
         capability = ".".join(map(str, number))
-        how = {"dialect": self._dialect, "capability": capability, "about": about, "progress": self._say}
+        how: dict[str, Any] = {
+            "dialect": self._dialect,
+            "capability": capability,
+            "about": about,
+            "progress": self._say,
+        }
         if validates:
             from oomproof.trace.keras.validation import trace_test_step
 

@@ -26,9 +26,10 @@ def make_step(
     given = sorted(name for name in read if name in known and (name in written or _is_tensor(known[name])))
     # In a loop of one turn: `continue` and `break` may be in it.
     loop = ast.For(ast.Name("_", ast.Store()), ast.Tuple([ast.Constant(0)], ast.Load()), list(chosen), [])
-    arguments = ast.arguments([], [ast.arg(name) for name in given], None, [], [], None, [])
-    function = ast.FunctionDef(NAME, arguments, [loop], [], type_params=[])
-    module = ast.fix_missing_locations(ast.Module([function], []))
+    module = ast.parse(f"def {NAME}({', '.join(given)}): pass")
+    assert isinstance(module.body[0], ast.FunctionDef)
+    module.body[0].body = [loop]
+    ast.fix_missing_locations(module)
     namespace = dict(known)
     exec(compile(module, frame.f_code.co_filename, "exec"), namespace)
     return namespace[NAME], tuple(known[name] for name in given)
