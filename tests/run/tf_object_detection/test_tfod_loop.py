@@ -93,7 +93,11 @@ def batch() -> list[Any]:
     return [({"image": tf.range(float(IMAGES))}, {"boxes": tf.zeros((IMAGES, 4))})]
 
 
-@pytest.mark.parametrize("error", [SumStep.error, MemoryError("std::bad_alloc")])
+BEHIND = ValueError("Failed to serialize proto")
+BEHIND.__context__ = SumStep.error
+
+
+@pytest.mark.parametrize("error", [SumStep.error, MemoryError("std::bad_alloc"), BEHIND])
 def test_it_is_cut_until_it_fits_and_stays_so(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     said: list[str] = []
     monkeypatch.setattr(SumStep, "error", error)
@@ -107,6 +111,12 @@ def test_it_is_cut_until_it_fits_and_stays_so(monkeypatch: pytest.MonkeyPatch, e
     loop.update(batch())
     assert float(loop.built.model) == 56.0
     assert len(said) == 2
+
+
+def test_another_error_goes_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SumStep, "error", ValueError("shapes do not match"))
+    with pytest.raises(ValueError, match="shapes do not match"):
+        loop_of(monkeypatch, 2, []).update(batch())
 
 
 def test_it_ends_where_one_image_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:

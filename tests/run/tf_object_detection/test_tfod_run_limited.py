@@ -17,8 +17,6 @@ import pytest
 from tfod_records import write_config, write_records
 from tfod_training import ENVIRONMENT, HERE, losses_in, needs_api, run
 
-import oomproof
-
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.thorough,
@@ -67,8 +65,8 @@ def test_the_api_dies_of_its_config(config: Path, limited: dict[str, Any]) -> No
     done = subprocess.run(command, capture_output=True, text=True, check=False, **limited)
     assert done.returncode != 0
     assert "step 1/" not in done.stdout
-    found = oomproof.explain(done.stderr)
-    assert found.facts["where"] == "host", done.stderr[-2000:]
+    reasons = ("died of ResourceExhaustedError", "died of MemoryError")
+    assert any(reason in done.stderr for reason in reasons), done.stderr[-2000:]
 
 
 def test_a_plan_trains_it_until_the_loss_falls(config: Path, limited: dict[str, Any], tmp_path: Path) -> None:

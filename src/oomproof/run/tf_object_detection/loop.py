@@ -60,9 +60,10 @@ class Loop:
         while True:
             try:
                 return self._update(batches)
-            # Where the host's memory is full, TensorFlow may fail to put its own error together: std::bad_alloc.
-            except (self.tf.errors.ResourceExhaustedError, MemoryError) as error:
-                reason = (str(error).strip() or "MemoryError").splitlines()[0][:200]
+            except Exception as error:
+                if not _is_out_of_memory(self.tf, error):
+                    raise
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
             # Outside of the except clause, whose error holds on to frames with tensors in them.
             gc.collect()
             self._cut_finer(reason)
@@ -194,6 +195,16 @@ def train(loop: Loop, batches: Iterator[Any], checkpoints: Checkpoints, folder: 
         finally:
             progress.close()
         return step >= request.steps
+
+
+def _is_out_of_memory(tf: Any, error: BaseException | None) -> bool:
+    """Where the host's memory is full, TensorFlow fails to put its own error together (seen in 2.21: std::bad_alloc, or
+    protobuf's EncodeError): then the one that says so stands behind."""
+    while error is not None:
+        if isinstance(error, (tf.errors.ResourceExhaustedError, MemoryError)):
+            return True
+        error = error.__context__
+    return False
 
 
 @contextlib.contextmanager
