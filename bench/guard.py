@@ -2,6 +2,7 @@
 
     python bench/guard.py                   # ResNet-50, 8 images of 160 x 160, SGD, on the CPU or the GPU there is
     python bench/guard.py --optimizer AdamW --fused
+    python bench/guard.py --parts           # only the last line, on a busy machine: see below
 
 Three trainings take turns, each step in another order, so that whatever else the machine does falls on all alike: two
 without a guard, whose difference is what this machine calls nothing, and one with. Ratios are medians of rounds, with
@@ -9,7 +10,7 @@ the interval that nine of ten resampled runs fall into. On the CPU the clock is 
 
 Where the machine is too busy for such a comparison, the last line tells more: what a guard does besides is timed by
 itself (notes before a step, the protected update against the plain one, readings of memory) and divided by the step.
-``--rounds 3`` is enough for it.
+With ``--parts`` nothing else is run.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def main() -> None:
     parser.add_argument("--optimizer", default="SGD", choices=("SGD", "AdamW"))
     parser.add_argument("--fused", action="store_true", help="the optimizer's fused form")
     parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--parts", action="store_true", help="only what a guard does besides, timed by itself")
     given = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     images = torch.rand(given.images, 3, given.side, given.side, device=device)
@@ -68,12 +70,15 @@ def main() -> None:
 
         return step
 
-    seconds = take_turns({"plain": plain(), "plain again": plain(), "guarded": guarded()}, given.rounds, device)
+    turns = {"plain": plain(), "plain again": plain(), "guarded": guarded()}
+    if given.parts:
+        del turns["plain again"]
+    seconds = take_turns(turns, 1 if given.parts else given.rounds, device)
     usual = statistics.median(seconds["plain"])
     form = f"{given.optimizer}{', fused' * given.fused}"
     clock = "processor time" if device.type == "cpu" else "time"
     print(f"{given.model}, {given.images} images of {given.side}, {form}: {usual:.3f} s of {clock} a step")
-    for name in ("plain again", "guarded"):
+    for name in () if given.parts else ("plain again", "guarded"):
         middle, low, high = compare(seconds[name], seconds["plain"], seconds["plain again"])
         print(f"  {name:<12} {middle:+.2%}  ({low:+.2%} to {high:+.2%})")
     note, update = added_seconds(guard, new_training(), device)

@@ -23,10 +23,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from oomproof.api.check import trace_job
+from oomproof.changes.torch.training import training_from
 from oomproof.sources import open_job
 from oomproof.sources.settings import resolve
 from oomproof.trace.torch.gpu.samplers import filled_samplers
-from oomproof.trace.torch.loop import Loop, Pieces, training_from
+from oomproof.trace.torch.loop import Loop, Pieces
 
 MASK = ("torchvision:maskrcnn_resnet50_fpn", {"batch": 2, "image_size": (800, 1333), "weights": "none"})
 TRACKED = (

@@ -27,7 +27,7 @@ COMMAND = (
     "--what-if",
     "none",  # below what the picture shows
 )
-WIDTH, HEIGHT = 1000, 880
+WIDTH, HEIGHT = 1000, 985
 
 
 def draw_page(target: Path) -> None:

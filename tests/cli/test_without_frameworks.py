@@ -21,6 +21,8 @@ NEEDS = {
     "check COCO-Detection/retinanet_R_50_FPN_3x.yaml --on 8GiB -q": "torch",
     "check {torch_job}:job --on 8GiB -q": "torch",
     "zoo --on 8GiB -q": "torch",
+    "measure torchvision:resnet18 -q": "torch",
+    "measure torchvision:resnet18 -q --keep": "torch",
     "check keras:MobileNetV2 --on 8GiB -q": "tensorflow",
     "check {keras_file} --on 8GiB -q": "tensorflow",
     "check {keras_job}:job --on 8GiB -q": "tensorflow",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from small_detector import RESIZED, make_dataset, random_dataset, small_job
 
 import oomproof
+from oomproof.epoch import worst_batch
 from oomproof.epoch.drawing import draw_epochs
 from oomproof.epoch.features import NAMES, batch_features, padded_size
 from oomproof.epoch.images import Images, see_images
@@ -17,10 +19,13 @@ from oomproof.epoch.memory_model import MemoryModel, fit_model
 from oomproof.epoch.remedies import find_remedies
 from oomproof.epoch.search import ALL, find_worst
 from oomproof.epoch.skyline import find_skyline
+from oomproof.epoch.worst_batch import find_worst_batch
 from oomproof.memory.batch_rule import BatchRule, describe_rule, regroup, resize
+from oomproof.memory.cards.devices import find
 from oomproof.memory.settings import Settings
 from oomproof.sources import open_job
 from oomproof.sources.settings import resolve
+from oomproof.trace.request import TraceRequest
 
 PER_OBJECT = MemoryModel(np.array([[1.0 if name == "objects" else 0.0 for name in NAMES]]))
 MIXED = MemoryModel(
@@ -180,3 +185,15 @@ def test_the_answer_names_the_images_and_the_rule() -> None:
     assert answer.epoch.typical.spec.objects == 4
     grouped = oomproof.check(small_job(), "8GiB", data=data, grouping=True)
     assert grouped.epoch is not None and grouped.epoch.worst.padded == (48, 64)
+
+
+def test_a_batch_that_was_traced_and_fails_is_never_taken_for_remedied() -> None:
+    """The model may take the worst batch for smaller than it is; a remedy of no images would be none."""
+    job, data = small_job(), make_dataset([(64, 64)] * 6, [1, 2, 1, 60, 2, 1])
+    request = TraceRequest(resolve(job, {}), find("8GiB"))
+    usual = find_worst_batch(job, data, request)
+    short = replace(find("8GiB"), total=usual.forecast.on_device.high - (1 << 20))
+    with patch.object(worst_batch, "find_limit", lambda traced, outcome: 1e18):
+        epoch = find_worst_batch(job, data, replace(request, device=short)).forecast.epoch
+    assert epoch is not None and epoch.worst.outcome != "fits"
+    assert all(remedy.count > 0 for remedy in epoch.remedies)

@@ -233,7 +233,7 @@ def test_benchmark_mode_may_choose_a_fourier_transform() -> None:
     everything = (512 * 64 + 512 * 128) * 320 * 320 * 4 + W
     assert price_of(large, benchmark)[2] == max(cuda.LARGEST_FOURIER, everything)
     limited = cuda.price(find("RTX 3060"), benchmark=True, largest=cuda.LARGEST_OF_TENSORFLOW)
-    deep = CONVOLUTION | {"x": [64, 512, 56, 56], "w": [512, 512, 3, 3], "y": [64, 512, 56, 56]}
+    deep = CONVOLUTION | {"x": [16, 2048, 28, 28], "w": [2048, 2048, 3, 3], "y": [16, 2048, 28, 28]}
     assert price_of(deep, limited)[2] == 4 << 30 < price_of(deep, benchmark)[2]
 
 

@@ -39,6 +39,12 @@ def test_upper_figures_of_a_sweep_never_fall(card: str) -> None:
 
 
 @THOROUGH
+def test_upper_figures_of_single_checks_never_fall_as_images_grow() -> None:
+    figures = [high(SSD, batch=8, image_size=size) for size in SIZES_OF_SSD]
+    assert figures == sorted(figures)
+
+
+@THOROUGH
 @pytest.mark.parametrize("name", ["ssd300_vgg16", "vit_b_16", "densenet121", "retinanet_resnet50_fpn", "mobilenet_v2"])
 @given(fewer=st.integers(1, 11), more=st.integers(1, 6))
 @settings(max_examples=6, deadline=None)

@@ -60,10 +60,12 @@ def test_what_drowns_in_the_margin_is_not_tried(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(thirsty_calls, "most_by_smaller", lambda history, again: 0)
     step = step_of(1000, 1001)
-    most_reserved(step, (scratch(0, 0), scratch(0, 0), scratch(15, 15)), counting)
+    most_reserved(step, (scratch(1, 1), scratch(0, 0), scratch(15, 15)), counting)
     assert len(tried) == 2, "as expected, and without workspaces"
-    most_reserved(step, (scratch(0, 0), scratch(0, 0), scratch(15, 150)), counting)
+    most_reserved(step, (scratch(1, 1), scratch(0, 0), scratch(15, 150)), counting)
     assert len(tried) == 2 + 4, "and the thirsty one among both"
+    most_reserved(step, (scratch(0, 0), scratch(0, 0), scratch(15, 150)), counting)
+    assert len(tried) == 6 + 2, "none is expected: the same history twice"
 
 
 def test_what_recurrent_layers_keep_is_as_large_as_it_can_be() -> None:

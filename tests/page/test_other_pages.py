@@ -25,7 +25,16 @@ GIB = 1 << 30
 
 def test_a_sweep_is_drawn_against_its_budget(look: Look, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "sweep.html"
-    command = ["check", "torchvision:resnet18", "--image-size", "64x64", "--on", "1500MiB", "--sweep", "batch=1,512,1024"]
+    command = [
+        "check",
+        "torchvision:resnet18",
+        "--image-size",
+        "64x64",
+        "--on",
+        "1500MiB",
+        "--sweep",
+        "batch=1,512,1024",
+    ]
     assert main([*command, "-q", "--json", "--html", str(path)]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     page, troubles = look(path, width=390)
@@ -150,3 +159,13 @@ def test_pages_are_refused_before_the_work(tmp_path: Path, capsys: pytest.Captur
     assert "--html report.html" in capsys.readouterr().err
     assert main([*job, "-q", "--html", str(tmp_path / "r.html"), "--what-if", "batsh=1,2"]) == 1
     assert "no such setting" in capsys.readouterr().err
+
+
+def test_a_missing_plotly_is_said_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for command in ("check", "fit"):
+        assert main([command, "torchvision:resnet18", "--on", "T4", "--html", str(tmp_path / "r.html")]) == 1
+        err = capsys.readouterr().err
+        assert "pip install 'oomproof[page]'" in err and "opening" not in err

@@ -72,13 +72,30 @@ def test_sliders_show_what_fresh_traces_say(look: Look, report: Path) -> None:
         told = f"{fresh.on_device.expected / GIB:.2f} of {has} (at worst {fresh.on_device.high / GIB:.2f})"
         assert page.inner_text("#answer") == f"{fresh.outcome}: {told}"
         assert f"peak {fresh.allocated.expected / GIB:.2f} GiB" in page.inner_text("#what-if-curve")
-        assert f"{fresh.on_device.expected / GIB:.2f} GiB expected" in page.inner_text("#what-if-bar")
+        expected, low, high = (getattr(fresh.on_device, name) / GIB for name in ("expected", "low", "high"))
+        assert f"{expected:.2f} GiB expected, {low:.2f} to {high:.2f};" in page.inner_text("#what-if-bar")
         assert page.inner_text("#command") == (
             f"oomproof check torchvision:resnet18 --set classes=7 --batch {batch} --image-size {size} "
             f'--set precision={precision} --on "{card}"'
         )
         assert page.inner_text(".what-if").count("fits: 2, 4") == 1
     assert not troubles
+
+
+def test_the_settings_file_gives_the_same_answer(
+    look: Look, report: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, _ = look(report)
+    page.locator("#axis-0").fill("0")
+    page.locator("#axis-1").fill("1")
+    page.locator("#axis-2").select_option(label="fp16")
+    file = tmp_path / "settings.json"
+    file.write_text(page.evaluate("document.getElementById('settings-file').textContent"))
+    main(["check", "torchvision:resnet18", "--from", str(file), "--on", "Tesla T4", "-q", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    names = ("batch", "image_size", "precision", "classes")
+    assert [found["settings"][name] for name in names] == [2, [96, 96], "fp16", 7]
+    assert f"{found['device']['expected'] / GIB:.2f} of" in page.inner_text("#answer")
 
 
 def test_the_command_is_copied(look: Look, report: Path) -> None:

@@ -9,7 +9,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
+from oomproof.memory.batch_spec import BatchSpec, ImageSpec
 from oomproof.memory.cards.devices import Device
+from oomproof.memory.epoch import Batch, Epoch
 from oomproof.memory.forecast import Forecast, Hint
 from oomproof.memory.settings import Settings
 from oomproof.report import terminal
@@ -150,3 +152,14 @@ def test_markup_in_names_is_text(fits: Forecast, settings: tuple[Setting, ...]) 
     assert "blocks[0].[red]conv" in file.getvalue()
     assert "[bold]x[/]" in file.getvalue()
     assert "[a] list" in file.getvalue()
+
+
+def test_objects_of_a_dataset_are_not_assumed(fits: Forecast) -> None:
+    known = Setting("boxes", 93, "objects", basis="assumed")
+    values = Settings({**fits.settings, "boxes": 93}, {**fits.settings.roles, "boxes": "boxes"})
+    image = ImageSpec(480, 640, 7, "a.jpg")
+    batch = Batch(BatchSpec((image,)), (480, 640), fits.allocated, fits.on_device, "fits")
+    epoch = Epoch("a.json", 1, 1, "as stored", True, batch, batch, 0.0, False, (), 1, 0)
+    for found, said in ((None, True), (epoch, False)):
+        text = drawn(terminal.report(replace(fits, settings=values, epoch=found), (known,)))
+        assert ("boxes 93 (assumed)" in " ".join(text.split())) is said

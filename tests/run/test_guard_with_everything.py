@@ -90,7 +90,7 @@ def train_plainly(make: Any) -> tuple[list[torch.Tensor], list[float]]:
 
 
 def train_guarded(make: Any, fails_at: int = -1) -> tuple[list[torch.Tensor], list[float], FailingAllocations]:
-    """Without splitting, which dropout would notice: a step that cannot go on stops, and is done again by the script."""
+    """Without splitting, which dropout would notice: a step that cannot go on stops, and the script does it again."""
     own, losses = Training(make), []
     guard = Guard(own.model, own.optimizer, {"ema": True}, own.scaler, floor=4)
     given = batches()

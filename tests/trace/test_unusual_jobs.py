@@ -101,6 +101,29 @@ def test_sparse_gradients_are_refused_with_what_to_do() -> None:
         trace_step(pieces, Training())
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "words"),
+    [
+        (torch.optim.SparseAdam, r"SparseAdam, makes no plain update: .*dense gradients.*; take another"),
+        (torch.optim.LBFGS, r"LBFGS, makes no plain update: .*'closure'; give the job a `step` of its own"),
+    ],
+)
+def test_an_optimizer_that_makes_no_plain_update_is_named(optimizer: Any, words: str) -> None:
+    pieces = Pieces(net, lambda: torch.rand(4, 8), lambda m, x: m(x).sum(), lambda weights: optimizer(list(weights)))
+    with pytest.raises(JobError, match=words):
+        trace_step(pieces, Training())
+
+
+def test_an_update_of_the_users_own_that_fails_is_told_with_its_line() -> None:
+    class Own(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:
+            raise RuntimeError("not today")
+
+    pieces = Pieces(net, lambda: torch.rand(4, 8), lambda m, x: m(x).sum(), lambda weights: Own(weights, lr=0.1))
+    with pytest.raises(JobError, match=r"the job raised RuntimeError: not today at .*test_unusual_jobs.py"):
+        trace_step(pieces, Training())
+
+
 def test_ending_the_program_is_a_failure_of_the_job() -> None:
     def loss(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
         os._exit(0)

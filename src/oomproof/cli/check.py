@@ -44,7 +44,7 @@ from oomproof.cli.arguments import (
     with_keys,
     writable,
 )
-from oomproof.cli.pages import write_html
+from oomproof.cli.pages import refuse_without_plotly, write_device, write_html
 from oomproof.cli.screen import at_work, show, write
 from oomproof.errors import InputError
 from oomproof.sources.script.command import MARK
@@ -175,6 +175,7 @@ def check(
         if swept is not None and what_ifs:
             raise InputError("--sweep looks at one setting and --what-if at several: leave one of them out")
         writable(html, "--html")
+        refuse_without_plotly()
     elif what_ifs:
         raise InputError("--what-if makes sliders of a page: say where to write it, --html report.html")
     axes = (
@@ -221,7 +222,7 @@ def check(
             )
             if html is not None:
                 grid = None if axes is None else oomproof.what_if(opened, device, axes, progress=say, **given)
-                _write_page(html, answer, opened, grid, Typed(job, config_file, given, keys))
+                _write_page(html, answer, opened, grid, Typed(job, config_file, given, keys, write_device(on, beside)))
     fits = _print(answer, opened, given, everything=everything, as_json=as_json)
     raise typer.Exit(FITS if fits else DOES_NOT_FIT)
 

@@ -45,7 +45,7 @@ from oomproof.cli.arguments import (
     with_keys,
     writable,
 )
-from oomproof.cli.pages import write_html
+from oomproof.cli.pages import refuse_without_plotly, write_device, write_html
 from oomproof.cli.screen import at_long_work, complain, show, write
 
 if TYPE_CHECKING:
@@ -155,6 +155,7 @@ def fit(
         writable(file, "--write")
     if html is not None:
         writable(html, "--html")
+        refuse_without_plotly()
     device, host, shm_size = device_on(on, beside), granted(ram), shared(shm)
     if list_knobs:
         _print_knobs(job, keys, device, given, config_file, as_json=as_json, quiet=quiet)
@@ -186,7 +187,7 @@ def fit(
         )
         if html is not None:
             say("the same on other GPUs", 0.0)
-            _write_page(html, plan, opened, Typed(job, config_file, given, keys))
+            _write_page(html, plan, opened, Typed(job, config_file, given, keys, write_device(on, beside)))
     _print(plan, opened, file, given, everything=everything, as_json=as_json, debug=debug)
     raise typer.Exit(INTERRUPTED if plan.interrupted else FITS if plan.fits else NOTHING_FITS)
 

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def measure(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="torchvision:NAME, or FILE.py:FUNCTION.")] = "",
+    job: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="JOB", help="torchvision:NAME, a Detectron2 config, or FILE.py:FUNCTION."),
+    ] = None,
     *,
     on: Annotated[
         str, typer.Option("--on", metavar="this", help="This machine: nothing else can be measured.")
@@ -43,7 +46,8 @@ def measure(
     """Forecast against reality: run two real steps of a job here.
 
     On the GPU that PyTorch has (unproven), else on the CPU, whose kernels (AVX2) the forecast then assumes. PyTorch
-    jobs only: torchvision:NAME, or FILE.py:FUNCTION that makes a TorchJob. Nothing is kept without --keep.
+    jobs only: torchvision:NAME, Detectron2 configs (their blueprint, or Detectron2 itself with --set real=true), and
+    FILE.py:FUNCTION that makes a TorchJob. Nothing is kept without --keep.
 
     Exit code 0: it was measured. 1: it does not fit, or bad input.
 
@@ -59,10 +63,16 @@ def measure(
         return
     if not job:
         raise InputError("JOB is missing: name what to measure, such as torchvision:resnet18")
+    if len(job) > 1:
+        raise InputError(
+            "a command cannot be measured, since its steps cannot be run apart: `oomproof check -- COMMAND` forecasts "
+            f"it, `oomproof watch PID` reads it while it runs; got {' '.join(job)}"
+        )
     if on != "this":
         raise InputError(f"--on must be `this`: only this machine can run the job; got {on!r}; see oomproof check")
     # memory/scratch/cpu.py knows the copies that oneDNN's AVX2 kernels make; read when PyTorch is loaded.
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # its profiler tells of a GPU that it does not find
     given = given_settings(pairs or (), batch, image_size, precision=precision)
     with at_work(quiet or row) as say:
         from oomproof.api.measure import keep_measured, refuse_without_gpu
@@ -70,7 +80,7 @@ def measure(
 
         if keep:
             refuse_without_gpu()
-        found = measured(job, progress=say, **given)
+        found = measured(job[0], progress=say, **given)
     if row:
         write(_row(found) + "\n")
     else:

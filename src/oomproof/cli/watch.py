@@ -34,8 +34,9 @@ def watch(
 ) -> None:
     """A running training: leak or spike, and when it will die.
 
-    Reads the host memory of the process and all its children (shared pages once), /dev/shm, and what they hold on
-    NVIDIA GPUs. Says so when the verdict changes, and sums up at the end. Nothing is changed in the process.
+    Reads the host memory of the process and all its children (shared pages once, pages of files such as libraries not
+    at all), /dev/shm, and what they hold on NVIDIA GPUs. Says so when the verdict changes, and sums up at the end.
+    Nothing is changed in the process.
 
     Exit code 0: no leak was seen. 2: one was. 1: bad input.
 

@@ -101,4 +101,12 @@ def _remedies(
     if worst.on_device_outcome == OUTCOMES[0]:
         return ()
     exploring.request.progress("looking for what to change about the data")
-    return find_remedies(exploring.images, model, exploring.count, find_limit(traced, OUTCOMES[1]))
+    limit = min(find_limit(traced, OUTCOMES[1]), _least_failed(exploring, model) - 1)
+    return find_remedies(exploring.images, model, exploring.count, limit)
+
+
+def _least_failed(exploring: Exploring, model: MemoryModel) -> float:
+    """What the model makes of the batches that were traced and do not fit: where it takes them for smaller than they
+    are, it must not take them for remedied."""
+    failed = [each for each in exploring.traced.values() if each.forecast.on_device_outcome != OUTCOMES[0]]
+    return min((float(exploring.rate(model, [each.places])[0]) for each in failed), default=float("inf"))

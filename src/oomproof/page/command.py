@@ -27,6 +27,8 @@ class Typed:
     """values by the names of settings"""
     keys: Sequence[str] = ()
     """KEY VALUE KEY VALUE, of Detectron2"""
+    device: str = ""
+    """the options for the user's own device, where its name alone does not say it"""
 
 
 def write_command(typed: Typed, settings: Sequence[Setting], others: Collection[str]) -> tuple[str, list[str]]:

@@ -17,17 +17,23 @@ from oomproof.sources.job import Setting
 
 def grid_document(grid: Grid, settings: Sequence[Setting], own: Forecast, typed: Typed) -> dict[str, Any]:
     """``settings`` are those the job has: they say how a command line takes each."""
-    command, end = write_command(typed, settings, _names(grid, own))
+    names = _names(grid, own)
+    on = typed.device or f'--on "{grid.cards[0].name}"'
+    command, end = write_command(typed, settings, names)
+    given = {name: as_json.plain(value) for name, value in typed.given.items() if name not in names}
+    keys = {key: value for key, value in zip(typed.keys[::2], typed.keys[1::2], strict=False) if key not in names}
     return {
         "axes": [_axis(axis, settings) for axis in grid.axes],
         "cards": [
-            {"name": card.name, "budget": int(card.budget), "option": f'--on "{card.name}"'} for card in grid.cards
+            {"name": card.name, "budget": int(card.budget), "option": f'--on "{card.name}"' if at else on}
+            for at, card in enumerate(grid.cards)
         ],
         "cells": [_cell(place, forecasts) for place, forecasts in grid.cells.items()],
         "refused": [{"at": list(place), "reason": reason} for place, reason in grid.refused.items()],
         "outcomes": list(OUTCOMES),
         "command": command,
         "command_end": end,
+        "file": {"oomproof": 1, "job": typed.job, "settings": {**given, **keys}},
     }
 
 
@@ -43,6 +49,7 @@ def _axis(axis: Axis, settings: Sequence[Setting]) -> dict[str, Any]:
     return {
         "name": axis.name,
         "values": [named(axis.name, value) for value in axis.values],
+        "plain": [as_json.plain(value) for value in axis.values],
         "options": [write_option(axis.name, value, known) for value in axis.values],
         "chosen": axis.chosen,
         "ordered": all(measure(value) is not None for value in axis.values),

@@ -98,6 +98,8 @@ def describe_job(forecast: Forecast, settings: Sequence[Setting], given: Collect
     """The job with what decides the answer: settings that nearly always matter, that are not as usual, or that nobody
     has said (``given`` are the ones that the user has), and the batches that a script was seen to load."""
     values = forecast.settings
+    if forecast.epoch is not None:  # the dataset says how many objects there are
+        values = values.without(values.name_of("boxes"))
     usual = {setting.name: setting for setting in settings}
     always = {values.name_of(role) for role in ALWAYS_SHOWN}
     shown = []

@@ -130,6 +130,9 @@ class Job:
     traces_take_long: ClassVar[bool] = False
     """a trace takes a good part of a minute, so that none is made which can be spared"""
 
+    not_measured: ClassVar[str] = "its step runs in TensorFlow or Keras"
+    """why ``torch_pieces`` cannot be asked for"""
+
     validates_apart: ClassVar[str] = ""
     """evaluation is a process of its own; what helps where that does not fit"""
 

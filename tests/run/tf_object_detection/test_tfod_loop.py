@@ -3,6 +3,7 @@ that the API is not needed; what the API's own does is in test_tfod_run.py."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,7 @@ class SumStep:
     """Has room for ``room`` images at a time."""
 
     room = IMAGES
+    error: Exception = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
     fails_in_update = False
 
     def __init__(self, tf: Any, model: Any, optimizer: Any, counter: Any, options: Any) -> None:
@@ -37,7 +39,7 @@ class SumStep:
     def _use(self, image: Any) -> None:
         self.statistic.assign_add(100.0)  # as batch normalisation has changed before memory runs out
         if image.shape[0] > self.room:
-            raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+            raise self.error
 
     def whole(self, features: Any, labels: Any) -> Any:
         self.before.assign(self.statistic)
@@ -91,8 +93,14 @@ def batch() -> list[Any]:
     return [({"image": tf.range(float(IMAGES))}, {"boxes": tf.zeros((IMAGES, 4))})]
 
 
-def test_it_is_cut_until_it_fits_and_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+BEHIND = ValueError("Failed to serialize proto")
+BEHIND.__context__ = SumStep.error
+
+
+@pytest.mark.parametrize("error", [SumStep.error, MemoryError("std::bad_alloc"), BEHIND])
+def test_it_is_cut_until_it_fits_and_stays_so(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     said: list[str] = []
+    monkeypatch.setattr(SumStep, "error", error)
     loop = loop_of(monkeypatch, 2, said)
     losses = loop.update(batch())()
     assert float(loop.built.model) == 28.0, "all images, once"
@@ -103,6 +111,12 @@ def test_it_is_cut_until_it_fits_and_stays_so(monkeypatch: pytest.MonkeyPatch) -
     loop.update(batch())
     assert float(loop.built.model) == 56.0
     assert len(said) == 2
+
+
+def test_another_error_goes_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SumStep, "error", ValueError("shapes do not match"))
+    with pytest.raises(ValueError, match="shapes do not match"):
+        loop_of(monkeypatch, 2, []).update(batch())
 
 
 def test_it_ends_where_one_image_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,6 +135,34 @@ def test_it_ends_where_the_update_had_begun_or_nobody_wants_it(monkeypatch: pyte
     loop = loop_of(monkeypatch, IMAGES, [])
     with pytest.raises(OutOfMemory, match="when its update had begun: start again from the last checkpoint"):
         loop.update(batch())
+
+
+@pytest.mark.parametrize(("room", "scale", "weight"), [(1024.0, 1024.0, 28.0), (0.5, 1.0, 0.0)])
+def test_float16_looks_for_its_scale_with_one_batch(
+    monkeypatch: pytest.MonkeyPatch, room: float, scale: float, weight: float
+) -> None:
+    """Where no scale will do, no weight is changed."""
+
+    def add(self: SumStep, features: Any, labels: Any, scale: Any) -> Any:
+        self.total.assign_add(tf.reduce_sum(features["image"]))
+        return {"Loss/total_loss": tf.reduce_sum(features["image"])}, scale <= room
+
+    monkeypatch.setattr(SumStep, "adds", True)
+    monkeypatch.setattr(SumStep, "add", add)
+    said: list[str] = []
+    loop = loop_of(monkeypatch, IMAGES, said)
+    loop.step.options = replace(loop.step.options, half=True)
+    state = SimpleNamespace(scale=tf.Variable(4096.0), good=tf.Variable(7, dtype=tf.int64))
+    loop.state = state  # type: ignore[assignment]
+    assert loop.update(batch())()["Loss/total_loss"] == 28.0
+    assert float(loop.built.model) == weight, "the sum of the last attempt, once"
+    assert (float(state.scale), int(state.good), int(loop.built.counter)) == (scale, 0, 1)
+    [line] = said
+    assert ("weights stay as they are" in line) == (weight == 0.0)
+    if weight:
+        loop.update(batch())
+        assert (float(state.scale), int(state.good)) == (scale, 1)
+        assert len(said) == 1
 
 
 def test_losses_of_two_stages_are_told_apart() -> None:

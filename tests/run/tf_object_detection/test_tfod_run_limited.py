@@ -1,7 +1,7 @@
 """A training that really dies for want of memory, and finishes with a plan. It needs the API, and Linux.
 
 The kernel sets the limit (RLIMIT_DATA), for every process of the command: 1 GiB for the step beside TensorFlow, the API
-and its graphs. The batch needs about 1.4 GiB.
+and its graphs. The batch needs more than twice as much.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ import pytest
 from tfod_records import write_config, write_records
 from tfod_training import ENVIRONMENT, HERE, losses_in, needs_api, run
 
-import oomproof
-
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.thorough,
@@ -27,7 +25,7 @@ pytestmark = [
 ]
 STEP, GRAPHS = 1 << 30, 1 << 29
 """bytes; a training with two images, whose step is next to nothing, takes 0.56 GiB more than the API once loaded"""
-IMAGES, SIDE, STEPS = 48, 256, 12
+RECORDS, IMAGES, SIDE, STEPS = 48, 96, 256, 10
 ALIKE = "unpad_groundtruth_tensors: false"  # batches are of one size whatever is in them, and a plan needs few traces
 IDLE = """
 from oomproof.frameworks.object_detection import import_api, part
@@ -43,7 +41,7 @@ TIDY = {**ENVIRONMENT, "MALLOC_MMAP_THRESHOLD_": "262144", "MALLOC_ARENA_MAX": "
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("records")
-    write_records(folder, images=IMAGES, side=SIDE)
+    write_records(folder, images=RECORDS, side=SIDE)
     return write_config(folder, side=SIDE, batch=IMAGES, steps=STEPS, rate=0.02, more=ALIKE)
 
 
@@ -67,8 +65,8 @@ def test_the_api_dies_of_its_config(config: Path, limited: dict[str, Any]) -> No
     done = subprocess.run(command, capture_output=True, text=True, check=False, **limited)
     assert done.returncode != 0
     assert "step 1/" not in done.stdout
-    found = oomproof.explain(done.stderr)
-    assert found.facts["where"] == "host", done.stderr[-2000:]
+    reasons = ("died of ResourceExhaustedError", "died of MemoryError")
+    assert any(reason in done.stderr for reason in reasons), done.stderr[-2000:]
 
 
 def test_a_plan_trains_it_until_the_loss_falls(config: Path, limited: dict[str, Any], tmp_path: Path) -> None:

@@ -38,6 +38,13 @@ def main(config_file: Path, steps: int) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    try:
+        main(Path(sys.argv[1]), int(sys.argv[2]))
+    except Exception as error:
+        behind: BaseException | None = error
+        while behind is not None:  # where memory is full, putting the message together fails as well
+            print(f"died of {type(behind).__name__}: {str(behind)[:300]}", file=sys.stderr)
+            behind = behind.__context__
+        raise
     sys.stdout.flush()
     os._exit(0)

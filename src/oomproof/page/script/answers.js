@@ -21,7 +21,7 @@ function showCurve(id, title, peak, curve) {
 }
 
 function legendOf(curve) {
-  return make("ul", { class: "legend" }, ...Object.entries(curve.kinds).filter(([, held]) => gib(Math.max(...held)) !== "0.00").map(([kind]) => {
+  return make("ul", { class: "legend" }, ...Object.entries(curve.kinds).filter(([, held]) => !tiny(Math.max(...held))).map(([kind]) => {
     const mark = make("i");
     mark.style.background = COLOURS[kind];
     return make("li", {}, mark, NAMES[kind] ?? kind);
@@ -105,7 +105,8 @@ function showSweep(sweep) {
 function showData(data) {
   if (!data) return;
   const node = chart("batches", "Objects in a batch against the memory it needs, for batches drawn by chance, the typical one and the worst");
-  const told = [`${data.path}: ${data.images} images, ${data.batches} batches an epoch`, data.rule, data.chance_in_words, ...data.remedies_in_words];
+  const told = [`${data.path}: ${data.images} images, ${data.batches} batches an epoch`, data.rule,
+    data.chance_in_words && `chance: ${data.chance_in_words}`, ...data.remedies_in_words.map((remedy) => `remedy: ${remedy}`)];
   const rows = [["worst", data.worst], ["typical", data.typical]].flatMap(([name, batch]) => batch.images.map((image) =>
     [name, image.name, `${image.height}x${image.width}`, image.objects, batch.padded.join("x"), gib(batch.device.expected), gib(batch.device.high)]));
   section("The data", list(told.filter(Boolean)), node,

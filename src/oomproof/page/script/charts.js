@@ -77,7 +77,7 @@ function drawCurve(node, curve) {
   const phase = (tick) => phases.filter(([from]) => from <= tick).at(-1)?.[1] ?? "";
   const about = curve.tick.map((tick, at) => {
     const [owner, op, bytes] = curve.made[at] ?? ["", "", 0];
-    return `${phase(tick)}${op ? `: ${escaped(op)}${owner ? ` in ${escaped(shortened(owner))}` : ""}, ${gib(bytes)} GiB` : ""}`;
+    return `${phase(tick)}${op ? `: ${escaped(op)}${owner ? ` in ${escaped(shortened(owner))}` : ""}, ${amount(bytes)}` : ""}`;
   });
   const traces = kinds.map(([kind, held]) => ({
     x: curve.tick, y: held.map((bytes) => bytes / GIB), name: NAMES[kind] ?? kind, stackgroup: "live", mode: "lines",
@@ -109,13 +109,15 @@ function longPhases(curve) {
   return lasting.filter(([, name], at) => at === 0 || lasting[at - 1][1] !== name);
 }
 
+// A tree as an icicle. Layers that stand side by side (Keras names no modules) would be slivers there: they are tiles.
 function drawModules(node, modules, level) {
+  const flat = modules.every((each) => each.parent === "" || each.parent === "/");
   Plotly.react(node, [{
-    type: "icicle", ids: modules.map((each) => each.id), labels: modules.map((each) => escaped(shortened(each.label))),
+    type: flat ? "treemap" : "icicle", ids: modules.map((each) => each.id), labels: modules.map((each) => escaped(shortened(each.label))),
     parents: modules.map((each) => each.parent), values: modules.map((each) => each.bytes), branchvalues: "total",
-    text: modules.map((each) => `${gib(each.bytes)} GiB`), customdata: modules.map((each) => escaped(shortened(each.id, 90))),
+    text: modules.map((each) => amount(each.bytes)), customdata: modules.map((each) => escaped(shortened(each.id, 90))),
     hovertemplate: "%{customdata}<br>%{text}<extra></extra>", textinfo: "label+text", level, maxdepth: 4,
-    tiling: { orientation: "v", pad: 1 }, pathbar: { visible: true, edgeshape: "/" },
+    tiling: flat ? { pad: 1 } : { orientation: "v", pad: 1 }, pathbar: { visible: true, edgeshape: "/" },
     marker: { colors: modules.map((each) => Math.sqrt(each.bytes)), colorscale: [[0, "#e3eefa"], [1, "#8fbdea"]], line: { width: 0 } },
   }], layout({ margin: { l: 4, r: 4, t: 28, b: 4 }, uniformtext: { minsize: 10, mode: "hide" } }), CONFIG);
 }
@@ -132,6 +134,7 @@ function drawFrontier(node, points, onClick) {
 }
 
 function drawBatches(node, data) {
+  const most = Math.max(data.worst.allocated.expected, data.typical.allocated.expected, ...data.samples.map(([, bytes]) => bytes));
   const objects = (batch) => batch.images.reduce((sum, image) => sum + image.objects, 0);
   const named = (batch) => batch.images.map((image) => `${escaped(shortened(image.name))} (${image.objects})`).slice(0, 8).join("<br>");
   const points = (name, found, size, colour, symbol) => ({ name, mode: "markers", x: found.map(([many]) => many),
@@ -141,7 +144,7 @@ function drawBatches(node, data) {
     points("drawn by chance", data.samples, 5, COLOURS.buffer, "circle"),
     ...[["typical", data.typical, COLOURS.gradient, "diamond"], ["worst", data.worst, COLOURS.temporary, "star"]].map(([name, batch, colour, symbol]) =>
       points(name, [[objects(batch), batch.allocated.expected, named(batch)]], 14, colour, symbol)),
-  ], layout({ xaxis: axis("objects in the batch"), yaxis: axis("GiB allocated at the peak", { rangemode: "tozero" }),
+  ], layout({ xaxis: axis("objects in the batch"), yaxis: axis("GiB allocated at the peak", { range: [0, most / GIB * 1.15] }),
     legend: { orientation: "h", y: 1.02, yanchor: "bottom" } }), CONFIG);
 }
 

@@ -26,7 +26,9 @@ function make(tag, attributes = {}, ...children) {
   node.append(...children);
   return node;
 }
-const gib = (bytes) => (bytes / GIB).toFixed(2);
+const tiny = (bytes) => bytes < GIB / 200; // 0.00 with two decimals
+const gib = (bytes) => bytes > 0 && tiny(bytes) ? "<0.01" : (bytes / GIB).toFixed(2);
+const amount = (bytes) => bytes < GIB / 100 ? `${(bytes / 2 ** 20).toPrecision(2)} MiB` : `${gib(bytes)} GiB`;
 // A sentence, in which `backticks` stand around what is typed
 const prose = (text) => text.split("`").map((part, at) => at % 2 ? make("code", {}, part) : part);
 const list = (texts) => make("ul", {}, ...texts.map((text) => make("li", {}, ...prose(text))));
@@ -94,7 +96,7 @@ function drawBar(node, kinds, device, reserved, budget, whole = Math.max(budget,
     return mark;
   };
   const side = budget / whole > 0.5 ? "left-of-line" : "right-of-line";
-  const legend = make("ul", { class: "legend" }, ...parts.filter(([, bytes]) => gib(bytes) !== "0.00").map(([name, bytes, colour]) => {
+  const legend = make("ul", { class: "legend" }, ...parts.filter(([, bytes]) => !tiny(bytes)).map(([name, bytes, colour]) => {
     const mark = make("i");
     mark.style.background = colour;
     return make("li", {}, mark, `${name} ${gib(bytes)} GiB`);

@@ -11,6 +11,7 @@ function showWhatIf(grid) {
   const curve = chart("what-if-curve", "Memory over the step");
   const cards = make("div", { id: "cards" });
   const command = make("pre", { id: "command", tabindex: 0 });
+  const file = make("pre", { id: "settings-file", tabindex: 0 });
   // One scale for all places, so that a bar that grows is seen to grow
   const widest = Math.max(...grid.cells.flatMap((cell) => cell.on.map((on) => on.device.high)));
   const updates = grid.axes.map((axis, number) => addControl(axis, number));
@@ -46,6 +47,8 @@ function showWhatIf(grid) {
     const flags = options.filter((each) => each.startsWith("-"));
     const keys = options.filter((each) => !each.startsWith("-"));
     command.textContent = [grid.command, ...flags, grid.cards[card].option, ...keys, ...grid.command_end].join(" ");
+    const chosen = Object.fromEntries(grid.axes.map((axis, number) => [axis.name, axis.plain[places[number]]]));
+    file.textContent = JSON.stringify({ ...grid.file, settings: { ...grid.file.settings, ...chosen } }, null, 1);
     if (!cell) {
       answer.className = "";
       answer.textContent = refused.get(places.join()) ?? "not looked at";
@@ -68,7 +71,8 @@ function showWhatIf(grid) {
 
   if (grid.axes.length) {
     section("What if?", make("p", { class: "soft" }, "Every setting here was traced: what you see is what oomproof check would say."),
-      controls, answer, bar, curve, make("h3", {}, "As a command"), command, copyButton(command));
+      controls, answer, bar, curve, make("h3", {}, "As a command"), command, copyButton(command, "copy"),
+      folded("As a settings file, for --from", make("div", {}, file, copyButton(file, "copy-file"))));
   }
   section("Which GPUs would do", make("p", { class: "soft" }, "The smallest first."), cards);
   update();
@@ -80,8 +84,8 @@ function kindsAtPeak(curve) {
   return Object.fromEntries(Object.entries(curve.kinds).map(([kind, held]) => [kind, held[peak]]));
 }
 
-function copyButton(source) {
-  const button = make("button", { type: "button", id: "copy" }, "Copy");
+function copyButton(source, id) {
+  const button = make("button", { type: "button", id }, "Copy");
   const told = make("span", { role: "status", class: "soft" });
   button.addEventListener("click", async () => {
     try {

@@ -30,7 +30,7 @@ def collective(method: Callable[Concatenate[Self, Given], Found]) -> Callable[Co
     (gloo), or has not answered for as long as ``init_process_group(timeout=...)`` says."""
 
     @wraps(method)
-    def run(self: Self, *given: Given.args, **named: Given.kwargs) -> Found:
+    def run(self: Self, /, *given: Given.args, **named: Given.kwargs) -> Found:
         self.refuse_if_lost()
         try:
             return method(self, *given, **named)

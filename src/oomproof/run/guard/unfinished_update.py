@@ -51,7 +51,7 @@ def writes_since(
     return {name: count - before.get(name, 0) for name, count in count_writes(optimizer, parameter).items()}
 
 
-class LeavingOut(TorchDispatchMode):
+class LeavingOut(TorchDispatchMode):  # type: ignore[misc]  # PyTorch has no types for it
     """While code is run again of which the writes in ``done`` are done: operations that write in place to these tensors
     are left out, as often as that says. ``done`` goes on counting, since list-at-once operations count twice while a
     mode is entered (PyTorch 2.14)."""

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 SHM = Path("/dev/shm")
+_COUNTED = ("Pss_Anon", "Pss_Shmem", "SwapPss")
+"""of /proc/PID/smaps_rollup: what was moved to swap is held all the same"""
 
 
 def host_bytes(pid: int | None = None) -> int:
@@ -36,9 +38,9 @@ def _process_bytes(process: Any) -> int:
     if sys.platform.startswith("linux"):
         try:
             lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
-            kilobytes = [int(line.split()[1]) for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:"))]
-            if kilobytes:  # Linux 5.4 or newer
-                return sum(kilobytes) << 10
+            told = {line.partition(":")[0]: line.split() for line in lines}
+            if "Pss_Anon" in told:  # Linux 5.4 or newer
+                return sum(int(told[name][1]) for name in _COUNTED if name in told) << 10
         except OSError:
             pass  # gone, or another user's
     try:

@@ -60,8 +60,10 @@ class Loop:
         while True:
             try:
                 return self._update(batches)
-            except self.tf.errors.ResourceExhaustedError as error:
-                reason = str(error).strip().splitlines()[0][:200]
+            except Exception as error:
+                if not _is_out_of_memory(self.tf, error):
+                    raise
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
             # Outside of the except clause, whose error holds on to frames with tensors in them.
             gc.collect()
             self._cut_finer(reason)
@@ -71,14 +73,7 @@ class Loop:
         if not step.adds:
             losses = self._run("whole", *self._part(batches, 0, 1))
             return lambda: {name: self._sum(each) for name, each in losses.items()}
-        self._run("begin")
-        made, fine, scale = [], True, self.tf.identity(self.state.scale) if step.options.half else self.tf.constant(1.0)
-        for piece in range(step.options.accumulate):
-            losses, finite = self._run("add", *self._part(batches, piece, step.options.accumulate), scale)
-            made.append(losses)
-            fine = fine and (not step.options.half or self._all(finite))
-        if step.options.half:
-            self._rescale(fine)
+        made, fine = self._add_all(batches) if not step.options.half else self._add_in_half(batches)
         divisor, penalty = self._run("update" if fine else "skip")
 
         def losses_of_step() -> dict[str, float]:
@@ -95,6 +90,36 @@ class Loop:
             return {**total, TOTAL: total[TOTAL] + regular}
 
         return losses_of_step
+
+    def _add_all(self, batches: list[Any], scale: float = 1.0) -> tuple[list[Any], bool]:
+        """The losses of all micro-batches, and whether all gradients are finite."""
+        half, pieces = self.step.options.half, self.step.options.accumulate
+        self._run("begin")
+        made, fine = [], True
+        for piece in range(pieces):
+            losses, finite = self._run("add", *self._part(batches, piece, pieces), self.tf.constant(scale))
+            made.append(losses)
+            fine = fine and (not half or self._all(finite))
+        return made, fine
+
+    def _add_in_half(self, batches: list[Any]) -> tuple[list[Any], bool]:
+        """The loss is scaled so that gradients are within float16. Where they are not, the same step is done again with
+        half the scale: no batch is lost while the scale is looked for."""
+        state, tf = self.state, self.tf
+        first = scale = float(state.scale.numpy())
+        made, fine = self._add_all(batches, scale)
+        while not fine and scale > 1.0:
+            scale /= 2
+            made, fine = self._add_all(batches, scale)
+        now = int(self.built.counter.numpy()) + 1
+        if not fine:
+            self.say(f"step {now}: gradients are not finite in float16, and weights stay as they are")
+        elif scale < first:
+            self.say(f"step {now}: gradients overflow in float16; the loss is scaled by {scale:g} from here on")
+        good = int(state.good.numpy()) + 1 if fine and scale == first else 0
+        state.scale.assign(scale * 2 if good >= DOUBLED_AFTER else tf.maximum(scale, 1.0))
+        state.good.assign(0 if good >= DOUBLED_AFTER else good)
+        return made, fine
 
     def _part(self, batches: list[Any], piece: int, pieces: int) -> Any:
         """A micro-batch for each GPU; only it goes there, the whole batch stays in RAM."""
@@ -136,21 +161,6 @@ class Loop:
         built = self.built
         self._take(Step(tf, built.model, built.optimizer, built.counter, replace(options, accumulate=finer)))
 
-    def _rescale(self, fine: bool) -> None:
-        state = self.state
-        if not fine:
-            state.scale.assign(self.tf.maximum(state.scale / 2, 1.0))
-            state.good.assign(0)
-            self.say(
-                f"step {int(self.built.counter.numpy()) + 1}: gradients overflow in float16, and weights stay as they "
-                f"are; the loss is scaled by {float(state.scale.numpy()):g} from here on"
-            )
-        elif int(state.good.numpy()) + 1 >= DOUBLED_AFTER:
-            state.scale.assign(state.scale * 2)
-            state.good.assign(0)
-        else:
-            state.good.assign_add(1)
-
     def _sum(self, value: Any) -> float:
         return sum(float(each) for each in self.strategy.experimental_local_results(value))
 
@@ -165,8 +175,7 @@ def train(loop: Loop, batches: Iterator[Any], checkpoints: Checkpoints, folder: 
     progress = Progress(loop.tf, folder, request.steps, request.log_every, step)
     with _asked_to_stop() as stop:
         try:
-            if not checkpoints.resumed:
-                checkpoints.save()  # as the API does
+            path = checkpoints.resumed or checkpoints.save()  # at the very beginning, as the API does
             while step < request.steps and not stop:
                 given = [next(batches) for _ in range(request.gpus)]
                 losses = loop.update(given)
@@ -175,11 +184,10 @@ def train(loop: Loop, batches: Iterator[Any], checkpoints: Checkpoints, folder: 
                 if progress.is_due(step):
                     loop.say(progress.tell(step, losses(), float(loop.built.learning_rate())))
                 if step - saved >= request.save_every:
-                    checkpoints.save()
-                    saved = step
+                    path, saved = checkpoints.save(), step
             if step > saved:
                 path = checkpoints.save()
-                loop.say(f"saved {path} at step {step}")
+            loop.say(f"saved {path} at step {step}")
         except (OutOfMemory, JobError):
             if step > saved:
                 checkpoints.save()  # no weight was changed by the step that failed, or had no data
@@ -187,6 +195,16 @@ def train(loop: Loop, batches: Iterator[Any], checkpoints: Checkpoints, folder: 
         finally:
             progress.close()
         return step >= request.steps
+
+
+def _is_out_of_memory(tf: Any, error: BaseException | None) -> bool:
+    """Where the host's memory is full, TensorFlow fails to put its own error together (seen in 2.21: std::bad_alloc, or
+    protobuf's EncodeError): then the one that says so stands behind."""
+    while error is not None:
+        if isinstance(error, (tf.errors.ResourceExhaustedError, MemoryError)):
+            return True
+        error = error.__context__
+    return False
 
 
 @contextlib.contextmanager

@@ -75,6 +75,12 @@ class Detectron2Job(Job):
             told = (*describe_validation(self.values(settings), request.batch), *step.about.notes)
         return replace(step, about=replace(step.about, notes=told, settings=settings))
 
+    def torch_pieces(self, settings: Settings) -> tuple[Any, Settings]:
+        """The job in plain pieces, and the settings of its training."""
+        from oomproof.sources.detectron2.pieces import pieces
+
+        return replace(pieces(self.values(settings), settings), name=self.name), settings
+
     def batch_rule(self, settings: Settings) -> BatchRule:
         from oomproof.sources.detectron2.batches import batch_rule
 

@@ -63,6 +63,10 @@ class PythonJob(Job):
         step = self._job(settings).trace(request.changed(settings.without(*self._own)))
         return replace(step, about=replace(step.about, settings=settings))
 
+    def torch_pieces(self, settings: Settings) -> tuple[Any, Settings]:
+        """The job in plain pieces, and the settings of its training: a parameter of the user's is theirs."""
+        return self._job(settings), settings.without(*self._own)
+
     def validates(self, settings: Settings) -> bool:
         return self._job(settings).validates(settings)
 

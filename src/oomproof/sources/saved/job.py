@@ -16,6 +16,8 @@ from oomproof.sources.settings import runtime_settings
 class SavedJob(Job):
     """A step that was traced or recorded before: only the run around it can still be set."""
 
+    not_measured = "a saved step cannot be run"
+
     name: str
     timeline: Timeline
 

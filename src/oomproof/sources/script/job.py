@@ -77,6 +77,8 @@ class Seen:
 
 @dataclass(frozen=True)
 class ScriptJob(Job):
+    not_measured = "a script's steps cannot be run apart; `oomproof watch PID` reads a running one"
+
     command: Command
     seen: Seen = field(default_factory=Seen)
 

@@ -69,6 +69,10 @@ class TorchJob(Job):
     def settings(self) -> tuple[Setting, ...]:
         return training_settings(self.defaults, own_step=self.step is not None)
 
+    def torch_pieces(self, settings: Settings) -> tuple[TorchJob, Settings]:
+        """The job in plain pieces, and the settings of its training."""
+        return self, settings
+
     def trace(self, request: TraceRequest) -> Timeline:
         from oomproof.changes.torch.training import OPTIMIZERS, training_from
         from oomproof.trace.torch.loop import Pieces

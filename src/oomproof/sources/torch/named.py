@@ -70,6 +70,10 @@ class NamedJob(Job):
         boxes = self.mosaic * max(1, *(image.objects for image in images))
         return settings.changed({settings.name_of("batch"): len(images), settings.name_of("boxes"): boxes})
 
+    def torch_pieces(self, settings: Settings) -> tuple[TorchJob, Settings]:
+        """The job in plain pieces, and the settings of its training."""
+        return replace(self.make(settings), name=self.name), settings
+
     def validates(self, settings: Settings) -> bool:
         return self.make(settings).validate is not None
 

@@ -88,6 +88,10 @@ class TorchvisionJob(Job):
         told = (*notes(self, self._chosen(settings), request.with_own_objects(settings)), *step.about.notes)
         return replace(step, about=replace(step.about, notes=told)) if told else step
 
+    def torch_pieces(self, settings: Settings) -> tuple[TorchJob, Settings]:
+        """The job in plain pieces, and the settings of its training."""
+        return self.with_settings(settings), settings
+
     def with_settings(self, settings: Settings, batch: BatchSpec | None = None) -> TorchJob:
         """The job in plain pieces, as ``settings`` have it; detectors take images of their own sizes."""
         from oomproof.sources.torchvision import data
