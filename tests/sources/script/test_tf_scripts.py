@@ -187,6 +187,18 @@ def test_validation_of_fit_is_followed(validation: str) -> None:
     assert step.by_kind(step.peak().tick)["optimizer"] > 1.9 * step.by_kind(step.peak().tick)["parameter"]
 
 
+def test_validation_of_fit_on_jax_is_followed() -> None:
+    """Where Keras takes the values out of a model while it trains."""
+    pytest.importorskip("jax")
+    source = FIT.format(validation="validation_data=(x, y), validation_batch_size=256")
+    source = source.replace(", jit_compile=False", "").replace("tensorflow as tf", "keras")
+    Path("train.py").write_text(source.replace("tf.keras", "keras"))
+    run = Run(read_command("KERAS_BACKEND=jax python train.py"), device=find("T4"), patience=600, validate=True)
+    step = run_script(run, be_silent)
+    assert step.about.validated and step.peak().phase == "validation"
+    assert step.peak().bytes > 256 * 62 * 62 * 64 * 4
+
+
 def test_a_fit_without_validation_says_so() -> None:
     Path("train.py").write_text(FIT.format(validation="verbose=0"))
     step = follow("train.py", validate=True)
