@@ -72,7 +72,8 @@ def test_sliders_show_what_fresh_traces_say(look: Look, report: Path) -> None:
         told = f"{fresh.on_device.expected / GIB:.2f} of {has} (at worst {fresh.on_device.high / GIB:.2f})"
         assert page.inner_text("#answer") == f"{fresh.outcome}: {told}"
         assert f"peak {fresh.allocated.expected / GIB:.2f} GiB" in page.inner_text("#what-if-curve")
-        assert f"{fresh.on_device.expected / GIB:.2f} GiB expected" in page.inner_text("#what-if-bar")
+        expected, low, high = (getattr(fresh.on_device, name) / GIB for name in ("expected", "low", "high"))
+        assert f"{expected:.2f} GiB expected, {low:.2f} to {high:.2f};" in page.inner_text("#what-if-bar")
         assert page.inner_text("#command") == (
             f"oomproof check torchvision:resnet18 --set classes=7 --batch {batch} --image-size {size} "
             f'--set precision={precision} --on "{card}"'

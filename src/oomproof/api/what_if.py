@@ -17,6 +17,7 @@ from oomproof.memory.grid import Axis, Grid
 from oomproof.memory.sweep import measure
 from oomproof.sources import as_job
 from oomproof.sources.job import Job, Progress, Settings, TraceRequest
+from oomproof.sources.least_memory import with_least
 from oomproof.sources.settings import resolve, settings_of
 from oomproof.trace.request import be_silent
 
@@ -52,7 +53,8 @@ def what_if(
         wanted = {axis.name: axis.values[at] for axis, at in zip(chosen, place, strict=True)}
         try:
             resolved = resolve(opened, {**settings, **wanted})
-            step = opened.trace(TraceRequest(resolved, device))
+            request = TraceRequest(resolved, device)
+            step = with_least(opened, request, opened.trace(request))
         except CannotDo as error:
             refused[place] = str(error)
             continue

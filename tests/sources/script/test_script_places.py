@@ -65,6 +65,7 @@ validation = torch.utils.data.DataLoader(torch.rand(8, 3), batch_size=4)
 for _ in range(100):
     images = torch.rand(config["batch_size"], 3, 128, 128, device="cuda")
     net(images).mean().backward()
+    torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad()
 """

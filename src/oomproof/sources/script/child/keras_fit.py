@@ -69,7 +69,7 @@ class KerasFits:
         arguments = inspect.signature(fit)
 
         def make_train_function(self: Any, force: bool = False) -> None:
-            self.train_function = lambda *given: fits._step(keras, self, given[-1])
+            self.train_function = lambda *given: fits._step(keras, self, *given)
 
         def fit_until_first_step(self: Any, x: Any = None, *args: Any, **kwargs: Any) -> Any:
             fits._data, fits._in_fit = x, True
@@ -124,8 +124,9 @@ class KerasFits:
 
         return stand_in
 
-    def _step(self, keras: Any, model: Any, batches: Any) -> Any:
-        """Stands for the function that Keras trains with."""
+    def _step(self, keras: Any, model: Any, *given: Any) -> Any:
+        """Stands for the function that Keras trains with: given its batches, and on JAX the model's state before."""
+        batches = given[-1]
         if self._in_fit or self._calls.get(id(model), 0) <= 1:
             if not self._calls or self._in_fit:
                 self._calls.setdefault(id(model), 1)
@@ -142,6 +143,8 @@ class KerasFits:
                 if self._watcher is None:
                     self._watcher = threading.Thread(target=self._end_in_time, daemon=True)
                     self._watcher.start()
+                if len(given) > 1:
+                    _give_back(model, given[0])
                 raise Stopped
         logs = dict.fromkeys(model.metrics_names, 0.5)
         return logs if keras.backend.backend() == "tensorflow" else (logs, _jax_state(model))
@@ -286,10 +289,21 @@ def _shape_of(keras: Any, part: Any) -> Any:
 
 def _jax_state(model: Any) -> Any:
     """What Keras's loop on JAX gets back beside the logs: the state as it was."""
-    groups = (
+    return tuple([each.value for each in group] for group in _groups(model))
+
+
+def _give_back(model: Any, state: Any) -> None:
+    """While fit runs on JAX, Keras takes the values out of the model's variables (Keras 3.15): whoever leaves it in the
+    middle has to put them back."""
+    for group, values in zip(_groups(model), state, strict=True):
+        for variable, value in zip(group, values, strict=True):
+            variable.assign(value)
+
+
+def _groups(model: Any) -> tuple[Any, ...]:
+    return (
         model.trainable_variables,
         model.non_trainable_variables,
         model.optimizer.variables,
         model.metrics_variables,
     )
-    return tuple([each.value for each in group] for group in groups)
