@@ -45,21 +45,12 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def idle() -> int:
-    """Bytes that a process with TensorFlow and the API has before anything is built."""
-    done = subprocess.run([sys.executable, "-c", IDLE], env=TIDY, capture_output=True, text=True, check=True)
-    return int(done.stdout.split()[-1])
-
-
-@pytest.fixture
-def limited(idle: int) -> dict[str, Any]:
-    return under(idle + GRAPHS + STEP)
-
-
-def under(limit: int) -> dict[str, Any]:
-    """How a process is started under a limit."""
+def limited() -> dict[str, Any]:
+    """How processes are started under the limit."""
     import resource
 
+    done = subprocess.run([sys.executable, "-c", IDLE], env=TIDY, capture_output=True, text=True, check=True)
+    limit = int(done.stdout.split()[-1]) + GRAPHS + STEP
     return {"env": TIDY, "preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))}
 
 
@@ -80,11 +71,3 @@ def test_a_plan_trains_it_until_the_loss_falls(config: Path, limited: dict[str, 
     losses = list(losses_in(out).values())
     assert len(losses) == STEPS
     assert mean(losses[-3:]) < 0.7 * mean(losses[:3]), losses
-
-
-def test_without_a_plan_steps_are_cut_when_memory_runs_out(config: Path, idle: int, tmp_path: Path) -> None:
-    """Graphs are built anew for every cut, and the old ones stay in the host's memory, which is the one that is limited
-    here: room for another set of them."""
-    out, _ = run(config, "--model-dir", tmp_path / "out", "--steps", "2", **under(idle + 2 * GRAPHS + STEP))
-    assert "step 1 ran out of memory: it is done again" in out
-    assert list(losses_in(out)) == [1, 2]
