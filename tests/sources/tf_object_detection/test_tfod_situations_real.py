@@ -25,6 +25,7 @@ from tfod_models import CONFIGS, rcnn, ssd
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.thorough,
+    pytest.mark.lengthy,
     pytest.mark.skipif(
         bool(missing_packages()),
         reason=f"the Object Detection API is not installed (make tf-object-detection: {INSTALL})",
@@ -56,7 +57,6 @@ def below(forecast: Forecast, part: float = 0.9) -> str:
     return f"{int(part * forecast.on_device.low / MIB)}MiB"
 
 
-@pytest.mark.lengthy
 def test_mask_rcnn_at_step_1_names_the_stage_and_the_lever(tmp_path: Path) -> None:
     text = rcnn("faster_rcnn_resnet50_keras", side=192, masks=True)
     config = written(tmp_path, text.replace("second_stage_batch_size: 32", "second_stage_batch_size: 100"))
@@ -72,7 +72,6 @@ def test_mask_rcnn_at_step_1_names_the_stage_and_the_lever(tmp_path: Path) -> No
     assert read_config(tmp_path / "fitted.config").value("model.faster_rcnn.second_stage_batch_size") < 100
 
 
-@pytest.mark.lengthy
 def test_after_n_steps_a_crowded_image_is_told_from_a_leak(tmp_path: Path) -> None:
     text = ssd("ssd_mobilenet_v2_keras", side=128).replace("max_number_of_boxes: 30", "max_number_of_boxes: 3000")
     config = written(tmp_path, text)
