@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 
 def next_batch(trainer: Any) -> Any:
@@ -47,3 +48,16 @@ def averaging_by(model: Any, update: Callable[..., float]) -> Iterator[None]:
         yield
     finally:
         del model._ema_update
+
+
+@contextmanager
+def sampling_by(heads: type, sample: Callable[..., Any]) -> Iterator[None]:
+    """For a while heads of this class draw their samples by ``sample(plain, heads, matched, labels, classes)``, where
+    ``plain`` is their own way."""
+    plain = heads._sample_proposals  # type: ignore[attr-defined]  # Detectron2 has no types
+
+    def sample_proposals(self: Any, *given: Any) -> Any:
+        return sample(plain, self, *given)
+
+    with patch.object(heads, "_sample_proposals", sample_proposals):
+        yield

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from oomproof.changes.torch.some_parameters import Group
-from oomproof.frameworks.torch import TorchDispatchMode, version_of
+from oomproof.frameworks.torch import TorchDispatchMode, schema_of, version_of
 from oomproof.run.guard.failures import CaughtFailure, attempt, free_memory
 
 UPDATE = "the update"
@@ -68,7 +68,7 @@ class LeavingOut(TorchDispatchMode):  # type: ignore[misc]  # PyTorch has no typ
             return func(*args, **(kwargs or {}))
         if self._left[name] > 0:
             self._left[name] -= 1
-            return args[0] if func._schema.returns else None
+            return args[0] if schema_of(func).returns else None
         found = func(*args, **(kwargs or {}))
         self.done[name] += 1
         return found
@@ -93,7 +93,8 @@ def update_average(average: Any, model: torch.nn.Module, device: torch.device) -
 
 def _find_written(func: Any, args: Any) -> Any:
     """The tensor that an operation writes to, its first argument; of a list, the first, since it is done as a whole."""
-    first = func._schema.arguments[0] if func._schema.arguments else None
+    arguments = schema_of(func).arguments
+    first = arguments[0] if arguments else None
     if first is None or first.alias_info is None or not first.alias_info.is_write:
         return None
     return args[0][0] if isinstance(args[0], (list, tuple)) else args[0]

@@ -14,6 +14,8 @@ from unittest.mock import patch
 
 import torch
 
+from oomproof.frameworks.detectron2 import sampling_by
+
 
 @contextmanager
 def sparse_samplers(model: torch.nn.Module) -> Iterator[None]:
@@ -48,13 +50,14 @@ def _sparse_detectron2(model: torch.nn.Module) -> Iterator[None]:
         yield
         return
     heads = sys.modules["detectron2.modeling.roi_heads.roi_heads"].ROIHeads
-    plain = heads._sample_proposals
 
-    def only_annotated(self: Any, matched: torch.Tensor, labels: torch.Tensor, classes: torch.Tensor) -> Any:
-        annotated = classes.numel() if self.proposal_append_gt else 0
-        return plain(self, matched, _only_last(labels, annotated), classes)
+    def only_annotated(
+        plain: Any, found: Any, matched: torch.Tensor, labels: torch.Tensor, classes: torch.Tensor
+    ) -> Any:
+        annotated = classes.numel() if found.proposal_append_gt else 0
+        return plain(found, matched, _only_last(labels, annotated), classes)
 
-    with patch.object(heads, "_sample_proposals", only_annotated):
+    with sampling_by(heads, only_annotated):
         yield
 
 
