@@ -30,8 +30,8 @@ import numpy as np
 from oomproof.api.check import forecast_step
 from oomproof.errors import OomproofError
 from oomproof.memory.after_training import follow
-from oomproof.memory.cards.devices import find
-from oomproof.memory.files.timeline_file import load, save
+from oomproof.memory.cards.devices import find_device
+from oomproof.memory.files.timeline_file import load_timeline, save
 from oomproof.memory.timeline import Timeline
 from oomproof.memory.validation import Validation
 from oomproof.sources.job import TraceRequest
@@ -175,9 +175,9 @@ def _run(work: Work) -> Result | str:
         timeline = _timeline(row, cache)
         site = SITES[row.site]
         settings = resolve(row.job, {**row.settings, "cudnn_benchmark": site.cudnn_benchmark})
-        answer = forecast_step(timeline, find(row.gpu), settings)
+        answer = forecast_step(timeline, find_device(row.gpu), settings)
         if row.validated:
-            run = forecast_step(follow(timeline, _timeline(row, cache, Validation())), find(row.gpu), settings)
+            run = forecast_step(follow(timeline, _timeline(row, cache, Validation())), find_device(row.gpu), settings)
             high = max(answer.reserved.high, run.reserved.high)
             answer = replace(answer, reserved=replace(answer.reserved, high=high))
     except OomproofError as error:
@@ -206,7 +206,7 @@ def _timeline(row: Row, cache: Path | None, validation: Validation | None = None
     kept = cache / f"{row.site}-{re.sub(r'[^A-Za-z0-9]+', '_', row.name)}{part}.timeline"
     if not kept.exists():
         save(row.job.trace(request), kept)
-    return load(kept)
+    return load_timeline(kept)
 
 
 def _print_row(result: Result) -> None:

@@ -22,13 +22,13 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from oomproof.changes.torch.training import Training
-from oomproof.memory.cards.devices import find
-from oomproof.memory.make_forecast import forecast
+from oomproof.memory.cards.devices import find_device
+from oomproof.memory.make_forecast import build_forecast
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.timeline import KINDS, PHASES, Timeline
 from oomproof.sources.detectron2.config.config import read
 from oomproof.sources.detectron2.pieces import pieces
-from oomproof.trace.torch.gpu.samplers import filled_samplers
+from oomproof.trace.torch.gpu.samplers import samplers_filled
 from oomproof.trace.torch.loop import Loop, Pieces
 from oomproof.trace.torch.trace_step import trace_step
 
@@ -60,7 +60,9 @@ def main() -> int:
             if arguments.run:
                 job = jobs["real"]
                 measured = _measured(Pieces(job.model, job.batch, job.loss, job.optimizer))
-                expected = forecast(steps["blueprint"], find("64GiB"), Runtime(), name, {}).allocated.expected
+                expected = build_forecast(
+                    steps["blueprint"], find_device("64GiB"), Runtime(), name, {}
+                ).allocated.expected
                 print(
                     f"  real CPU allocator {measured / 1e6:.1f} MB, blueprint {expected / 1e6:.1f} MB, "
                     f"error {expected / measured - 1:+.2%}",
@@ -143,7 +145,7 @@ def _measured(job: Pieces) -> int:
         loop = Loop(job, TRAINING)
         _calm(loop.model)
         loop.load()
-        with filled_samplers(loop.model):
+        with samplers_filled(loop.model):
             loop.step()
             with record_function(_SECOND):
                 loop.step()

@@ -20,7 +20,7 @@ from oomproof.changes.torch.step import Step
 from oomproof.memory.cards.devices import Device
 from oomproof.plan.estimates.roofline import REACHED
 from oomproof.trace.request import TraceRequest
-from oomproof.trace.torch.gpu.samplers import filled_samplers
+from oomproof.trace.torch.gpu.samplers import samplers_filled
 
 FINEST = 4 << 20
 """bytes to which the smallest limit is found out"""
@@ -56,7 +56,7 @@ class Training:
             group["lr"] = 0.0
         assert self.pieces.loss is not None
         self.step = Step(model, optimizer, self.pieces.loss, self.settings)
-        self.filled.enter_context(filled_samplers(model))
+        self.filled.enter_context(samplers_filled(model))
 
     def run(self, room: int | None) -> float:
         """Seconds of one step, within ``room`` bytes."""

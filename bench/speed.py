@@ -26,7 +26,7 @@ from oomproof.api.check import trace_job
 from oomproof.changes.torch.training import training_from
 from oomproof.sources import open_job
 from oomproof.sources.settings import resolve
-from oomproof.trace.torch.gpu.samplers import filled_samplers
+from oomproof.trace.torch.gpu.samplers import samplers_filled
 from oomproof.trace.torch.loop import Loop, Pieces
 
 MASK = ("torchvision:maskrcnn_resnet50_fpn", {"batch": 2, "image_size": (800, 1333), "weights": "none"})
@@ -134,7 +134,7 @@ def _against_a_real_step() -> None:
     torch.manual_seed(0)
     loop = Loop(pieces, training_from(settings))
     loop.load()
-    with filled_samplers(loop.model):
+    with samplers_filled(loop.model):
         real = _timed(loop.step, 1)
     print(
         f"Mask R-CNN 2 x 800x1333: traced in {mine:.1f} s (quickest of 3), one real step on {torch.get_num_threads()} "

@@ -38,10 +38,10 @@ def measured(name: str) -> dict[str, float]:
     from real_tf import measure
 
     from oomproof.memory import make_forecast as forecaster
-    from oomproof.memory.cards.devices import find
+    from oomproof.memory.cards.devices import find_device
     from oomproof.memory.runtime import Runtime
     from oomproof.trace.keras.on_tensorflow import prepare_keras, trace_keras
-    from oomproof.trace.tensorflow.trace_step import laid_out, measured_order, timeline_of
+    from oomproof.trace.tensorflow.trace_step import find_measured_order, lay_out_step, timeline_of
 
     makers = dict(
         zip(
@@ -64,16 +64,16 @@ def measured(name: str) -> dict[str, float]:
     held = sum(graph.nodes[number].outputs[0].bytes for number in graph.arguments)
     held += sum(node.outputs[0].bytes for node in graph.nodes if node.op == "Const")
     held += sum(variable.bytes for variable in step.captured.variables)
-    told = forecaster.forecast(timeline_of(step, "cpu"), find("64GiB"), Runtime(), name, {}).allocated
+    told = forecaster.build_forecast(timeline_of(step, "cpu"), find_device("64GiB"), Runtime(), name, {}).allocated
     found = {
         "real": real.without_scratch + held,
-        "replayed": laid_out(step, measured_order(step, real.order), "cpu").peak().bytes,
+        "replayed": lay_out_step(step, find_measured_order(step, real.order), "cpu").peak().bytes,
         "expected": told.expected,
         "upper": told.high,
     }
     fresh, batch = makers[name]()
     began = time.process_time()
-    forecaster.forecast(trace_keras(fresh, batch), find("RTX 3060"), Runtime(), name, {})
+    forecaster.build_forecast(trace_keras(fresh, batch), find_device("RTX 3060"), Runtime(), name, {})
     return found | {"seconds": time.process_time() - began}
 
 

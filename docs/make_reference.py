@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from oomproof.cli import app
-from oomproof.report.sizes import named
+from oomproof.report.sizes import describe_setting
 from oomproof.sources import open_job
 from oomproof.sources.settings import settings_of
 
@@ -54,7 +54,9 @@ def _settings(title: str, job: str) -> str:
     rows = ["| setting | default | what it means |", "|---|---|---|"]
     for each in settings_of(open_job(job)):
         choices = f" ({', '.join(each.choices)})" if each.choices and len(each.choices) < 12 else ""
-        rows.append(f"| `{each.name}` | {_cell(named(each.name, each.default))} | {_cell(each.help + choices)} |")
+        rows.append(
+            f"| `{each.name}` | {_cell(describe_setting(each.name, each.default))} | {_cell(each.help + choices)} |"
+        )
     return f"## Settings of {title}\n\n`--set NAME=VALUE`; here of `{job}`.\n\n" + "\n".join(rows) + "\n"
 
 

@@ -42,7 +42,7 @@ if os.environ.get("CI"):
 def _without_xla(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keras jobs are compiled with XLA in the tests of XLA only: one takes as long as fifty others."""
     if "xla" not in request.path.name:
-        monkeypatch.setattr(xla, "xla_installed", lambda: False)
+        monkeypatch.setattr(xla, "is_xla_installed", lambda: False)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -13,7 +13,7 @@ import pytest
 import oomproof
 from oomproof.api.fit import list_knobs
 from oomproof.errors import InputError
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.memory.files import timeline_file
 from oomproof.plan.plan import Plan
 from oomproof.sources import open_job
@@ -273,7 +273,7 @@ def test_a_saved_step_that_only_the_run_around_it_makes_fit(tmp_path: Path) -> N
     timeline_file.save(job.trace(TraceRequest(resolve(job, {}))), tmp_path / "a.timeline")
     saved = open_job(str(tmp_path / "a.timeline"))
     view = oomproof.check(saved, on="80GiB", ddp=True, gradient_as_bucket_view=True)
-    device = replace(find("8GiB"), total=view.on_device.high + (64 << 20))
+    device = replace(find_device("8GiB"), total=view.on_device.high + (64 << 20))
     plan = oomproof.fit(saved, on=device, ddp=True)
     assert plan.fits and plan.needs == ()
     [change] = plan.changes

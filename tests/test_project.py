@@ -34,6 +34,17 @@ KEYS = re.compile(
 )
 """names that belong to one framework or one source"""
 
+IRREGULAR = re.compile(
+    r"begun|bent|born|bound|broken|brought|built|bought|caught|chosen|dealt|done|drawn|driven|dug|fallen|fed|"
+    r"felt|flown|forgotten|found|frozen|given|gone|got|grown|heard|held|hidden|hung|kept|known|laid|learnt|led|"
+    r"left|lent|lost|made|meant|met|overridden|overwritten|paid|proven|rebuilt|rewritten|risen|said|seen|sent|"
+    r"shaken|shown|shrunk|sold|sought|spent|spoken|stolen|stood|struck|stuck|sunk|swept|taken|taught|thrown|"
+    r"told|torn|understood|undone|unheard|unknown|unseen|untold|withdrawn|won|worn|wound|written"
+)
+"""participles that look like no verb's plain form; «read», «put» or «split» may be a command"""
+PLAIN_VERBS = re.compile(r"bleed|breed|embed|exceed|feed|need|proceed|seed|shed|speed|succeed|weed")
+"""end in -ed, and are no participles"""
+
 
 def imports(tree: ast.AST, everywhere: bool) -> Iterator[str]:
     """Modules that are imported: at module level (under TYPE_CHECKING too), or everywhere."""
@@ -180,3 +191,47 @@ def test_every_python_file_of_the_tests_has_a_name_of_its_own() -> None:
     """They import each other by name, so two of one name hide each other, and pytest collects neither."""
     names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name not in ("conftest.py", "__init__.py")]
     assert not {name for name in names if names.count(name) > 1}
+
+
+def test_functions_are_named_by_verbs() -> None:
+    """``made`` or ``_joined`` says nothing of what is done to what; properties are values and may be called so."""
+    bare = [
+        f"{named(path)}:{function.lineno}: {function.name}"
+        for path in SOURCES
+        for function, inside in _functions(ast.parse(path.read_text()))
+        if _is_participle(function.name.strip("_")) and not _is_property(function) and not _may_override(inside)
+    ]
+    assert not bare, "call them by what they do, as in describe_change, or is_known where they answer a question"
+
+
+def test_what_counts_as_a_participle() -> None:
+    assert all(map(_is_participle, ("made", "told", "joined", "rescaled", "unknown")))
+    assert not any(map(_is_participle, ("read", "need", "exceed", "make_forecast", "samplers_filled", "allow")))
+
+
+def _functions(
+    tree: ast.AST, inside: ast.ClassDef | None = None
+) -> Iterator[tuple[ast.FunctionDef, ast.ClassDef | None]]:
+    """Every function, nested ones too, and the class that it is a method of."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef):
+            yield node, inside
+        below = node if isinstance(node, ast.ClassDef) else None if isinstance(node, ast.FunctionDef) else inside
+        yield from _functions(node, below)
+
+
+def _is_participle(name: str) -> bool:
+    regular = re.fullmatch(r"[a-z]{2,}ed", name) and not PLAIN_VERBS.fullmatch(name)
+    return bool(regular or IRREGULAR.fullmatch(name))
+
+
+def _is_property(function: ast.FunctionDef) -> bool:
+    return any(ast.unparse(each).endswith("property") for each in function.decorator_list)
+
+
+def _may_override(inside: ast.ClassDef | None) -> bool:
+    """A method's name is not ours to choose where a framework's base class may have it."""
+    bases = [] if inside is None else [ast.unparse(base) for base in inside.bases]
+    return any(
+        base.split(".")[0] in FRAMEWORKS | {"nn"} or base in ("Callback", "Module", "Optimizer") for base in bases
+    )

@@ -11,8 +11,8 @@ from torch import nn
 
 from oomproof.changes.detectron2 import accumulated_step, checkpoint_stages
 from oomproof.errors import InputError
-from oomproof.sources.detectron2.blueprint.batch import batch
-from oomproof.sources.detectron2.blueprint.build import build
+from oomproof.sources.detectron2.blueprint.batch import make_batch
+from oomproof.sources.detectron2.blueprint.build import build_blueprint
 from oomproof.sources.detectron2.config.config import read
 
 SIDE = 64
@@ -37,12 +37,12 @@ def model(*overrides: Any) -> tuple[nn.Module, list[dict[str, Any]]]:
     """A Mask R-CNN of thin layers, and four images."""
     config = read(MASK_RCNN, [str(each) for each in (*THIN, *overrides)]).values
     torch.manual_seed(0)
-    made = build(config).train()
+    made = build_blueprint(config).train()
     with torch.no_grad():
         for layer in made.modules():
             if isinstance(layer, nn.Conv2d):
                 layer.weight.copy_(torch.randn_like(layer.weight) * 0.7 / layer.weight[0].numel() ** 0.5)
-    images = batch(config, 4, SIDE, SIDE, 3)
+    images = make_batch(config, 4, SIDE, SIDE, 3)
     for image in images:
         image["image"] = torch.randint(0, 255, (3, SIDE, SIDE), dtype=torch.uint8)
     return made, images

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from oomproof.changes.detectron2 import accumulated_step
-from oomproof.changes.detectron2.accumulating import Part, random_state
+from oomproof.changes.detectron2.accumulating import MicroBatch, random_state
 from oomproof.errors import InputError, JobError
 
 CLASSES = 4
@@ -318,7 +318,7 @@ def test_one_gpu_with_four_micro_batches_trains_as_two_with_two(tmp_path: Path) 
 
 def by_boxes(noise: list[torch.Tensor]) -> Any:
     @contextmanager
-    def weigh(model: nn.Module, forward: Any, batches: Sequence[Any]) -> Iterator[list[Part]]:
+    def weigh(model: nn.Module, forward: Any, batches: Sequence[Any]) -> Iterator[list[MicroBatch]]:
         boxes = [sum(len(image["boxes"]) for image in batch) for batch in batches]
         states = []
         for batch in batches:
@@ -327,7 +327,7 @@ def by_boxes(noise: list[torch.Tensor]) -> Any:
             noise.append(torch.rand(3))  # a model that samples
         count = len(batches)
         yield [
-            Part(batch, {"loss_scene": 1 / count, "loss_box": box / sum(boxes)}, state)
+            MicroBatch(batch, {"loss_scene": 1 / count, "loss_box": box / sum(boxes)}, state)
             for batch, box, state in zip(batches, boxes, states, strict=True)
         ]
 
@@ -351,7 +351,7 @@ def test_what_was_sampled_while_weighing_is_sampled_again() -> None:
     trainer.model.register_forward_hook(lambda *_: after.append(torch.rand(3)) if torch.is_grad_enabled() else None)
 
     @contextmanager
-    def weigh(model: nn.Module, forward: Any, batches: Sequence[Any]) -> Iterator[list[Part]]:
+    def weigh(model: nn.Module, forward: Any, batches: Sequence[Any]) -> Iterator[list[MicroBatch]]:
         with torch.no_grad(), by_boxes(before)(model, forward, batches) as parts:
             pass
         yield parts
@@ -384,8 +384,8 @@ def test_a_model_without_losses(returned: Any) -> None:
 
 def test_a_loss_that_was_not_weighed() -> None:
     @contextmanager
-    def weigh(model: nn.Module, forward: Any, batches: Sequence[Any]) -> Iterator[list[Part]]:
-        yield [Part(batch, {"loss_scene": 0.5}) for batch in batches]
+    def weigh(model: nn.Module, forward: Any, batches: Sequence[Any]) -> Iterator[list[MicroBatch]]:
+        yield [MicroBatch(batch, {"loss_scene": 0.5}) for batch in batches]
 
     with pytest.raises(JobError, match=r"loss_box.*whole_batch"):
         accumulated_step(Trainer(Detector(), [images(2)]), 2, weigh)

@@ -17,10 +17,10 @@ from keras import layers
 
 from oomproof.changes.keras import apply
 from oomproof.changes.keras.blocks import blocks_of
-from oomproof.changes.keras.recompute import recompute, recomputing
+from oomproof.changes.keras.recompute import blocks_recomputed, recompute
 from oomproof.errors import InputError
 from oomproof.trace.keras.on_tensorflow import prepare_keras
-from oomproof.trace.tensorflow.trace_step import laid_out, measured_order, timeline_of
+from oomproof.trace.tensorflow.trace_step import find_measured_order, lay_out_step, timeline_of
 
 sys.path.append(str(Path(__file__).parents[1] / "trace"))
 from keras_nets import unet
@@ -110,7 +110,7 @@ def test_the_trace_agrees_with_a_real_step_and_shows_the_saving() -> None:
         step = prepare_keras(model, data, dialect="cpu")
         real = measure(lambda step=step, data=data: step.captured.function(*data))
         held = sum(each.bytes for each in step.captured.variables) + sum(each.numpy().nbytes for each in data)
-        seen = laid_out(step, measured_order(step, real.order), "cpu", steps=1).peak().bytes - held
+        seen = lay_out_step(step, find_measured_order(step, real.order), "cpu", steps=1).peak().bytes - held
         assert seen == pytest.approx(real.without_scratch, rel=0.005)
         timeline = timeline_of(step, "cpu")
         # In whatever order: a block begins when the one after it is done with.
@@ -129,7 +129,7 @@ def test_only_the_named_blocks_and_only_for_a_while() -> None:
         return sum(node.op == "Conv2D" for node in prepare_keras(model, batch()).captured.definition.node)
 
     plain = convolutions()
-    with recomputing(model, "add0,add2"):
+    with blocks_recomputed(model, "add0,add2"):
         assert convolutions() == plain + 3 + 2  # the first block has the stem
     assert convolutions() == plain == 1 + 2 * BLOCKS
 

@@ -16,7 +16,7 @@ from torchvision.models.detection.fcos import FCOS
 from torchvision.ops import box_iou
 
 from oomproof.changes.torch import matching
-from oomproof.changes.torch.matching import ChunkedMatcher, Overlaps, chunked_matching, fcos_matches
+from oomproof.changes.torch.matching import ChunkedMatcher, Overlaps, chunk_matching, fcos_matches
 from oomproof.errors import InputError
 
 MATCHERS = {
@@ -130,7 +130,7 @@ def test_memory_does_not_grow_with_boxes(kind: str) -> None:
 def test_what_it_is_applied_to() -> None:
     def paths(name: str) -> list[str]:
         model = torchvision.models.get_model(name, weights=None, weights_backbone=None, num_classes=3)
-        return chunked_matching(model)
+        return chunk_matching(model)
 
     assert paths("maskrcnn_resnet50_fpn") == ["rpn", "roi_heads"]
     assert paths("ssdlite320_mobilenet_v3_large") == [""]
@@ -141,6 +141,6 @@ def test_models_and_matchers_it_does_not_know() -> None:
         pass
 
     with pytest.raises(InputError, match=r"none of torchvision's anchor matching .*leave matching=whole"):
-        chunked_matching(torch.nn.Linear(2, 2))
+        chunk_matching(torch.nn.Linear(2, 2))
     with pytest.raises(InputError, match="the model has a Own"):
         ChunkedMatcher(Own(0.5, 0.4))

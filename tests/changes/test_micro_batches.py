@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomproof.changes.torch.micro_batches import images_in, moved, split
+from oomproof.changes.torch.micro_batches import images_in, move_batch, split
 from oomproof.errors import InputError
 
 Pair = namedtuple("Pair", ["images", "labels"])
@@ -110,6 +110,6 @@ def test_no_fewer_than_one_part() -> None:
 
 def test_moved_keeps_the_form() -> None:
     batch = {"a": [rows(2), (rows(2), "text")], "b": None}
-    there = moved(batch, torch.device("meta"))
+    there = move_batch(batch, torch.device("meta"))
     assert there["a"][0].device.type == there["a"][1][0].device.type == "meta"
     assert there["a"][1][1] == "text" and there["b"] is None

@@ -14,7 +14,7 @@ from torch import nn, optim
 from torch.nn.functional import cross_entropy
 
 from oomproof.changes.torch import optimizer_state
-from oomproof.changes.torch.eight_bits import dequantised, quantised
+from oomproof.changes.torch.eight_bits import dequantise_codes, quantise_values
 from oomproof.changes.torch.optimizer_state import keep_state
 from oomproof.errors import InputError
 
@@ -175,32 +175,34 @@ def test_eight_bits_keep_ratios(signed: bool) -> None:
     noise = torch.Generator().manual_seed(0)
     exponents = torch.rand(3, 1000, generator=noise) * -14
     values = 10 * 2**exponents * (torch.randn(3, 1000, generator=noise).sign() if signed else 1)
-    codes, largest = quantised(values, signed)
+    codes, largest = quantise_values(values, signed)
     assert codes.dtype is torch.uint8 and codes.shape == values.shape and largest.shape == (12,)
-    back = dequantised(codes, largest, signed)
+    back = dequantise_codes(codes, largest, signed)
     assert ((back - values).abs() <= 0.046 * values.abs()).all()
-    again, largest_again = quantised(back, signed)
+    again, largest_again = quantise_values(back, signed)
     assert torch.equal(again, codes) and torch.equal(largest_again, largest)  # saving and loading changes nothing
 
 
 def test_eight_bits_at_the_edges() -> None:
     values = torch.zeros(300)
-    assert torch.equal(dequantised(*quantised(values, True), True), values)
-    assert torch.equal(dequantised(*quantised(values, False), False), values)
+    assert torch.equal(dequantise_codes(*quantise_values(values, True), True), values)
+    assert torch.equal(dequantise_codes(*quantise_values(values, False), False), values)
     values[0], values[1] = 1.0, 1e-20
-    assert dequantised(*quantised(values, False), False)[1] > 0  # a second moment of 0 would divide by nothing
-    assert dequantised(*quantised(values, True), True)[1] == 0
+    assert (
+        dequantise_codes(*quantise_values(values, False), False)[1] > 0
+    )  # a second moment of 0 would divide by nothing
+    assert dequantise_codes(*quantise_values(values, True), True)[1] == 0
     values[2] = float("nan")
-    assert dequantised(*quantised(values, True), True)[0].isnan()  # trouble is not hidden
-    assert dequantised(*quantised(values, True), True)[256] == 0
+    assert dequantise_codes(*quantise_values(values, True), True)[0].isnan()  # trouble is not hidden
+    assert dequantise_codes(*quantise_values(values, True), True)[256] == 0
     values[2] = float("inf")
-    assert dequantised(*quantised(values, False), False)[2].isinf()
+    assert dequantise_codes(*quantise_values(values, False), False)[2].isinf()
 
 
 def test_memory_format_is_kept() -> None:
     values = torch.randn(8, 16, 5, 7).contiguous(memory_format=torch.channels_last)
-    codes, largest = quantised(values, True)
-    back = dequantised(codes, largest, True)
+    codes, largest = quantise_values(values, True)
+    back = dequantise_codes(codes, largest, True)
     assert back.stride() == values.stride()
     assert ((back - values).abs() <= 0.046 * values.abs() + 1e-4).all()
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from oomproof.changes.torch.recompute import recompute, repeated_blocks
+from oomproof.changes.torch.recompute import find_repeated_blocks, recompute
 from oomproof.errors import InputError, JobError, OomproofError
 
 Pair = namedtuple("Pair", ["left", "right"])
@@ -300,7 +300,7 @@ def test_copies_and_files() -> None:
 
 def test_names_of_blocks() -> None:
     with pytest.raises(InputError, match="no repeated blocks"):
-        repeated_blocks(nn.Linear(2, 2))
+        find_repeated_blocks(nn.Linear(2, 2))
     assert recompute(net(), "body,head:3") == ["body", "head"]
     assert recompute(net(), "none") == []
 

@@ -14,10 +14,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torchvision.ops import FrozenBatchNorm2d
 
 from oomproof.api.check import forecast_step
-from oomproof.changes.torch.slim import slim, slimmed
+from oomproof.changes.torch.slim import slim, slim_factory
 from oomproof.changes.torch.training import training_from
 from oomproof.errors import InputError
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.memory.settings import Settings
 from oomproof.sources.settings import resolve
 from oomproof.sources.torch.job import TorchJob
@@ -121,7 +121,7 @@ def test_the_forward_pass_takes_no_memory() -> None:
 
 
 def test_a_trace_gets_the_same_net() -> None:
-    make = slimmed(Net, run, 0.5, Tracer)
+    make = slim_factory(Net, run, 0.5, Tracer)
     real = make()
     with Tracer():
         fake = make()
@@ -217,7 +217,7 @@ def job_of(name: str, given: dict[str, Any]) -> tuple[TorchJob, Settings]:
 def narrow_pieces(job: TorchJob, factor: float) -> Pieces:
     assert job.loss is not None
     loss = job.loss
-    return Pieces(slimmed(job.model, lambda net: loss(net, job.batch()), factor, Tracer), job.batch, loss)
+    return Pieces(slim_factory(job.model, lambda net: loss(net, job.batch()), factor, Tracer), job.batch, loss)
 
 
 @pytest.mark.slow
@@ -255,7 +255,7 @@ def test_a_narrow_step_as_the_real_allocator_has_it(name: str, given: dict[str, 
     assert 0.45 < kinds["activation"] / before["activation"] < 0.75  # those of the loss keep their size
 
     real = second_step(narrow_pieces(job, 0.5), training).peak
-    told = forecast_step(timeline, find("64GiB"), settings).allocated
+    told = forecast_step(timeline, find_device("64GiB"), settings).allocated
     assert told.expected == pytest.approx(real, rel=0.01)
     assert told.low <= real <= told.high
 
@@ -265,7 +265,7 @@ def test_a_narrow_step_as_the_real_allocator_has_it(name: str, given: dict[str, 
 def test_a_narrow_net_learns() -> None:
     torch.manual_seed(0)
     job, settings = job_of("retinanet_resnet50_fpn", {"batch": 1, "image_size": (96, 96), "boxes": 3, "classes": 5})
-    settings = settings.changed({"optimizer": "adamw"})
+    settings = settings.with_values({"optimizer": "adamw"})
     assert job.loss is not None
     loop = Loop(narrow_pieces(job, 0.5), training_from(settings))
     loop.load()

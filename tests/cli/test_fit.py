@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from planned import Asked, Jotter
 
-from oomproof.cli.fit import with_value
+from oomproof.cli.fit import join_option
 from oomproof.errors import InputError
 from oomproof.plan.plan import Plan
 from oomproof.sources.job import Knob, Option
@@ -165,7 +165,7 @@ def test_what_the_planner_refuses_is_one_line(run: Run, asked: Asked, step: str)
 
 
 def test_a_bare_option_before_another() -> None:
-    assert with_value(["--write", "--on", "8GiB", "j"], "--write") == ["--write=", "--on", "8GiB", "j"]
-    assert with_value(["j", "--write"], "--write") == ["j", "--write="]
-    assert with_value(["j", "--write=x"], "--write") == ["j", "--write=x"]
-    assert with_value([], "--write") == []
+    assert join_option(["--write", "--on", "8GiB", "j"], "--write") == ["--write=", "--on", "8GiB", "j"]
+    assert join_option(["j", "--write"], "--write") == ["j", "--write="]
+    assert join_option(["j", "--write=x"], "--write") == ["j", "--write=x"]
+    assert join_option([], "--write") == []

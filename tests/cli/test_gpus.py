@@ -33,10 +33,10 @@ def test_json_schema(run: Run) -> None:
 
 
 def test_every_name_listed_is_found(run: Run) -> None:
-    from oomproof.memory.cards.devices import find
+    from oomproof.memory.cards.devices import find_device
 
     for row in json.loads(run("gpus", "--json")[1]):
-        assert find(row["name"]).name == row["name"]
+        assert find_device(row["name"]).name == row["name"]
 
 
 def test_no_match_is_an_error(run: Run) -> None:

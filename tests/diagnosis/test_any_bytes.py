@@ -14,7 +14,7 @@ from fuzz import logs
 import oomproof
 from oomproof.api.explain import explain_stream
 from oomproof.diagnosis.diagnosis import CAUSES
-from oomproof.diagnosis.reading import keep, read
+from oomproof.diagnosis.reading import keep_parts, read
 from oomproof.report.explain import document
 
 MIB = 1 << 20
@@ -69,7 +69,7 @@ def chunks(size: int, *inserted: bytes) -> Iterator[bytes]:
 
 def test_long_logs_are_kept_in_part() -> None:
     tracemalloc.start()
-    kept = keep(chunks(48, OOM))
+    kept = keep_parts(chunks(48, OOM))
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 24 * MIB
@@ -90,7 +90,7 @@ def test_a_failure_is_found_wherever_it_stands_and_has_its_line() -> None:
 def test_a_failure_across_two_reads() -> None:
     whole = STEP * 20_000 + OOM + STEP * 20_000
     for cut in range(len(STEP) * 20_000 - 5, len(STEP) * 20_000 + len(OOM) + 5, 23):
-        kept = keep([whole[:cut], whole[cut:]])
+        kept = keep_parts([whole[:cut], whole[cut:]])
         assert any(OOM in segment.data for segment in kept.segments)
 
 
@@ -121,7 +121,7 @@ def test_a_log_that_begins_with_a_hole() -> None:
 
 def test_a_million_failures_keep_first_and_last() -> None:
     first, last = OOM.replace(b"GPU 0", b"GPU 3"), OOM.replace(b"GPU 0", b"GPU 7")
-    kept = keep([first, *(OOM * (MIB // len(OOM)) for _ in range(150)), last])
+    kept = keep_parts([first, *(OOM * (MIB // len(OOM)) for _ in range(150)), last])
     text = b"".join(segment.data for segment in kept.segments)
     assert first in text and last in text and len(text) < 16 * MIB
 

@@ -13,7 +13,7 @@ import pytest
 import oomproof
 from oomproof.diagnosis.diagnosis import CAUSES, Diagnosis
 from oomproof.diagnosis.gather import INFORMATION, gather
-from oomproof.diagnosis.reading import keep
+from oomproof.diagnosis.reading import keep_parts
 from oomproof.report.explain import document
 from thorough import thorough_but
 
@@ -69,7 +69,9 @@ def test_the_corpus_is_as_wide_as_promised() -> None:
 
 
 def test_every_kind_of_every_family_is_in_the_corpus() -> None:
-    seen = {(failure.family, failure.kind) for log in LOGS for failure in gather(keep([log.read_bytes()])).failures}
+    seen = {
+        (failure.family, failure.kind) for log in LOGS for failure in gather(keep_parts([log.read_bytes()])).failures
+    }
     assert seen >= set(INFORMATION)
     assert {family for family, _ in seen} == {family for family, _ in INFORMATION} | {"harmless"}
 

@@ -11,8 +11,8 @@ from oomproof.diagnosis.amounts import amount, tensor, text
 from oomproof.diagnosis.causes.outside import outside
 from oomproof.diagnosis.facts import Failure
 from oomproof.diagnosis.gather import gather
-from oomproof.diagnosis.lines import clean, lines
-from oomproof.diagnosis.reading import keep
+from oomproof.diagnosis.lines import clean_line, lines
+from oomproof.diagnosis.reading import keep_parts
 
 GIB = 1 << 30
 
@@ -39,7 +39,7 @@ def message(**given: str) -> str:
 
 
 def main_of(log: str) -> Failure:
-    found = gather(keep([log.encode()])).main
+    found = gather(keep_parts([log.encode()])).main
     assert found is not None
     return found
 
@@ -153,7 +153,7 @@ def test_the_frames_of_a_traceback() -> None:
     ],
 )
 def test_what_is_put_before_lines(line: str, text_: str, rank: str) -> None:
-    assert clean(line) == (text_, rank)
+    assert clean_line(line) == (text_, rank)
 
 
 @pytest.mark.parametrize(
@@ -168,12 +168,12 @@ def test_what_is_put_before_lines(line: str, text_: str, rank: str) -> None:
     ids=["syslog", "carriage returns", "backspaces", "docker", "written out"],
 )
 def test_lines_within_a_line(log: str) -> None:
-    found = [line.text for line in lines(keep([log.encode()]).segments)]
+    found = [line.text for line in lines(keep_parts([log.encode()]).segments)]
     assert found[-3:] == ["one", "two", "three"]
 
 
 def test_a_path_of_windows_is_not_cut() -> None:
-    assert [line.text for line in lines(keep([b"reading C:\\new\\names.txt"]).segments)] == [
+    assert [line.text for line in lines(keep_parts([b"reading C:\\new\\names.txt"]).segments)] == [
         "reading C:\\new\\names.txt"
     ]
 
@@ -208,7 +208,7 @@ def test_where_the_log_is_read_from(tmp_path: Path) -> None:
 def test_the_folder_and_the_function_share_a_name() -> None:
     import oomproof.diagnosis.reading as module
 
-    assert module.keep is keep
+    assert module.keep_parts is keep_parts
     assert oomproof.explain("Killed").cause == "host_too_small"
 
 

@@ -7,7 +7,7 @@ import pytest
 import oomproof
 from oomproof.diagnosis.facts import Trend
 from oomproof.diagnosis.gather import gather
-from oomproof.diagnosis.reading import keep
+from oomproof.diagnosis.reading import keep_parts
 
 MIB, GIB = 1 << 20, 1 << 30
 OOM = (
@@ -17,7 +17,7 @@ OOM = (
 
 
 def trends_of(*lines: str) -> tuple[Trend, ...]:
-    return gather(keep(["\n".join(lines).encode()])).trends
+    return gather(keep_parts(["\n".join(lines).encode()])).trends
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from small_detector import RESIZED, make_dataset, random_dataset, small_job
 import oomproof
 from oomproof.epoch import worst_batch
 from oomproof.epoch.drawing import draw_epochs
-from oomproof.epoch.features import NAMES, batch_features, padded_size
+from oomproof.epoch.features import NAMES, batch_features, find_padded_size
 from oomproof.epoch.images import Images, see_images
 from oomproof.epoch.memory_model import MemoryModel, fit_model
 from oomproof.epoch.remedies import find_remedies
@@ -21,7 +21,7 @@ from oomproof.epoch.search import ALL, find_worst
 from oomproof.epoch.skyline import find_skyline
 from oomproof.epoch.worst_batch import find_worst_batch
 from oomproof.memory.batch_rule import BatchRule, describe_rule, regroup, resize
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.memory.settings import Settings
 from oomproof.sources import open_job
 from oomproof.sources.settings import resolve
@@ -68,7 +68,7 @@ def test_torchvision_resizes_as_it_does() -> None:
         assert (int(heights[0]), int(widths[0])) == tuple(real.shape[1:]), stored
     images = see_images(make_dataset(sizes, [1] * len(sizes)), rule)
     pair = [torch.rand(3, *sizes[0]), torch.rand(3, *sizes[1])]
-    assert padded_size(images, (0, 1)) == tuple(resizer(pair)[0].tensors.shape[2:])
+    assert find_padded_size(images, (0, 1)) == tuple(resizer(pair)[0].tensors.shape[2:])
 
 
 def test_grouping_is_on_off_or_as_the_job_has_it() -> None:
@@ -190,9 +190,9 @@ def test_the_answer_names_the_images_and_the_rule() -> None:
 def test_a_batch_that_was_traced_and_fails_is_never_taken_for_remedied() -> None:
     """The model may take the worst batch for smaller than it is; a remedy of no images would be none."""
     job, data = small_job(), make_dataset([(64, 64)] * 6, [1, 2, 1, 60, 2, 1])
-    request = TraceRequest(resolve(job, {}), find("8GiB"))
+    request = TraceRequest(resolve(job, {}), find_device("8GiB"))
     usual = find_worst_batch(job, data, request)
-    short = replace(find("8GiB"), total=usual.forecast.on_device.high - (1 << 20))
+    short = replace(find_device("8GiB"), total=usual.forecast.on_device.high - (1 << 20))
     with patch.object(worst_batch, "find_limit", lambda traced, outcome: 1e18):
         epoch = find_worst_batch(job, data, replace(request, device=short)).forecast.epoch
     assert epoch is not None and epoch.worst.outcome != "fits"

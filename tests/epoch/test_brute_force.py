@@ -11,7 +11,7 @@ from small_detector import RESIZED, random_dataset, small_job
 
 from oomproof.epoch.exploring import Exploring
 from oomproof.epoch.images import see_images
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.sources.settings import resolve
 from oomproof.trace.request import TraceRequest
 
@@ -22,7 +22,7 @@ def is_worst(seed: int) -> bool:
     count, images = int(chance.integers(1, 4)), int(chance.integers(5, 9))
     rule = replace(RESIZED, images=count, grouping=str(chance.choice(["", "upright"])), by_network=False)  # type: ignore[arg-type]
     job = small_job(int(chance.choice([4, 16])), bool(chance.integers(0, 2)), rule)
-    device, settings = find("RTX 3060"), resolve(job, {})
+    device, settings = find_device("RTX 3060"), resolve(job, {})
     exploring = Exploring(job, see_images(random_dataset(seed, images), rule), TraceRequest(settings, device))
     worst, _ = exploring.explore()
     seen = dict(exploring.traced)

@@ -12,7 +12,7 @@ import oomproof
 from oomproof.api.check import forecast_step
 from oomproof.changes.torch.training import OPTIMIZERS, training_from
 from oomproof.memory.batch_spec import BatchSpec
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.sources.settings import resolve
 from oomproof.sources.torchvision.job import open_torchvision
 from oomproof.trace.torch.loop import Pieces
@@ -59,7 +59,7 @@ def assert_as_measured(spec: BatchSpec) -> None:
     made = job.with_settings(settings, spec)
     pieces = Pieces(made.model, made.batch, made.loss, made.optimizer or OPTIMIZERS["sgd"])
     training = training_from(settings)
-    traced = forecast_step(trace_step(pieces, training, dialect="cpu"), find("64GiB"), settings)
+    traced = forecast_step(trace_step(pieces, training, dialect="cpu"), find_device("64GiB"), settings)
     real = second_step(pieces, training).peak
     assert traced.allocated.expected == pytest.approx(real, rel=0.01)
     assert traced.allocated.low <= real <= traced.allocated.high

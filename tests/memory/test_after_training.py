@@ -11,9 +11,9 @@ from oomproof.errors import InputError
 from oomproof.memory.after_training import follow, in_cache
 from oomproof.memory.allocators.cuda import CudaRules, replay
 from oomproof.memory.cards.beside import hold_beside
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.memory.forecast import Forecast
-from oomproof.memory.make_forecast import forecast, with_validation
+from oomproof.memory.make_forecast import build_forecast, with_validation
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.settings import Settings
 from oomproof.memory.timeline import Builder, Timeline
@@ -44,8 +44,8 @@ def validation(asks: int = 4, state: int = 1, batch: int = 0) -> Timeline:
 
 
 def both(size: str, *steps: Timeline) -> Forecast:
-    device = find(size)
-    alone = [forecast(step, device, Runtime(), "job", Settings()) for step in steps]
+    device = find_device(size)
+    alone = [build_forecast(step, device, Runtime(), "job", Settings()) for step in steps]
     return with_validation(alone[0], in_cache(alone[1], (steps[0], steps[1]), alone[0], device, Runtime()))
 
 
@@ -97,14 +97,14 @@ def test_any_history_goes_on(first: Timeline) -> None:
 
 
 def test_another_job_takes_its_part() -> None:
-    alone, shared = find("RTX 3060"), hold_beside(find("RTX 3060"), "3GiB")
+    alone, shared = find_device("RTX 3060"), hold_beside(find_device("RTX 3060"), "3GiB")
     assert alone.budget - shared.budget == 3 * GIB and shared.total == alone.total
     assert hold_beside(alone, None) is alone and hold_beside(shared, 1 << 30).held == 4 * GIB
-    answers = [forecast(training(9), device, Runtime(), "job", Settings()).outcome for device in (alone, shared)]
+    answers = [build_forecast(training(9), device, Runtime(), "job", Settings()).outcome for device in (alone, shared)]
     assert answers == ["fits", "does not fit"]
 
 
 @pytest.mark.parametrize("text", ["3", "many", "-1GiB", "nanGiB", "100GiB", True])
 def test_what_another_job_cannot_hold(text: str) -> None:
     with pytest.raises(InputError, match="beside="):
-        hold_beside(find("RTX 3060"), text)
+        hold_beside(find_device("RTX 3060"), text)

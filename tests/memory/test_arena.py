@@ -8,10 +8,10 @@ import pytest
 
 from oomproof.memory.about import About
 from oomproof.memory.allocators import bfc
-from oomproof.memory.arena import as_allocated
+from oomproof.memory.arena import lay_out_arena
 from oomproof.memory.cards import jax_limits
-from oomproof.memory.cards.devices import find
-from oomproof.memory.make_forecast import forecast
+from oomproof.memory.cards.devices import find_device
+from oomproof.memory.make_forecast import build_forecast
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.timeline import Builder, Timeline
 
@@ -38,15 +38,15 @@ def two_steps() -> Timeline:
 
 def test_the_allocator_sees_one_block_a_step() -> None:
     steps = two_steps()
-    seen = as_allocated(steps)
+    seen = lay_out_arena(steps)
     assert sorted(size // MIB for size in seen.bytes.tolist() if size) == [10, 10, 64, 64, 100]
     assert seen.peak().bytes == steps.peak().bytes == 174 * MIB
     assert len(seen) == len(steps)
 
 
 def test_the_arena_needs_room_in_one_piece() -> None:
-    assert bfc.replay_at_once(as_allocated(two_steps())).reserved >= 174 * MIB
-    assert bfc.replay_at_once(as_allocated(two_steps()), 170 * MIB).failed is not None
+    assert bfc.replay_at_once(lay_out_arena(two_steps())).reserved >= 174 * MIB
+    assert bfc.replay_at_once(lay_out_arena(two_steps()), 170 * MIB).failed is not None
 
 
 def test_workspaces_are_inside_the_arena() -> None:
@@ -55,26 +55,26 @@ def test_workspaces_are_inside_the_arena() -> None:
     step.call(owner="conv", spec={"op": "nms", "elements": 1})
     step.free(block)
     timeline = step.build(About(arena=8 * MIB))
-    seen = as_allocated(timeline.with_scratch(timeline.calls.spec * 0 + 4 * MIB))
+    seen = lay_out_arena(timeline.with_scratch(timeline.calls.spec * 0 + 4 * MIB))
     assert [size // MIB for size in seen.bytes.tolist() if size] == [12]
 
 
 def test_other_timelines_stay_as_they_are() -> None:
     steps = two_steps()
     plain = replace(steps, about=About())
-    assert as_allocated(plain) is plain
+    assert lay_out_arena(plain) is plain
 
 
 def test_a_shortage_names_the_whole_arena() -> None:
     steps = replace(two_steps(), bytes=two_steps().bytes * 64)
-    short = forecast(steps, find("RTX 3060"), Runtime(), "job", {})
+    short = build_forecast(steps, find_device("RTX 3060"), Runtime(), "job", {})
     assert short.shortage is not None
     assert short.shortage.requested == 64 * 64 * MIB
 
 
 @pytest.mark.parametrize("growth", [False, True])
 def test_jax_holds_three_quarters_of_a_card(growth: bool) -> None:
-    card = find("RTX 3090")
+    card = find_device("RTX 3090")
     runtime = Runtime(memory_growth=growth)
     assert jax_limits.limit(card, runtime, 300 * MIB) == int(0.75 * card.total)
     assert "75%" in jax_limits.notes(card, runtime, 300 * MIB)[0]
@@ -86,7 +86,7 @@ def test_jax_holds_three_quarters_of_a_card(growth: bool) -> None:
 def test_a_step_on_jax_has_less_room_than_one_on_tensorflow() -> None:
     # 10.2 GiB: TensorFlow leaves 21.4 of 23.6 GiB to its allocator, JAX 17.7.
     steps = replace(two_steps(), bytes=two_steps().bytes * 110)
-    card = find("RTX 3090")
+    card = find_device("RTX 3090")
     on_jax = replace(steps, about=replace(steps.about, limits="jax"))
-    assert forecast(steps, card, Runtime(), "job", {}).shortage is None
-    assert forecast(on_jax, card, Runtime(), "job", {}).shortage is not None
+    assert build_forecast(steps, card, Runtime(), "job", {}).shortage is None
+    assert build_forecast(on_jax, card, Runtime(), "job", {}).shortage is not None

@@ -139,9 +139,9 @@ def test_the_smallest_limit_works_and_is_no_less_than_the_peak(wanted: list[tupl
             step.free(number)
     timeline = step.build()
     limit = smallest_limit(timeline, growth=growth)
-    assert limit >= timeline.rounded(256).peak().bytes
+    assert limit >= timeline.round_up(256).peak().bytes
     assert (replay(timeline, limit) if growth else replay_at_once(timeline, limit)).failed is None
-    assert replay_at_once(timeline).reserved >= timeline.rounded(256).peak().bytes
+    assert replay_at_once(timeline).reserved >= timeline.round_up(256).peak().bytes
 
 
 # oneDNN's CPU allocator in TensorFlow is a BFCAllocator with growth, for blocks of 256 KiB and more.

@@ -13,7 +13,7 @@ from naive_cuda import ENDLESS, Naive
 
 from oomproof.errors import InputError
 from oomproof.memory.allocators import cuda
-from oomproof.memory.allocators.cuda import CudaRules, Replay, event_order, place, replay
+from oomproof.memory.allocators.cuda import CudaRules, Replay, event_order, place_blocks, replay
 from oomproof.memory.timeline import Builder, Timeline
 
 MIB = 1 << 20
@@ -85,7 +85,7 @@ def test_best_fit_takes_the_smallest_then_the_lowest() -> None:
     timeline = history(
         *(("+", n * MIB) for n in (30, 14, 14)), ("-", 0), ("-", 1), ("-", 2), ("+", 13 * MIB), ("+", 13 * MIB)
     )
-    result, where = place(timeline)
+    result, where = place_blocks(timeline)
     assert result.reserved == 58 * MIB
     assert where.address[3] == where.address[1] < where.address[4] == where.address[2]
     assert where.size[3] == 14 * MIB
@@ -131,13 +131,13 @@ def test_expandable_cuts_to_the_granule() -> None:
 @pytest.mark.parametrize("rule", [CudaRules(), EXPANDABLE])
 def test_a_rest_of_one_granule_is_cut_off(rule: CudaRules) -> None:
     # 1 MiB free between two blocks in use: a request for 512 B less takes just that.
-    _, where = place(history(("+", MIB), ("+", MIB), ("-", 0), ("+", MIB - 512)), rule)
+    _, where = place_blocks(history(("+", MIB), ("+", MIB), ("-", 0), ("+", MIB - 512)), rule)
     assert where.size[2] == MIB - 512
 
 
 def test_expandable_cuts_the_end_that_can_grow_last() -> None:
     # A page of 20 MiB: 12 freed, 4 in use, 4 free at the end. The 4 fit 3 best, but they can grow: the 12 are cut.
-    _, where = place(history(("+", 12 * MIB), ("+", 4 * MIB), ("-", 0), ("+", 3 * MIB)), EXPANDABLE)
+    _, where = place_blocks(history(("+", 12 * MIB), ("+", 4 * MIB), ("-", 0), ("+", 3 * MIB)), EXPANDABLE)
     assert where.address[2] == where.address[0]
 
 
@@ -151,7 +151,7 @@ def test_expandable_fills_a_hole_before_the_end() -> None:
     # Three pages of 20 MiB; the first goes back to make room for 2 MiB of the small pool. When 20 MiB are wanted
     # again and the small pages have gone, the hole at the lowest address is backed, not a fourth page at the end.
     events = [*(("+", 20 * MIB),) * 3, ("-", 0), ("+", 512), ("-", 3), ("+", 20 * MIB)]
-    result, where = place(history(*events), EXPANDABLE, capacity=60 * MIB)
+    result, where = place_blocks(history(*events), EXPANDABLE, capacity=60 * MIB)
     assert (result.failed, result.retries, result.reserved_end) == (None, 2, 60 * MIB)
     assert where.address[4] == where.address[0]
 
@@ -245,7 +245,7 @@ def legal(events: list[tuple[str, int]]) -> Timeline:
 @example([("+", 20 * MIB)] * 3 + [("-", 0), ("+", 512), ("-", 2), ("+", 41 * MIB)], EXPANDABLE, 62 * MIB)
 def test_agrees_with_the_naive_model(events: list[tuple[str, int]], rule: CudaRules, capacity: int | None) -> None:
     timeline = legal(events)
-    result, where = place(timeline, rule, capacity)
+    result, where = place_blocks(timeline, rule, capacity)
     naive = Naive(
         rule.expandable_segments, rule.max_split_size_mb * MIB or ENDLESS, ENDLESS if capacity is None else capacity
     )
@@ -272,7 +272,7 @@ def test_agrees_with_the_naive_model(events: list[tuple[str, int]], rule: CudaRu
 @given(steps, rules, capacities)
 def test_what_must_always_hold(events: list[tuple[str, int]], rule: CudaRules, capacity: int | None) -> None:
     timeline = legal(events)
-    result, where = place(timeline, rule, capacity)
+    result, where = place_blocks(timeline, rule, capacity)
     assert result.reserved >= result.allocated
     assert result.reserved >= result.reserved_end
     assert 0 <= result.idle <= result.reserved

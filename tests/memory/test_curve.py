@@ -6,9 +6,9 @@ import numpy as np
 from histories import timelines
 from hypothesis import given, settings
 
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.memory.curve import draw_curve
-from oomproof.memory.make_forecast import forecast
+from oomproof.memory.make_forecast import build_forecast
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.settings import Settings
 from oomproof.memory.timeline import Builder, Timeline
@@ -32,7 +32,7 @@ def test_a_forecast_has_one() -> None:
     held = step.allocate(5 << 20, kind="activation", owner="net", op="conv")
     step.enter("backward")
     step.free(held)
-    found = forecast(step.build(), find("8GiB"), Runtime(), "job", Settings())
+    found = build_forecast(step.build(), find_device("8GiB"), Runtime(), "job", Settings())
     assert found.curve is not None
     assert found.curve.live.max() == found.allocated.expected
     assert [phase for _, phase in found.curve.phases] == ["setup", "forward", "backward"]

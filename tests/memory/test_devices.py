@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from oomproof.errors import InputError
 from oomproof.memory.cards import devices
 from oomproof.memory.cards.device_table import ROWS
-from oomproof.memory.cards.devices import Device, estimated, find, known
+from oomproof.memory.cards.devices import Device, find_device, is_estimated, list_devices
 
 GIB = 1 << 30
 
@@ -50,7 +50,7 @@ GIB = 1 << 30
     ],
 )
 def test_names_as_people_write_them(text: str, name: str) -> None:
-    assert find(text).name == name
+    assert find_device(text).name == name
 
 
 @pytest.mark.parametrize(
@@ -64,41 +64,41 @@ def test_names_as_people_write_them(text: str, name: str) -> None:
     ],
 )
 def test_of_two_sizes_the_usual_one_and_it_says_so(text: str, name: str) -> None:
-    assert find(text).name == name
+    assert find_device(text).name == name
 
 
 def test_a_size_that_is_not_made() -> None:
     with pytest.raises(InputError, match="RTX 3060 comes with 12 GB or 8 GB; 16 GB was asked for"):
-        find("RTX 3060 16GB")
+        find_device("RTX 3060 16GB")
 
 
 def test_known_figures() -> None:
-    device = find("RTX 3060 12GB")
+    device = find_device("RTX 3060 12GB")
     assert device.total == 12622168064
     assert (device.architecture, device.capability) == ("ampere", (8, 6))
     assert (device.tflops, device.half_tflops, device.bandwidth) == (12.7, 25.5, 360)
     assert device.budget == device.total
-    assert round(find("RTX 5090").total / GIB, 2) == 31.35
+    assert round(find_device("RTX 5090").total / GIB, 2) == 31.35
 
 
-@pytest.mark.parametrize("device", known(), ids=lambda device: device.name)
+@pytest.mark.parametrize("device", list_devices(), ids=lambda device: device.name)
 def test_every_row(device: Device) -> None:
-    assert find(device.name) == device
-    assert find(f"NVIDIA {device.name.lower().replace(' ', '-')}") == device
+    assert find_device(device.name) == device
+    assert find_device(f"NVIDIA {device.name.lower().replace(' ', '-')}") == device
     assert device.architecture
     assert device.tflops <= device.half_tflops
     assert device.bandwidth > 50
 
 
 def test_the_table_as_a_whole() -> None:
-    assert len(known()) >= 60
-    assert len({device.name for device in known()}) == len(known())
+    assert len(list_devices()) >= 60
+    assert len({device.name for device in list_devices()}) == len(list_devices())
     for row in ROWS:
         # The driver never keeps more than a tenth, and CUDA never reports more than the box says.
         assert 0.88 * row.gigabytes < row.total <= row.gigabytes, row
-    assert estimated(find("RTX 4060 Laptop"))
-    assert not estimated(find("RTX 3060 12GB"))
-    assert not estimated(find("8GiB"))
+    assert is_estimated(find_device("RTX 4060 Laptop"))
+    assert not is_estimated(find_device("RTX 3060 12GB"))
+    assert not is_estimated(find_device("8GiB"))
 
 
 @pytest.mark.parametrize(
@@ -116,26 +116,26 @@ def test_the_table_as_a_whole() -> None:
     ],
 )
 def test_sizes(text: str, total: int, name: str) -> None:
-    device = find(text)
+    device = find_device(text)
     assert (device.total, device.name, device.architecture) == (total, name, "")
 
 
 @pytest.mark.parametrize("text", ["0GiB", "-8GiB", "63MiB", "11TiB", "nanGiB", "inf GB", "1e400GB"])
 def test_sizes_that_cannot_be(text: str) -> None:
     with pytest.raises(InputError, match="expected a size from 64 MiB to 10 TiB"):
-        find(text)
+        find_device(text)
 
 
 def test_a_number_alone_asks_for_a_unit() -> None:
     with pytest.raises(InputError, match="a size needs a unit"):
-        find("8192")
+        find_device("8192")
 
 
 def test_a_near_miss_names_what_is_near() -> None:
     with pytest.raises(InputError, match=r"RTX 3090.*oomproof gpus"):
-        find("RTX 3090 Tie")
+        find_device("RTX 3090 Tie")
     with pytest.raises(InputError, match="like RTX 30"):
-        find("3061")
+        find_device("3061")
 
 
 @settings(max_examples=300, deadline=None)
@@ -144,7 +144,7 @@ def test_any_text_is_a_device_or_one_line(text: str) -> None:
     if text.strip().lower().startswith("this"):
         return
     try:
-        device = find(text)
+        device = find_device(text)
     except InputError as error:
         assert "\n" not in str(error)
     else:
@@ -161,10 +161,10 @@ def test_no_driver_here_is_one_clear_line() -> None:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         with pytest.raises(InputError, match="no NVIDIA driver answers on this machine"):
-            find("this")
+            find_device("this")
     else:
         pynvml.nvmlShutdown()
-        assert find("this").total > 0
+        assert find_device("this").total > 0
 
 
 class FakeError(Exception):
@@ -210,12 +210,12 @@ def test_this_takes_the_freest_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     full = gpu("NVIDIA GeForce RTX 3090", 24, 20)
     free = gpu("NVIDIA GeForce RTX 3060", 12, 3)
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(full, free))
-    device = find("this")
+    device = find_device("this")
     assert device.name == "RTX 3060"
     assert device.total == 12 * GIB - GIB // 4
     assert (device.held, device.budget) == (3 * GIB, 9 * GIB - GIB // 4)
     assert (device.tflops, device.bandwidth) == (12.7, 360), "the 12 GB row, for that is the nearer size"
-    assert find("This:0").name == "RTX 3090"
+    assert find_device("This:0").name == "RTX 3090"
 
 
 def test_this_names_who_holds_memory_and_leaves_itself_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +225,7 @@ def test_this_names_who_holds_memory_and_leaves_itself_out(monkeypatch: pytest.M
         gone = 2**22 + 12345
         one = gpu("Tesla T4", 16, 9, (other.pid, 4 * GIB), (os.getpid(), 2 * GIB), (gone, None))
         monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(one))
-        device = find("this")
+        device = find_device("this")
     finally:
         other.communicate()
     assert device.held == 7 * GIB
@@ -234,7 +234,7 @@ def test_this_names_who_holds_memory_and_leaves_itself_out(monkeypatch: pytest.M
 
 def test_this_with_an_old_driver_that_counts_its_share_as_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(gpu("Experimental GPU", 10, 1), reserved=False))
-    device = find("this")
+    device = find_device("this")
     assert (device.total, device.held) == (10 * GIB, GIB + GIB // 4)
     assert (device.name, device.architecture, device.tflops) == ("Experimental GPU", "ampere", 0.0)
 
@@ -242,9 +242,9 @@ def test_this_with_an_old_driver_that_counts_its_share_as_used(monkeypatch: pyte
 def test_this_with_a_number_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(gpu("Tesla T4", 16, 0)))
     with pytest.raises(InputError, match=r"has 1 NVIDIA GPU\(s\), numbered from 0; this:1 was asked for"):
-        find("this:1")
+        find_device("this:1")
     with pytest.raises(InputError, match="such as this:0"):
-        find("this:first")
+        find_device("this:first")
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
     with pytest.raises(InputError, match="sees no GPU"):
-        find("this")
+        find_device("this")

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 from oomproof.memory import make_forecast as forecaster
 from oomproof.memory.about import About
-from oomproof.memory.cards.devices import Device, find
+from oomproof.memory.cards.devices import Device, find_device
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.lasting import context
 from oomproof.memory.runtime import Runtime
-from oomproof.memory.scratch import cpu, cuda, priced
+from oomproof.memory.scratch import cpu, cuda, price_calls
 from oomproof.memory.settings import Settings
 from oomproof.memory.timeline import KINDS, Builder, Timeline
 
 MIB = 1 << 20
 PLAIN = Runtime()
-RTX = find("RTX 3060")
+RTX = find_device("RTX 3060")
 
 CONVOLUTION = {
     "op": "convolution",
@@ -78,7 +78,7 @@ def convolution(about: About | None = None, **call: Any) -> Timeline:
 
 
 def check(timeline: Timeline, device: Device = RTX, runtime: Runtime = PLAIN) -> Forecast:
-    return forecaster.forecast(timeline, device, runtime, "job", Settings({"batch": 8}))
+    return forecaster.build_forecast(timeline, device, runtime, "job", Settings({"batch": 8}))
 
 
 def of(total: int) -> Device:
@@ -111,7 +111,7 @@ TIMELINES = {
 @pytest.mark.parametrize("runtime", [PLAIN, Runtime(ddp=True, cudnn_benchmark=True), Runtime(expandable_segments=True)])
 @pytest.mark.parametrize("name", TIMELINES)
 def test_levels_are_ordered_and_kinds_add_up(name: str, runtime: Runtime) -> None:
-    for device in (RTX, find("GTX 1080 Ti"), find("H100"), find("64MiB"), find("500GiB")):
+    for device in (RTX, find_device("GTX 1080 Ti"), find_device("H100"), find_device("64MiB"), find_device("500GiB")):
         found = check(TIMELINES[name], device, runtime)
         for level in (found.allocated, found.reserved, found.on_device, found.host):
             assert 0 <= level.low <= level.expected <= level.high
@@ -222,7 +222,7 @@ def test_a_workspace_that_does_not_fit_is_no_shortage() -> None:
     """cuDNN goes on with less: 200 MiB of blocks must fit, a workspace of 256 MiB beside them need not."""
     timeline = convolution(x=[256, 64, 64, 64], y=[256, 64, 64, 64])
     around = context(RTX)
-    workspace = int(priced(timeline, cuda.price(RTX))[0][0])
+    workspace = int(price_calls(timeline, cuda.price(RTX))[0][0])
     assert workspace > 200 * MIB
     assert check(timeline).kinds["workspace"] > workspace
     assert check(timeline, of(around.expected + 250 * MIB)).shortage is None
@@ -304,7 +304,7 @@ def test_benchmark_mode_raises_the_upper_figure_alone() -> None:
 
 def test_the_cpus_dialect_has_its_own_prices_and_no_cublas() -> None:
     timeline = training(About(dialect="cpu", threads=2), call={"channels_last": True})
-    scratch, _, _ = priced(timeline, cpu.price(2))
+    scratch, _, _ = price_calls(timeline, cpu.price(2))
     assert scratch.max() > 0
     peak = timeline.with_scratch(scratch).peak().bytes
     assert check(timeline).allocated.expected == peak, "bytes as they are: the CPU's allocator has no granule"
@@ -345,7 +345,7 @@ def test_runtime_is_read_from_settings() -> None:
 
 def test_the_forecast_is_for_the_device_that_computes() -> None:
     """fp32 convolutions of 3 x 3: Winograd's workspace before tensor cores took fp32, converted tensors since."""
-    old, new = (check(convolution(), find(name)).kinds["workspace"] for name in ("GTX 1080 Ti", "RTX 3060"))
+    old, new = (check(convolution(), find_device(name)).kinds["workspace"] for name in ("GTX 1080 Ti", "RTX 3060"))
     assert old > new > 2 * 8519680
 
 
@@ -360,7 +360,7 @@ def test_fits_means_that_every_upper_figure_is_within_its_budget(
     large = replace(plain, bytes=timeline.bytes << 12, calls=replace(plain.calls, specs=()), about=about)
     runtime = Runtime(memory_growth=growth) if bfc else Runtime(expandable_segments=split)
     device = Device("a card", int(gib * 2**30), "ampere", (8, 6))
-    found = forecaster.forecast(large, device, runtime, "job", Settings())
+    found = forecaster.build_forecast(large, device, runtime, "job", Settings())
     within = found.on_device.high <= found.budget and found.shortage_at_worst is None
     assert found.fits == within
     if found.fits:

@@ -11,7 +11,7 @@ import pytest
 from oomproof.cli import main
 from oomproof.errors import CannotDo, DamagedFile
 from oomproof.memory.cards import this_machine
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.memory.cards.kept_constants import Constants, constants_file, keep_constants, read_constants
 from oomproof.memory.lasting import MIB, context
 from oomproof.trace.torch.real_step import RealStep
@@ -27,28 +27,28 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_forecasts_on_this_machine_use_what_was_measured(tmp_path: Path) -> None:
-    before = context(find("this"))
+    before = context(find_device("this"))
     place = keep_constants("RTX 3060", MEASURED)
     assert place == tmp_path / "oomproof" / "gpus.json"
-    after = context(find("this"))
+    after = context(find_device("this"))
     assert after.expected == 411 * MIB != before.expected
     assert after.high - after.low < before.high - before.low
-    assert find("this").workspace == 17 * MIB
-    assert find("RTX 3060").context == 0  # another person's card
+    assert find_device("this").workspace == 17 * MIB
+    assert find_device("RTX 3060").context == 0  # another person's card
     keep_constants("A100", MEASURED)
     assert set(read_constants()) == {"RTX 3060", "A100"}
 
 
 def test_a_measurement_is_kept_under_the_name_that_the_driver_says() -> None:
-    from oomproof.api.measure import Measurement, keep_measured
+    from oomproof.api.measure import Measurement, keep_measurement
 
     forecast = SimpleNamespace(job="torchvision:resnet18")
     real = RealStep(1, 2, 3, {}, context=400 * MIB, workspace=16 * MIB)
-    keep_measured(Measurement(forecast, real, "NVIDIA GeForce RTX 3060"))  # type: ignore[arg-type]
-    assert find("this").context == 400 * MIB
+    keep_measurement(Measurement(forecast, real, "NVIDIA GeForce RTX 3060"))  # type: ignore[arg-type]
+    assert find_device("this").context == 400 * MIB
     unknown = RealStep(1, 2, 3, {})
     with pytest.raises(CannotDo, match="does not tell"):
-        keep_measured(Measurement(forecast, unknown, "NVIDIA GeForce RTX 3060"))  # type: ignore[arg-type]
+        keep_measurement(Measurement(forecast, unknown, "NVIDIA GeForce RTX 3060"))  # type: ignore[arg-type]
 
 
 def test_it_is_shown_and_removed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +71,7 @@ def test_a_damaged_file_is_said(content: str, capsys: pytest.CaptureFixture[str]
     constants_file().parent.mkdir()
     constants_file().write_text(content)
     with pytest.raises(DamagedFile, match="--forget"):
-        find("this")
+        find_device("this")
     assert main(["measure", "--forget"]) == 0
 
 

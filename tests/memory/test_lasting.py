@@ -9,14 +9,14 @@ from hypothesis import given, settings
 
 from oomproof.memory.about import About
 from oomproof.memory.cards.device_table import ARCHITECTURES
-from oomproof.memory.cards.devices import Device, find, known
+from oomproof.memory.cards.devices import Device, find_device, list_devices
 from oomproof.memory.lasting import CUBLAS, CUBLAS_HOPPER, LIBRARIES, context, with_lasting
 from oomproof.memory.parallel import BUCKETS, gradient_set
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.timeline import KINDS, Builder, Timeline
 
 MIB = 1 << 20
-AMPERE, HOPPER, SIZE = find("RTX 3060"), find("H100"), find("8GiB")
+AMPERE, HOPPER, SIZE = find_device("RTX 3060"), find_device("H100"), find_device("8GiB")
 DDP = Runtime(ddp=True)
 
 
@@ -97,5 +97,5 @@ def test_every_architecture_has_a_context(architecture: str) -> None:
 
 
 def test_contexts_differ_by_architecture() -> None:
-    assert context(find("GTX 1080 Ti")).expected < context(AMPERE).expected < context(HOPPER).expected
-    assert len({context(device) for device in known()}) >= 5
+    assert context(find_device("GTX 1080 Ti")).expected < context(AMPERE).expected < context(HOPPER).expected
+    assert len({context(device) for device in list_devices()}) >= 5

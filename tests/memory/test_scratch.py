@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from oomproof.memory.cards.devices import find
-from oomproof.memory.scratch import Price, cpu, cuda, priced
+from oomproof.memory.cards.devices import find_device
+from oomproof.memory.scratch import Price, cpu, cuda, price_calls
 from oomproof.memory.timeline import Builder
 
 MIB = 1 << 20
@@ -23,7 +23,7 @@ THREADS = 2
 def price_of(spec: Mapping[str, Any], price: Price) -> tuple[int, int, int]:
     step = Builder()
     step.call(owner="net", spec=spec)
-    expected, low, high = priced(step.build(), price)
+    expected, low, high = price_calls(step.build(), price)
     return int(expected[0]), int(low[0]), int(high[0])
 
 
@@ -175,7 +175,11 @@ CONVOLUTION: dict[str, Any] = {
     "item": 4,
     "channels_last": False,
 }
-TENSOR_CORES, OLDER, SIZE = cuda.price(find("RTX 3060")), cuda.price(find("GTX 1080 Ti")), cuda.price(find("8GiB"))
+TENSOR_CORES, OLDER, SIZE = (
+    cuda.price(find_device("RTX 3060")),
+    cuda.price(find_device("GTX 1080 Ti")),
+    cuda.price(find_device("8GiB")),
+)
 WINOGRAD = 36 * (X + Y) // 16 + 4 * W
 
 
@@ -185,7 +189,7 @@ def test_tensor_cores_convert_what_is_not_channels_last(op: str) -> None:
     assert price_of(spec, TENSOR_CORES) == (int(cuda.CONVERTED * (X + W + Y)), 0, X + W + Y)
     assert price_of(spec | {"channels_last": True}, TENSOR_CORES)[:2] == (0, 0)
     assert price_of(spec, SIZE) == price_of(spec, TENSOR_CORES), "a plain size is taken for a GPU of today"
-    assert price_of(spec, cuda.price(find("RTX 2080 Ti"))) == price_of(spec, OLDER), "Turing's have no TF32"
+    assert price_of(spec, cuda.price(find_device("RTX 2080 Ti"))) == price_of(spec, OLDER), "Turing's have no TF32"
 
 
 def test_older_gpus_use_winograds_way_for_plain_3x3() -> None:
@@ -217,7 +221,7 @@ def test_depthwise() -> None:
 
 
 def test_benchmark_mode_may_choose_a_fourier_transform() -> None:
-    benchmark = cuda.price(find("RTX 3060"), benchmark=True)
+    benchmark = cuda.price(find_device("RTX 3060"), benchmark=True)
     tile = 32 * 17 * 8
     tiles = 2 * 2  # of 32 pixels in a row a tile computes 30, the other two are the edge that three taps reach
     wide = CONVOLUTION | {"x": [8, 64, 60, 60], "y": [8, 128, 60, 60]}
@@ -232,7 +236,7 @@ def test_benchmark_mode_may_choose_a_fourier_transform() -> None:
     large = CONVOLUTION | {"x": [512, 64, 320, 320], "y": [512, 128, 320, 320]}
     everything = (512 * 64 + 512 * 128) * 320 * 320 * 4 + W
     assert price_of(large, benchmark)[2] == max(cuda.LARGEST_FOURIER, everything)
-    limited = cuda.price(find("RTX 3060"), benchmark=True, largest=cuda.LARGEST_OF_TENSORFLOW)
+    limited = cuda.price(find_device("RTX 3060"), benchmark=True, largest=cuda.LARGEST_OF_TENSORFLOW)
     deep = CONVOLUTION | {"x": [16, 2048, 28, 28], "w": [2048, 2048, 3, 3], "y": [16, 2048, 28, 28]}
     assert price_of(deep, limited)[2] == 4 << 30 < price_of(deep, benchmark)[2]
 
@@ -259,10 +263,10 @@ def test_every_call_gets_the_price_of_its_spec() -> None:
     step = Builder()
     for elements in (100, 200, 100):
         step.call(owner="net", spec={"op": "sort", "elements": elements, "item": 4})
-    expected, low, high = priced(step.build(), TENSOR_CORES)
+    expected, low, high = price_calls(step.build(), TENSOR_CORES)
     assert expected.tolist() == [1200, 2400, 1200]
     assert (low.tolist(), high.tolist()) == ([0] * 3, [2400, 4800, 2400])
-    assert [len(column) for column in priced(Builder().build(), TENSOR_CORES)] == [0, 0, 0]
+    assert [len(column) for column in price_calls(Builder().build(), TENSOR_CORES)] == [0, 0, 0]
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def holding(size: int) -> Timeline:
 
 
 def forecast(size: int, gib: float) -> Forecast:
-    return forecaster.forecast(holding(size), card(gib), Runtime(), "job", {})
+    return forecaster.build_forecast(holding(size), card(gib), Runtime(), "job", {})
 
 
 def test_a_verdict_that_the_device_alone_does_not_explain() -> None:
@@ -119,5 +119,5 @@ def test_a_saved_step_has_the_settings_of_tensorflow(tmp_path: Path) -> None:
 def test_pytorch_may_take_all() -> None:
     step = holding(1000 * MIB)
     plain = Timeline(**{**vars(step), "about": About()})
-    told = forecaster.forecast(plain, card(4), Runtime(), "job", {})
+    told = forecaster.build_forecast(plain, card(4), Runtime(), "job", {})
     assert told.room is None and told.excess == told.on_device.high - told.budget

@@ -72,11 +72,11 @@ def test_phases(timeline: Timeline) -> None:
 @several
 @given(timelines(), st.sampled_from((1, 64, 512)))
 def test_rounded(timeline: Timeline, granule: int) -> None:
-    rounded = timeline.rounded(granule)
+    rounded = timeline.round_up(granule)
     for before, after in zip(timeline.bytes.tolist(), rounded.bytes.tolist(), strict=True):
         assert after % granule == 0
         assert before <= after < before + granule
-    assert rounded.rounded(granule).bytes.tolist() == rounded.bytes.tolist()
+    assert rounded.round_up(granule).bytes.tolist() == rounded.bytes.tolist()
 
 
 @several

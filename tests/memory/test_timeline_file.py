@@ -28,7 +28,7 @@ from oomproof.errors import DamagedFile, InputError
 from oomproof.memory.about import About
 from oomproof.memory.files import timeline_file
 from oomproof.memory.files.timeline_check import BLOCKS, CALLS, MARKS
-from oomproof.memory.files.timeline_file import HEADER, load, save
+from oomproof.memory.files.timeline_file import HEADER, load_timeline, save
 from oomproof.memory.timeline import Builder, Timeline
 
 
@@ -68,7 +68,7 @@ def exercise(timeline: Timeline) -> None:
 @given(timelines())
 def test_what_is_saved_comes_back(tmp_path: Path, timeline: Timeline) -> None:
     save(timeline, tmp_path / "step.npz")
-    loaded = load(tmp_path / "step.npz")
+    loaded = load_timeline(tmp_path / "step.npz")
     assert_same(timeline, loaded)
     exercise(loaded)
 
@@ -83,7 +83,7 @@ def test_names_that_no_terminal_should_see(tmp_path: Path) -> None:
     odd = About(details={"ratio": float("nan"), "at": Path("x")})
     hostile = replace(example(), owners=("fc\x1b[2J", "half \ud800"), about=odd)
     save(hostile, tmp_path / "step.npz")
-    loaded = load(tmp_path / "step.npz")
+    loaded = load_timeline(tmp_path / "step.npz")
     assert loaded.owners == ("fc?[2J", "half ?")
     assert loaded.about.details == {"ratio": "nan", "at": "x"}
 
@@ -137,16 +137,16 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot write .*No such file"):
         save(example(), tmp_path / "no" / "step.npz")
     with pytest.raises(InputError, match="there is no such file"):
-        load(tmp_path / "no.npz")
+        load_timeline(tmp_path / "no.npz")
     with pytest.raises(InputError, match="it is not a file"):
-        load(tmp_path)
+        load_timeline(tmp_path)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a named pipe")
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="it is not a file"):
-        load(tmp_path / "pipe")
+        load_timeline(tmp_path / "pipe")
 
 
 def members(tmp_path: Path) -> dict[str, bytes]:
@@ -230,7 +230,7 @@ def test_hostile_contents(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     spoil(contents)
     (tmp_path / "bad.npz").write_bytes(packed(contents))
     with pytest.raises(DamagedFile, match=message) as caught:
-        load("bad.npz")
+        load_timeline("bad.npz")
     text = str(caught.value)
     assert text.startswith("bad.npz: ") and text.endswith("`oomproof check ... --save`")
     assert text.isprintable()
@@ -241,7 +241,7 @@ def test_hostile_contents(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_other_compressions_are_not_tried(method: int, tmp_path: Path) -> None:
     (tmp_path / "bad.npz").write_bytes(packed(members(tmp_path), method))
     with pytest.raises(DamagedFile, match="stored or deflated"):
-        load(tmp_path / "bad.npz")
+        load_timeline(tmp_path / "bad.npz")
 
 
 def peak_of(action: Callable[[], Any]) -> int:
@@ -258,7 +258,7 @@ def peak_of(action: Callable[[], Any]) -> int:
 
 def refused(path: Path) -> None:
     with pytest.raises(DamagedFile):
-        load(path)
+        load_timeline(path)
 
 
 def test_a_zip_bomb_is_not_unpacked(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_an_empty_and_a_foreign_file(tmp_path: Path) -> None:
     for content in (b"", b"PK", b"hello", pickle.dumps({"a": 1}), bytes(10_000)):
         (tmp_path / "bad.npz").write_bytes(content)
         with pytest.raises(DamagedFile, match="expected a saved timeline"):
-            load(tmp_path / "bad.npz")
+            load_timeline(tmp_path / "bad.npz")
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
@@ -304,7 +304,7 @@ def test_flipped_and_cut_files(method: int, tmp_path: Path) -> None:
                 content[chance.randrange(len(content))] = chance.randrange(256)
         path.write_bytes(content)
         try:
-            timeline = load(path)
+            timeline = load_timeline(path)
         except DamagedFile as error:
             assert str(error).isprintable()
         else:
@@ -328,7 +328,7 @@ def test_flipped_contents_behind_right_checksums(tmp_path: Path) -> None:
         contents[name] = bytes(content)
         path.write_bytes(packed(contents, zipfile.ZIP_STORED))
         try:
-            exercise(load(path))
+            exercise(load_timeline(path))
         except DamagedFile:
             refusals += 1
     assert refusals > 500
@@ -341,7 +341,7 @@ def test_two_writers_leave_one_whole_file(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert_same(example(), load(path))
+    assert_same(example(), load_timeline(path))
     assert [p.name for p in tmp_path.iterdir()] == ["step.npz"]
 
 
@@ -353,4 +353,4 @@ def test_more_rows_than_can_be_replayed_in_seconds(tmp_path: Path, monkeypatch: 
         save(example(), file)
     monkeypatch.setattr(timeline_file, "MAX_COLUMN", 130)
     with pytest.raises(DamagedFile, match=r"born\.npy: expected at most 130 bytes, 1 rows; it declares"):
-        load(file)
+        load_timeline(file)

@@ -45,7 +45,7 @@ def test_names_of_a_check_are_text(look: Look, tmp_path: Path, hostile: str) -> 
     )
     epoch = Epoch(hostile, 2, 1, hostile, True, batch, batch, 0.5, False, (Remedy("drop", 1, (hostile,), 1),), 9, 0, ())
     forecast = replace(forecast, job=hostile, modules=modules, owner=hostile, op=hostile, notes=(hostile,), curve=curve,
-                       epoch=epoch, settings=forecast.settings.changed({hostile: hostile}))  # fmt: skip
+                       epoch=epoch, settings=forecast.settings.with_values({hostile: hostile}))  # fmt: skip
     path = tmp_path / "hostile.html"
     path.write_text(write_page(check_document(forecast, ())), encoding="utf-8")
     page, troubles = look(path, width=390)

@@ -15,7 +15,7 @@ from oomproof.memory.activity import (
     PLAIN,
     Work,
 )
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.plan.estimates.roofline import LAUNCH, Speed, speed_of
 
 
@@ -50,32 +50,32 @@ def test_an_operation_takes_the_longest_of_three(given: Work, seconds: float) ->
 
 
 def test_operations_add_up() -> None:
-    assert SPEED.total(work(flops=1000).joined(work()).joined(work(nbytes=50))) == 100 + 1 + 10
+    assert SPEED.total(work(flops=1000).join(work()).join(work(nbytes=50))) == 100 + 1 + 10
     assert SPEED.total(Work()) == 0
 
 
 def test_half_precision_is_quicker_where_there_are_units_for_it() -> None:
-    turing, pascal = speed_of(find("RTX 2080 Ti")), speed_of(find("GTX 1080 Ti"))
+    turing, pascal = speed_of(find_device("RTX 2080 Ti")), speed_of(find_device("GTX 1080 Ti"))
     assert turing.half > 2 * turing.plain
     assert pascal.half < 1.5 * pascal.plain
     assert pascal.half >= pascal.plain  # autocast is never taken to be slower arithmetic
 
 
 def test_tf32_convolutions_from_ampere_on() -> None:
-    ampere, turing = speed_of(find("A100 40GB")), speed_of(find("RTX 2080 Ti"))
+    ampere, turing = speed_of(find_device("A100 40GB")), speed_of(find_device("RTX 2080 Ti"))
     assert ampere.convolution > 2 * ampere.plain
     assert turing.convolution == turing.plain
 
 
 def test_a_faster_card_is_faster() -> None:
-    slow, fast = speed_of(find("RTX 3060")), speed_of(find("RTX 4090"))
+    slow, fast = speed_of(find_device("RTX 3060")), speed_of(find_device("RTX 4090"))
     assert all(getattr(fast, name) > getattr(slow, name) for name in ("plain", "half", "convolution", "bandwidth"))
 
 
 def test_a_plain_amount_of_memory_stands_for_a_typical_card() -> None:
-    assert speed_of(find("8GiB")) == speed_of(find("24GiB"))
-    assert speed_of(find("8GiB")).plain == pytest.approx(speed_of(find("RTX 3060")).plain, rel=0.1)
-    assert speed_of(find("8GiB")).launch == LAUNCH
+    assert speed_of(find_device("8GiB")) == speed_of(find_device("24GiB"))
+    assert speed_of(find_device("8GiB")).plain == pytest.approx(speed_of(find_device("RTX 3060")).plain, rel=0.1)
+    assert speed_of(find_device("8GiB")).launch == LAUNCH
 
 
 def test_a_step_has_a_time_where_card_and_work_are_known() -> None:

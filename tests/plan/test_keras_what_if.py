@@ -28,8 +28,8 @@ def traced(**settings: int) -> Timeline:
 
 def test_accumulated_gradients_have_a_place_of_their_own() -> None:
     plain, real = traced(batch=8), traced(batch=8, accumulate=4)
-    estimate = what_if.accumulated(plain)
+    estimate = what_if.accumulate_gradients(plain)
     assert estimate.peak().bytes == pytest.approx(real.peak().bytes, rel=0.03)
     assert real.peak().bytes > 1.15 * plain.peak().bytes  # or there would be nothing to see
     assert what_if.step_start(estimate) == what_if.step_start(plain)
-    assert what_if.accumulated(real) is real
+    assert what_if.accumulate_gradients(real) is real

@@ -11,7 +11,7 @@ from tight_cards import card, fit
 
 import oomproof
 from oomproof.errors import CannotDo, InputError, JobError, OomproofError
-from oomproof.memory.cards.devices import Device, find
+from oomproof.memory.cards.devices import Device, find_device
 from oomproof.memory.timeline import Timeline
 from oomproof.plan import first_trace as first
 from oomproof.plan import search, selection
@@ -21,10 +21,10 @@ from oomproof.plan.estimates.way import Way
 from oomproof.plan.first_trace import first_trace, small_settings
 from oomproof.plan.plan import Point
 from oomproof.plan.problem import Problem
+from oomproof.plan.remarks.points import leave_out_beaten
 from oomproof.plan.search import Search
-from oomproof.plan.told.points import leave_out_beaten
 from oomproof.plan.tracing import Tracing
-from oomproof.plan.turned import Turned, describe
+from oomproof.plan.turned_knobs import Turned, describe_turned
 from oomproof.sources import open_job
 from oomproof.sources.job import Job, Knob, Option, Settings, TraceRequest
 from oomproof.sources.run_knobs import all_knobs
@@ -46,7 +46,7 @@ def starting(name: str, device: Device, left: tuple[str, ...] = LEFT, **given: A
     settings = resolve(job, given)
     tracing = Tracing(job, device, lambda text, done: None)
     facts = first_trace(tracing, settings).about
-    knobs = selection.allowed(all_knobs(job, settings, facts, device), "equivalent", (), left)
+    knobs = selection.select_knobs(all_knobs(job, settings, facts, device), "equivalent", (), left)
     return Search(Problem(job, device, settings, knobs), tracing)
 
 
@@ -146,7 +146,7 @@ def test_a_step_with_many_images_that_asks_for_values_begins_small(monkeypatch: 
     settings = resolve(job, {})
     for few_asked, images in ((30, 12), (11, 2)):
         monkeypatch.setattr(first, "FEW_ASKED", few_asked)
-        step = first_trace(Tracing(job, find("8GiB"), lambda text, done: None), settings)
+        step = first_trace(Tracing(job, find_device("8GiB"), lambda text, done: None), settings)
         assert step.about.settings["batch"] == images
 
 
@@ -158,7 +158,7 @@ def test_detectors_with_many_images_begin_small() -> None:
     for batch, small in ((8, "8 None"), (9, "2 None")):
         job = open_job("torchvision:fasterrcnn_resnet50_fpn")
         with pytest.raises(InputError, match=small):
-            first_trace(Seen(job, find("8GiB"), lambda text, done: None), resolve(job, {"batch": batch}))
+            first_trace(Seen(job, find_device("8GiB"), lambda text, done: None), resolve(job, {"batch": batch}))
 
 
 def test_small_settings() -> None:
@@ -174,8 +174,8 @@ def test_small_settings() -> None:
 def test_words_for_ways() -> None:
     size = Knob("image_size", (Option((800, 1333), {}), Option((640, 1066), {})), "different", "")
     batch = Knob("batch", (Option(8, {}), Option("4 x 2", {})), "identical", "")
-    assert describe(()) == "no change"
-    assert describe(((size, size.options[1]), (batch, batch.options[1]))) == "image_size 640x1066, batch 4 x 2"
+    assert describe_turned(()) == "no change"
+    assert describe_turned(((size, size.options[1]), (batch, batch.options[1]))) == "image_size 640x1066, batch 4 x 2"
 
 
 # -- what is told beside ---------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def test_a_chosen_point_alone() -> None:
 
 def test_devices_differ_in_what_is_worth_it() -> None:
     """Half precision pays on cards that have units for it; on others a plan that keeps fp32 is as good."""
-    found = searching("images", find("RTX 3060"), **SMALL)
+    found = searching("images", find_device("RTX 3060"), **SMALL)
     precision = found.problem.by_name["precision"]
     half, whole = estimate(found, (precision, precision.options[-1])), found.estimates.as_it_is()
     assert half.seconds < whole.seconds and half.peak < whole.peak

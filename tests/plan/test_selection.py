@@ -6,7 +6,7 @@ import pytest
 
 from oomproof.errors import InputError
 from oomproof.memory.about import About
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.plan import selection
 from oomproof.sources.job import Job, Knob, Option, Settings
 from oomproof.sources.run_knobs import all_knobs, run_knobs
@@ -29,7 +29,8 @@ EVERY = (SAME, NEAR, OTHER, MIXED, BACKWARDS, CHECKPOINT)
 
 def names(keep: str, allow: tuple[str, ...] = (), leave: tuple[str, ...] = ()) -> dict[str, list[int]]:
     return {
-        each.name: [option.value for option in each.options] for each in selection.allowed(EVERY, keep, allow, leave)
+        each.name: [option.value for option in each.options]
+        for each in selection.select_knobs(EVERY, keep, allow, leave)
     }
 
 
@@ -80,11 +81,11 @@ def test_words_that_do(keep: str) -> None:
 
 
 def test_a_knob_that_the_job_does_not_have() -> None:
-    selection.known("job", EVERY, ("mixed", "checkpoint"))
+    selection.refuse_unknown_knobs("job", EVERY, ("mixed", "checkpoint"))
     with pytest.raises(InputError, match=r"job has no knob 'mixd'; did you mean mixed.* It has identical, ") as raised:
-        selection.known("job", EVERY, ("mixed", "mixd"))
+        selection.refuse_unknown_knobs("job", EVERY, ("mixed", "mixd"))
     with pytest.raises(InputError, match=r"no knob 'zzz'\. It has identical, "):
-        selection.known("job", EVERY, ("zzz",))
+        selection.refuse_unknown_knobs("job", EVERY, ("zzz",))
     assert "\n" not in str(raised.value)
 
 
@@ -97,7 +98,7 @@ def test_half_precision_that_suits_the_card() -> None:
             return precision, MIXED
 
     def suited(card: str) -> list[str]:
-        first, second, *_ = all_knobs(Both(), Settings(), About(), find(card))
+        first, second, *_ = all_knobs(Both(), Settings(), About(), find_device(card))
         assert second.options == MIXED.options
         return [option.value for option in first.options]
 
@@ -107,7 +108,7 @@ def test_half_precision_that_suits_the_card() -> None:
 
 def test_knobs_of_the_run() -> None:
     def turned(**settings: bool) -> dict[str, tuple[bool, ...]]:
-        found = run_knobs(Settings(settings), About(), find("8GiB"))
+        found = run_knobs(Settings(settings), About(), find_device("8GiB"))
         assert all(
             each.options[0].settings.items() == {each.name: settings.get(each.name, False)}.items() for each in found
         )
@@ -118,4 +119,4 @@ def test_knobs_of_the_run() -> None:
     assert turned(ddp=True)["gradient_as_bucket_view"] == (False, True)
     assert turned(cudnn_benchmark=True)["cudnn_benchmark"] == (True, False)
     assert set(turned(ddp=True, gradient_as_bucket_view=True)) == {"expandable_segments"}
-    assert run_knobs(Settings({"expandable_segments": True}), About(), find("8GiB")) == ()
+    assert run_knobs(Settings({"expandable_segments": True}), About(), find_device("8GiB")) == ()

@@ -55,7 +55,7 @@ def test_no_limit_where_tensorflow_takes_as_much_by_itself() -> None:
 
 
 def test_a_limit_of_the_users_stays() -> None:
-    assert tensorflow_knobs(PLAIN.changed({"memory_limit_mb": 2000}), card(8192)) == ()
+    assert tensorflow_knobs(PLAIN.with_values({"memory_limit_mb": 2000}), card(8192)) == ()
 
 
 def test_jax_has_neither_knob() -> None:
@@ -99,7 +99,7 @@ def test_without_growth_no_region_is_left_behind() -> None:
 
 
 def test_a_limit_turns_growth_off() -> None:
-    [growth, limit] = tensorflow_knobs(PLAIN.changed({"memory_growth": True}), card(8192))
+    [growth, limit] = tensorflow_knobs(PLAIN.with_values({"memory_growth": True}), card(8192))
     assert growth.name == "memory_growth"
     assert limit.options[-1].settings == {"memory_limit_mb": 7117, "memory_growth": False}
 

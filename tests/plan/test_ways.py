@@ -11,20 +11,20 @@ import pytest
 from small_jobs import opened, peak
 
 from oomproof.memory.activity import Work
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.plan.estimates import recomputable
-from oomproof.plan.estimates.recomputable import Recomputed
+from oomproof.plan.estimates.recomputable import RecomputedModules
 from oomproof.plan.estimates.roofline import HOST_LINK, seconds_of, speed_of
 from oomproof.plan.estimates.traced_step import TracedStep
 from oomproof.plan.estimates.way import PENALTY, Way
 from oomproof.plan.estimates.ways import Ways
 from oomproof.plan.tracing import Tracing
-from oomproof.plan.turned import Turned, promise_of
+from oomproof.plan.turned_knobs import Turned, promise_of
 from oomproof.sources.job import Knob
 from oomproof.sources.run_knobs import all_knobs
 from oomproof.sources.settings import resolve
 
-DEVICE = find("RTX 3060")
+DEVICE = find_device("RTX 3060")
 SPEED = speed_of(DEVICE)
 IMAGES = 4
 
@@ -38,7 +38,7 @@ def tracing(name: str) -> Tracing:
 def traced(name: str, **given: Any) -> TracedStep:
     job = tracing(name)
     asked = resolve(job.job, {"batch": IMAGES, **given})
-    return job.traced_step((), asked, job.trace(asked, "")[0], IMAGES)
+    return job.make_traced_step((), asked, job.trace(asked, "")[0], IMAGES)
 
 
 @cache
@@ -69,7 +69,7 @@ def test_micro_batches_come_to_what_a_trace_shows(value: str, settings: dict[str
     way = ways_of("images", "batch").bare(start, (turned(knobs("images")["batch"], value),))
     assert way.changed == settings
     job = tracing("images")
-    asked = start.settings.changed(settings)
+    asked = start.settings.with_values(settings)
     step = job.trace(asked, "")[0]
     assert way.peak == pytest.approx(peak(job.lean(step, asked)[0]) + start.lasting, rel=0.01)
     real = seconds_of(step, SPEED, settings["batch"], settings["accumulate"], 0)
@@ -82,7 +82,7 @@ def test_knobs_build_on_each_other_in_whatever_order_they_are_given() -> None:
     estimates = ways_of("wide", "update", "optimizer_state")
     one, other = estimates.bare(start, both), estimates.bare(start, both[::-1])
     assert (one.peak, one.seconds) == (other.peak, other.seconds)
-    job, asked = tracing("wide"), start.settings.changed(one.changed)
+    job, asked = tracing("wide"), start.settings.with_values(one.changed)
     step = job.trace(asked, "")[0]
     assert one.peak == pytest.approx(peak(job.lean(step, asked)[0]) + start.lasting, rel=0.03)
 
@@ -101,14 +101,14 @@ def test_ways_stay_within_their_room() -> None:
     whole = estimates.bare(start, ()).peak
     for part in (0.9, 0.6, 0.3):
         room = int(whole * part)
-        found = estimates.fitting(start, room, batches("images"))
+        found = estimates.find_fitting(start, room, batches("images"))
         assert found and all(way.peak <= room for way in found)
         best = min(found, key=lambda way: way.price)
         # what is left out cannot have been better
         for batch in batches("images"):
             assert batch is not None
             alone = Ways(SPEED, [knobs("images")[each] for each in ("batch", "checkpoint")])
-            rivals = alone.fitting(start, room, [batch])
+            rivals = alone.find_fitting(start, room, [batch])
             assert all(best.price <= way.price * 1.0001 for way in rivals)
 
 
@@ -118,7 +118,7 @@ def test_less_room_costs_more() -> None:
     whole = estimates.bare(start, ()).peak
     prices = []
     for part in (1.0, 0.8, 0.6, 0.4, 0.25):
-        found = estimates.fitting(start, int(whole * part), batches("images"))
+        found = estimates.find_fitting(start, int(whole * part), batches("images"))
         prices.append(min(way.price for way in found))
     assert prices == sorted(prices) and prices[-1] > prices[0]
 
@@ -127,7 +127,7 @@ def test_what_cannot_be_better_is_not_looked_at() -> None:
     start = traced("images")
     estimates = ways_of("images", "batch", "checkpoint")
     cheapest = estimates.bare(start, ()).price
-    assert estimates.fitting(start, 1 << 40, batches("images"), best=cheapest * 0.9) == []
+    assert estimates.find_fitting(start, 1 << 40, batches("images"), best=cheapest * 0.9) == []
 
 
 def test_free_changes_that_save_time_are_looked_at() -> None:
@@ -144,16 +144,16 @@ def test_free_changes_that_save_time_are_looked_at() -> None:
     cheapest = min((way for way in ways if way.peak <= room), key=lambda way: way.price)
     just_above = cheapest.price * 1.006
     assert just_above < min(way.price for way in plain)
-    assert [way.price for way in estimates.fitting(start, room, some, just_above)] == [cheapest.price]
+    assert [way.price for way in estimates.find_fitting(start, room, some, just_above)] == [cheapest.price]
 
 
 def test_free_changes_are_made_only_where_they_help() -> None:
     start = traced("wide")
     estimates = ways_of("wide", "update", "checkpoint")
     whole = estimates.bare(start, ())
-    [plain] = estimates.fitting(start, whole.peak, [None])
+    [plain] = estimates.find_fitting(start, whole.peak, [None])
     assert plain.turned == () and plain.recomputed.modules == ()
-    [tighter] = estimates.fitting(start, int(whole.peak * 0.9), [None])
+    [tighter] = estimates.find_fitting(start, int(whole.peak * 0.9), [None])
     assert [knob.name for knob, _ in tighter.turned] == ["update"] and not tighter.recomputed.modules
 
 
@@ -162,8 +162,8 @@ def test_free_changes_that_do_not_help_are_left_out_every_time() -> None:
     start = traced("wide", **given)
     estimates = ways_of("wide", "update", "zero_grad", "checkpoint", **given)
     room = int(estimates.bare(start, ()).peak * 0.9)
-    for each in (start, start, start.corrected(1.0)):  # a search comes back to the same question
-        [way] = estimates.fitting(each, room, [None])
+    for each in (start, start, start.correct(1.0)):  # a search comes back to the same question
+        [way] = estimates.find_fitting(each, room, [None])
         assert len(way.turned) == 1 and way.step is each
 
 
@@ -172,14 +172,14 @@ def test_the_thriftiest_way_is_below_all_others() -> None:
     estimates = ways_of("images", "batch", "checkpoint", "update", "optimizer_state")
     last = knobs("images")["batch"].options[-1]
     least = estimates.thriftiest(start, (knobs("images")["batch"], last)).peak
-    assert estimates.fitting(start, int(least * 0.97), batches("images")) == []
-    assert estimates.fitting(start, int(least * 1.05), batches("images"))
+    assert estimates.find_fitting(start, int(least * 0.97), batches("images")) == []
+    assert estimates.find_fitting(start, int(least * 1.05), batches("images"))
 
 
 def test_without_recomputing() -> None:
     start = traced("images")
     estimates = ways_of("images", "batch")
-    found = estimates.fitting(start, estimates.bare(start, ()).peak // 2 + (4 << 20), batches("images"))
+    found = estimates.find_fitting(start, estimates.bare(start, ()).peak // 2 + (4 << 20), batches("images"))
     assert found and all(not way.recomputed.modules for way in found)
     assert estimates.smallest(found[0]) == found[0]
 
@@ -187,17 +187,17 @@ def test_without_recomputing() -> None:
 def test_a_correction_makes_everything_larger() -> None:
     start = traced("images")
     estimates = ways_of("images", "batch")
-    larger = start.corrected(1.1).corrected(1.1)
+    larger = start.correct(1.1).correct(1.1)
     assert estimates.bare(larger, ()).peak == pytest.approx(1.21 * estimates.bare(start, ()).peak, rel=1e-6)
     room = estimates.bare(start, ()).peak
-    assert estimates.fitting(start, room, [None]) and not estimates.fitting(larger, room, [None])
+    assert estimates.find_fitting(start, room, [None]) and not estimates.find_fitting(larger, room, [None])
 
 
 def test_a_correction_asks_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
     start, estimates = traced("images"), ways_of("images", "batch", "checkpoint")
     plain = estimates.smallest(estimates.bare(start, ()))
     monkeypatch.setattr(recomputable, "find_recomputable", lambda *_, **__: pytest.fail("asked again"))
-    larger = start.corrected(1.5)
+    larger = start.correct(1.5)
     again = estimates.smallest(estimates.bare(larger, ()))
     assert again.step is larger and again.recomputed == plain.recomputed
     assert again.peak == pytest.approx(1.5 * plain.peak, rel=1e-6)
@@ -206,9 +206,9 @@ def test_a_correction_asks_nothing_again(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_prices_hold_promises_and_harm_against_time() -> None:
     start, every = traced("images"), knobs("images")
-    way = Way((), Recomputed((), 0.0, 1), IMAGES, 10.0, 1, start)
+    way = Way((), RecomputedModules((), 0.0, 1), IMAGES, 10.0, 1, start)
     assert way.price == 10.0 and way.promise == "identical" and way.changed == {}
-    again = replace(way, recomputed=Recomputed(("1.0", "1.1:2"), 1.0, 1))
+    again = replace(way, recomputed=RecomputedModules(("1.0", "1.1:2"), 1.0, 1))
     assert again.price == 10 * (1 + PENALTY["identical"])
     assert again.changed == {"checkpoint": "1.0,1.1:2"}
     eight = turned(every["optimizer_state"], "8bit")

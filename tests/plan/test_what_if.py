@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from small_jobs import peak, traced
 
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.memory.timeline import PHASES, Builder, Timeline
 from oomproof.plan.estimates import what_if
 from oomproof.plan.estimates.roofline import seconds_of, speed_of
 
 traced = cache(traced)
-SPEED = speed_of(find("RTX 3060"))
+SPEED = speed_of(find_device("RTX 3060"))
 
 
 def close(estimate: Timeline, real: Timeline, memory: float = 0.01, time: float = 0.03) -> None:
@@ -40,8 +40,8 @@ def in_backward(step: Timeline) -> int:
 @pytest.mark.parametrize("name", ["images", "normed", "tokens"])
 def test_more_images_and_fewer(name: str) -> None:
     few, many = traced(name, batch=2), traced(name, batch=8)
-    close(what_if.scaled(few, 4), many)
-    close(what_if.scaled(many, 0.25), few)
+    close(what_if.scale_images(few, 4), many)
+    close(what_if.scale_images(many, 0.25), few)
     assert peak(many) > 2.5 * peak(few)  # or there would be nothing to see
 
 
@@ -49,12 +49,12 @@ def test_more_images_and_fewer(name: str) -> None:
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_more_images_in_half_precision(name: str, precision: str) -> None:
     few, many = (traced(name, batch=size, precision=precision) for size in (2, 8))
-    close(what_if.scaled(few, 4), many, memory=0.04)
+    close(what_if.scale_images(few, 4), many, memory=0.04)
 
 
 def test_weights_do_not_grow_with_images() -> None:
     few, many = traced("wide", batch=2), traced("wide", batch=8)
-    assert peak(what_if.scaled(few, 4)) == pytest.approx(peak(many), rel=0.01)
+    assert peak(what_if.scale_images(few, 4)) == pytest.approx(peak(many), rel=0.01)
 
 
 @pytest.mark.parametrize("name", ["images", "wide", "tokens"])
@@ -62,13 +62,13 @@ def test_weights_do_not_grow_with_images() -> None:
 def test_accumulated(name: str, zero_grad: str) -> None:
     plain = traced(name, batch=4, zero_grad=zero_grad)
     real = traced(name, batch=4, zero_grad=zero_grad, accumulate=3)
-    close(what_if.accumulated(plain), real)
-    assert what_if.accumulated(real) is real
+    close(what_if.accumulate_gradients(plain), real)
+    assert what_if.accumulate_gradients(real) is real
 
 
 def test_a_new_gradient_is_there_beside_the_sum_that_it_is_added_to() -> None:
     plain, real = (traced("wide", batch=1, optimizer="sgd", accumulate=count) for count in (1, 3))
-    estimate = what_if.accumulated(plain)
+    estimate = what_if.accumulate_gradients(plain)
     assert in_backward(estimate) == pytest.approx(in_backward(real), rel=0.001)
 
 
@@ -77,9 +77,9 @@ def test_a_new_gradient_is_there_beside_the_sum_that_it_is_added_to() -> None:
 def test_gradients_that_are_used_at_once(name: str, accumulate: int) -> None:
     kept = traced(name, batch=4, optimizer="sgd", accumulate=accumulate)
     real = traced(name, batch=4, optimizer="sgd", accumulate=accumulate, gradients="at_once")
-    estimate = what_if.gradients_used_at_once(kept)
+    estimate = what_if.use_gradients_at_once(kept)
     close(estimate, real)
-    assert what_if.gradients_used_at_once(estimate) is estimate
+    assert what_if.use_gradients_at_once(estimate) is estimate
     if name == "wide":
         assert peak(real) < 0.8 * peak(kept)
 
@@ -87,18 +87,18 @@ def test_gradients_that_are_used_at_once(name: str, accumulate: int) -> None:
 def test_gradients_used_at_once_in_micro_batches() -> None:
     kept = traced("wide", batch=4, optimizer="sgd")
     real = traced("wide", batch=4, optimizer="sgd", accumulate=3, gradients="at_once")
-    close(what_if.accumulated(what_if.gradients_used_at_once(kept)), real)
+    close(what_if.accumulate_gradients(what_if.use_gradients_at_once(kept)), real)
 
 
 @pytest.mark.parametrize("name", ["images", "tokens"])
 def test_parameters_updated_in_backward(name: str) -> None:
     kept, real = (traced(name, batch=4, optimizer="adamw", gradients=way) for way in ("kept", "at_once"))
-    close(what_if.gradients_used_at_once(kept), real)
+    close(what_if.use_gradients_at_once(kept), real)
 
 
 def test_old_gradients_that_go_before_forward() -> None:
     late, early = traced("tokens", zero_grad="before_backward"), traced("tokens")
-    estimate = what_if.gradients_dropped_first(late)
+    estimate = what_if.drop_gradients_first(late)
     close(estimate, early)
     assert in_forward(estimate) == pytest.approx(in_forward(early), rel=0.01)
     assert in_forward(late) > 1.02 * in_forward(early)
@@ -109,10 +109,10 @@ def test_old_gradients_that_go_before_forward() -> None:
 def test_updates_parameter_by_parameter(name: str, optimizer: str) -> None:
     lists = traced(name, batch=2, optimizer=optimizer)
     plain = traced(name, batch=2, optimizer=optimizer, update="plain")
-    once = what_if.updated_one_by_one(lists)
+    once = what_if.update_one_by_one(lists)
     close(once, plain)
     for again in (once, plain):
-        assert what_if.updated_one_by_one(again) is again  # and not taken apart a second time
+        assert what_if.update_one_by_one(again) is again  # and not taken apart a second time
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_state_elsewhere(name: str, optimizer: str, update: str, where: str, bit
 
 def test_state_elsewhere_after_a_plain_update_is_the_same_as_of_a_plain_update() -> None:
     lists, plain = traced("wide", batch=2), traced("wide", batch=2, update="plain")
-    both = what_if.state_elsewhere(what_if.updated_one_by_one(lists), 0)
+    both = what_if.state_elsewhere(what_if.update_one_by_one(lists), 0)
     close(both, what_if.state_elsewhere(plain, 0), memory=0.02)
 
 
@@ -160,14 +160,14 @@ RETINANET = "torchvision:retinanet_resnet50_fpn"
 @pytest.mark.slow
 def test_detector_with_more_images() -> None:
     few, many = (traced(RETINANET, batch=size, image_size="128x128") for size in (2, 4))
-    close(what_if.scaled(few, 2), many, memory=0.03, time=0.15)
+    close(what_if.scale_images(few, 2), many, memory=0.03, time=0.15)
 
 
 @pytest.mark.slow
 def test_matching_in_parts() -> None:
     size: dict[str, Any] = {"batch": 2, "image_size": "512x512", "boxes": 300}
     whole, parts = (traced(RETINANET, **size, matching=how) for how in ("whole", "chunked"))
-    estimate = what_if.matched_in_parts(whole)
+    estimate = what_if.match_in_parts(whole)
     assert in_forward(whole) > 1.1 * in_forward(parts)
     assert peak(estimate) == pytest.approx(peak(parts), rel=0.05)
     assert peak(estimate) >= 0.98 * peak(parts)
@@ -222,13 +222,13 @@ def test_nothing_but_setup() -> None:
 
 
 CHANGES: list[Callable[[Timeline], Timeline]] = [
-    lambda step: what_if.scaled(step, 3),
-    what_if.accumulated,
-    what_if.gradients_dropped_first,
-    what_if.updated_one_by_one,
+    lambda step: what_if.scale_images(step, 3),
+    what_if.accumulate_gradients,
+    what_if.drop_gradients_first,
+    what_if.update_one_by_one,
     lambda step: what_if.state_elsewhere(step, 0),
     lambda step: what_if.state_elsewhere(step, 8),
-    what_if.matched_in_parts,
+    what_if.match_in_parts,
     lambda step: what_if.with_larger_images(step, 2),
 ]
 

@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_jobs import opened, peak
 
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.memory.timeline import Timeline
 from oomproof.plan.estimates import least_time, recomputable
 from oomproof.plan.estimates.candidates import Candidate
-from oomproof.plan.estimates.recomputable import Recomputable, Recomputed
+from oomproof.plan.estimates.recomputable import Recomputable, RecomputedModules
 from oomproof.plan.estimates.roofline import speed_of
 from oomproof.plan.tracing import Tracing
 from oomproof.sources.settings import resolve
 from thorough import thorough_but
 
-DEVICE = find("RTX 3060")
+DEVICE = find_device("RTX 3060")
 PATHS = ("a", "a.x", "a.y", "b", "b.x", "c")
 
 
@@ -126,10 +126,10 @@ def test_what_the_floor_rules_out_is_not_solved(monkeypatch: pytest.MonkeyPatch)
     inner = [Candidate(f"a.{name}", 0, 1.0, np.array([-3])) for name in "xy"]
     step = Recomputable(np.array([10]), (Candidate("a", 0, 1.0, np.array([-4])), *inner))
     assert step.floor == 4  # the whole and its parts do not go together
-    assert least_time.cheapest(step, 4) == Recomputed(("a.x", "a.y"), 2.0, 4)
+    assert least_time.cheapest(step, 4) == RecomputedModules(("a.x", "a.y"), 2.0, 4)
     monkeypatch.setattr(least_time, "_programme", lambda *_, **__: pytest.fail("solved"))
     assert least_time.cheapest(step, 3) is None
-    assert least_time.cheapest(step, 4) == Recomputed(("a.x", "a.y"), 2.0, 4)  # answered before
+    assert least_time.cheapest(step, 4) == RecomputedModules(("a.x", "a.y"), 2.0, 4)  # answered before
 
 
 @settings(max_examples=60, deadline=None)
@@ -148,8 +148,8 @@ def _names(some: tuple[Candidate, ...]) -> list[str]:
 
 def test_nothing_is_computed_again_where_there_is_room() -> None:
     step = Recomputable(np.array([5, 9, 3]), (Candidate("a", 0, 1.0, np.array([0, -9, 0])),))
-    assert least_time.cheapest(step, 9) == Recomputed((), 0.0, 9)
-    assert least_time.cheapest(step, 8) == Recomputed(("a",), 1.0, 5)
+    assert least_time.cheapest(step, 9) == RecomputedModules((), 0.0, 9)
+    assert least_time.cheapest(step, 8) == RecomputedModules(("a",), 1.0, 5)
     assert least_time.cheapest(step, 4) is None
     assert least_time.smallest(step).modules == ("a",)
 
@@ -157,8 +157,8 @@ def test_nothing_is_computed_again_where_there_is_room() -> None:
 def test_without_candidates() -> None:
     step = Recomputable(np.array([5, 9, 3]), ())
     assert least_time.cheapest(step, 8) is None
-    assert least_time.smallest(step) == Recomputed((), 0.0, 9)
-    assert Recomputed((), 0.0, 9).setting == "none"
+    assert least_time.smallest(step) == RecomputedModules((), 0.0, 9)
+    assert RecomputedModules((), 0.0, 9).setting == "none"
 
 
 def test_a_budget_that_is_met_to_the_byte() -> None:
@@ -169,7 +169,7 @@ def test_a_budget_that_is_met_to_the_byte() -> None:
 
 
 def test_settings_name_modules_and_chunks() -> None:
-    assert Recomputed(("body.0", "head:4"), 1.0, 9).setting == "body.0,head:4"
+    assert RecomputedModules(("body.0", "head:4"), 1.0, 9).setting == "body.0,head:4"
 
 
 # -- against full traces ---------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def asked(name: str, images: int, **given: Any) -> Recomputable:
     return recomputable.find_recomputable(lean(name, batch=images, **given), speed_of(DEVICE), images)
 
 
-def held(name: str, images: int, choice: Recomputed, low: float = 0.95, **given: Any) -> None:
+def held(name: str, images: int, choice: RecomputedModules, low: float = 0.95, **given: Any) -> None:
     """What a full trace holds is what was forecast: within 5 % (chunks: 10 %), and at most 3 % more."""
     real = peak(lean(name, batch=images, checkpoint=choice.setting, **given))
     assert low <= real / choice.peak <= 1.03, f"{choice.setting}: {real >> 20} MiB, forecast {choice.peak >> 20} MiB"
@@ -214,7 +214,7 @@ def test_inputs_that_nobody_else_keeps_are_counted() -> None:
     names = [f"{place}.inner" for place in range(1, 5)]
     chosen = np.array([each.name in names for each in step.candidates])
     assert chosen.sum() == len(names)
-    held("squashed", 8, Recomputed(tuple(names), 0.0, int(step.after(chosen).max())))
+    held("squashed", 8, RecomputedModules(tuple(names), 0.0, int(step.after(chosen).max())))
 
 
 @pytest.mark.parametrize("setting", ["1:1", "1:4", "1.2:2,1.3,1.4:1"])
@@ -223,7 +223,7 @@ def test_chunks_hold_what_was_forecast(setting: str) -> None:
     names = setting.split(",")
     chosen = np.array([each.name in names for each in step.candidates])
     assert chosen.sum() == len(names)
-    held("images", 8, Recomputed(tuple(names), 0.0, int(step.after(chosen).max())), low=0.9)
+    held("images", 8, RecomputedModules(tuple(names), 0.0, int(step.after(chosen).max())), low=0.9)
 
 
 def test_only_modules_that_treat_images_one_by_one_run_in_chunks() -> None:

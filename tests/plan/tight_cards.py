@@ -9,7 +9,7 @@ from typing import Any
 from small_jobs import opened
 
 import oomproof
-from oomproof.memory.cards.devices import Device, find
+from oomproof.memory.cards.devices import Device, find_device
 from oomproof.memory.forecast import Forecast
 
 
@@ -22,7 +22,7 @@ def card(name: str, part: float, **settings: Any) -> Device:
     """A device that leaves ``part`` of what the job would take at worst beside the CUDA context."""
     whole = unbounded(name, **settings)
     around = whole.on_device.high - whole.reserved.high
-    return replace(find("8GiB"), name=f"{part:.0%}", total=int(around + part * whole.reserved.high))
+    return replace(find_device("8GiB"), name=f"{part:.0%}", total=int(around + part * whole.reserved.high))
 
 
 def fit(name: str, part: float, *, settings: dict[str, Any] | None = None, **words: Any) -> oomproof.Plan:

@@ -64,7 +64,7 @@ def test_a_sweep_is_offered_where_any_number_will_do(fits: Forecast) -> None:
 
 def test_notes_and_values(fits: Forecast) -> None:
     told = replace(of_config(fits, 2, 1), notes=("SOLVER.ACCUMULATION_STEPS does nothing",))
-    other = replace(told, settings=told.settings.changed({"SOLVER.STEPS": (1, 2), "image_size": (600, 900)}))
+    other = replace(told, settings=told.settings.with_values({"SOLVER.STEPS": (1, 2), "image_size": (600, 900)}))
     text = drawn(other)
     assert "\nNotes\n  - SOLVER.ACCUMULATION_STEPS does nothing\n" in text
     assert "SOLVER.STEPS (1, 2)" in text and "image_size 600x900" in text

@@ -43,7 +43,7 @@ def test_why_and_next_speak_of_the_host() -> None:
     sentence, steps = next_steps(short, SETTINGS)
     assert sentence == "save 0.98 GiB of host RAM to be safe: `oomproof fit` with the same --ram finds out how"
     assert steps == ()
-    busy = replace(short, settings=short.settings.changed({"workers": 6}))
+    busy = replace(short, settings=short.settings.with_values({"workers": 6}))
     assert [step.option for step in next_steps(busy, SETTINGS)[1]] == ["--set workers=0"]
     both = replace(mask_rcnn(SMALL), ram=3000 * MIB)
     assert next_steps(both, SETTINGS) == next_steps(mask_rcnn(SMALL), SETTINGS)  # the device comes first

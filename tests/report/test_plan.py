@@ -14,7 +14,7 @@ from rich.console import Console, RenderableType
 from oomproof.memory.settings import Settings
 from oomproof.plan.plan import Alternative, Change, Plan, Point
 from oomproof.report import changes, plan
-from oomproof.report.frontier import MOST, Frontier, thinned
+from oomproof.report.frontier import MOST, Frontier, thin_points
 from oomproof.report.plan_verdict import next_step, verdict, why
 from oomproof.sources.job import Knob, Option
 
@@ -106,11 +106,11 @@ def test_a_batch_under_another_name_is_a_batch() -> None:
 def test_the_learning_rate_rule_is_told() -> None:
     text = drawn(plan.report(brought_to_fit(), SETTINGS), 120)
     assert "the effective batch stays 16 = 4 images x 4 micro-batches: learning rate and schedule stay" in text
-    smaller = replace(brought_to_fit(), settings=brought_to_fit().settings.changed({"accumulate": 2}))
+    smaller = replace(brought_to_fit(), settings=brought_to_fit().settings.with_values({"accumulate": 2}))
     assert "the effective batch goes from 16 to 8 = 4 images x 2 micro-batches: the learning rate has to" in drawn(
         plan.report(smaller, SETTINGS), 120
     )
-    thirteen = replace(brought_to_fit().before, settings=brought_to_fit().before.settings.changed({"batch": 13}))
+    thirteen = replace(brought_to_fit().before, settings=brought_to_fit().before.settings.with_values({"batch": 13}))
     assert "the effective batch stays 13 in 4 micro-batches of 4 images at most: learning rate and schedule" in drawn(
         plan.report(replace(brought_to_fit(), before=thirteen), SETTINGS), 120
     )
@@ -198,7 +198,7 @@ def test_a_bar_that_leaves_the_scale_says_so() -> None:
 def test_a_long_frontier_keeps_its_ends_and_the_choice() -> None:
     for chosen in range(50):
         points = [Point(50 - n, 1 + n / 10, "identical", str(n), chosen=n == chosen) for n in range(50)]
-        shown = thinned(points)
+        shown = thin_points(points)
         assert len(shown) == MOST
         assert shown[0] is points[0] and shown[-1] is points[-1] and points[chosen] in shown
         assert shown == sorted(shown, key=lambda point: point.time)

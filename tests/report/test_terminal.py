@@ -96,7 +96,7 @@ def test_settings_as_usual_are_left_out(fits: Forecast, settings: tuple[Setting,
     text = drawn(terminal.report(fits, settings), 160)
     assert "batch 2, image_size 800x1333, precision fp32" in text
     assert "optimizer sgd" not in text
-    other = replace(fits, settings=fits.settings.changed({"optimizer": "adamw"}))
+    other = replace(fits, settings=fits.settings.with_values({"optimizer": "adamw"}))
     assert "precision fp32, optimizer adamw" in drawn(terminal.report(other, settings), 160)
 
 

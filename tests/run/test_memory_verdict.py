@@ -6,25 +6,25 @@ import random
 
 import pytest
 
-from oomproof.run.monitor.verdict import Reading, Verdict, judge, slope_of
+from oomproof.run.monitor.verdict import StepReading, Verdict, judge, slope_of
 
 MIB = 1 << 20
 BASE = 4000 * MIB
 
 
-def history(floors: list[float], peaks: list[float] | None = None) -> list[Reading]:
+def history(floors: list[float], peaks: list[float] | None = None) -> list[StepReading]:
     peaks = peaks or [floor + 3000 * MIB for floor in floors]
     pairs = enumerate(zip(floors, peaks, strict=True))
-    return [Reading(step, step * 0.5, int(floor), int(peak)) for step, (floor, peak) in pairs]
+    return [StepReading(step, step * 0.5, int(floor), int(peak)) for step, (floor, peak) in pairs]
 
 
-def made(kind: str) -> list[Reading]:
+def made(kind: str) -> list[StepReading]:
     rng = random.Random(kind)
     jitter = [rng.gauss(0, 4 * MIB) for _ in range(600)]
     level = [BASE + each for each in jitter]
     peaks = [7000 * MIB + each for each in jitter]
     peaks[450] = 9900 * MIB
-    histories: dict[str, list[Reading]] = {
+    histories: dict[str, list[StepReading]] = {
         "leak": history([BASE + 9 * MIB * step for step in range(200)]),
         "leak in noise": history([floor + 0.5 * MIB * step for step, floor in enumerate(level)]),
         "slow leak": history([BASE + 0.1 * MIB * step for step in range(600)]),

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from oomproof.cli import main
-from oomproof.run.monitor.live_tensors import count_tensors, growing
+from oomproof.run.monitor.live_tensors import count_tensors, find_growing
 from oomproof.run.monitor.meters import host_bytes
 
 MIB = 1 << 20
@@ -118,12 +118,12 @@ def test_growing_tensors_and_who_holds_them() -> None:
     before = count_tensors()
     for _ in range(10):
         logger.losses.append(model(torch.rand(2, 7)).sum())
-    first = growing(before, count_tensors())[0]
+    first = find_growing(before, count_tensors())[0]
     assert first.shape == () and first.more == 10 and first.graph
     assert "Logger.losses" in first.holder
     assert "keep .detach() or .item()" in str(first)
     kept = [torch.rand(5, 5) for _ in range(6)]
-    found = next(group for group in growing(before, count_tensors()) if group.shape == (5, 5))
+    found = next(group for group in find_growing(before, count_tensors()) if group.shape == (5, 5))
     assert "list kept in test_growing_tensors" in found.holder and not found.graph
     del kept
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from oomproof.cli import main
-from oomproof.run.supervisor.flags import fewer_workers, planned, smaller
+from oomproof.run.supervisor.flags import apply_plan, fewer_workers, smaller
 from oomproof.run.supervisor.output import LONGEST, Tail
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and process groups of POSIX")
@@ -368,6 +368,6 @@ def test_workers_and_plans() -> None:
     assert found is not None and found.command == ["train.py", "--workers", "4"] and found.same_batch
     assert fewer_workers(["train.py", "--workers", "0"]) is None
     given = ["train.py", "--batch-size", "16"]
-    assert planned(given, 4, 4, {"--accumulate"}).command == ["train.py", "--batch-size", "4", "--accumulate", "4"]  # type: ignore[union-attr]
-    assert planned(given, 4, 4, set()) is None  # half a plan would be another training
+    assert apply_plan(given, 4, 4, {"--accumulate"}).command == ["train.py", "--batch-size", "4", "--accumulate", "4"]  # type: ignore[union-attr]
+    assert apply_plan(given, 4, 4, set()) is None  # half a plan would be another training
     assert os.environ.get("OOMPROOF_BUDGET") is None

@@ -10,7 +10,7 @@ from failing_allocations import WORDS
 from torch import nn, optim
 
 from oomproof.run.guard import protected_update
-from oomproof.run.guard.failures import Failure
+from oomproof.run.guard.failures import CaughtFailure
 from oomproof.run.guard.protected_update import ProtectedUpdate, UpdateFailed
 
 FORMS: dict[str, Any] = {
@@ -102,4 +102,4 @@ def test_an_update_that_never_fits_says_that_parameters_are_not_whole(monkeypatc
     Failing(monkeypatch, 2, then=99)
     with pytest.raises(UpdateFailed, match="some parameters were updated") as raised:
         update(optimizer, some, 1)
-    assert not raised.value.intact and isinstance(raised.value.failure, Failure)
+    assert not raised.value.intact and isinstance(raised.value.failure, CaughtFailure)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import oomproof
-from oomproof.sources import OURS, known_sources, open_job
+from oomproof.sources import OURS, list_sources, open_job
 from oomproof.sources.settings import resolve
 
 MODULE = """
@@ -92,15 +92,15 @@ def test_a_package_that_cannot_be_loaded_is_named(other_package: Path, tmp_path:
 
 
 def test_every_source_of_ours_says_what_it_is() -> None:
-    found = list(known_sources())[: len(OURS)]
+    found = list(list_sources())[: len(OURS)]
     assert len({source.name for source in found}) == len(OURS)
     assert all(source.forms and source.about for source in found)
 
 
 def test_looking_for_a_job_loads_no_framework() -> None:
     code = (
-        "import sys; from oomproof.sources import known_sources; "
-        "[source.recognises('nothing') for source in known_sources()]; "
+        "import sys; from oomproof.sources import list_sources; "
+        "[source.recognises('nothing') for source in list_sources()]; "
         "print([name for name in ('numpy', 'torch', 'tensorflow', 'keras') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

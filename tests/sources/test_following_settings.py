@@ -54,10 +54,10 @@ def test_how_many_share_a_batch() -> None:
 
 def test_roles_stay_when_values_change() -> None:
     settings = Settings({"IMAGES": 16, "side": 8}, {"batch": "IMAGES"})
-    assert settings.changed({"IMAGES": 4}).images == 4
+    assert settings.with_values({"IMAGES": 4}).images == 4
     assert settings.without("IMAGES").name_of("batch") == ""
     assert settings == {"IMAGES": 16, "side": 8}
-    assert Settings(settings.changed({"side": 9})).images == 16
+    assert Settings(settings.with_values({"side": 9})).images == 16
 
 
 def test_the_first_that_claims_a_role_plays_it() -> None:

@@ -11,7 +11,7 @@ from oomproof.errors import InputError
 
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed: its datasets cannot be made")
 
-from oomproof.changes.keras.pipeline import MAX_ARRAYS, rebuilt, said  # noqa: E402  imports Keras
+from oomproof.changes.keras.pipeline import MAX_ARRAYS, describe_call, rebuild_dataset  # noqa: E402  imports Keras
 from oomproof.data.pipeline import pipeline_of  # noqa: E402
 from oomproof.sources.keras.pipeline_knobs import pipeline_knobs  # noqa: E402
 
@@ -44,40 +44,40 @@ def test_every_buffer_is_a_knob_from_what_is_there_to_the_thriftiest() -> None:
 
 
 def test_prefetch_and_parallel_calls_keep_every_batch_as_it_is() -> None:
-    before, after = dataset(), rebuilt(dataset(), {"prefetch": 1, "map": 2})
+    before, after = dataset(), rebuild_dataset(dataset(), {"prefetch": 1, "map": 2})
     assert firsts(after) == firsts(before)
     assert after.element_spec == before.element_spec
 
 
 def test_a_smaller_shuffle_gives_the_same_elements() -> None:
-    after = rebuilt(dataset(), {"shuffle": 1, "shuffle_2": 1})
+    after = rebuild_dataset(dataset(), {"shuffle": 1, "shuffle_2": 1})
     assert firsts(after) == [number + 1.0 for number in range(100)]  # a buffer of one does not shuffle at all
-    mixed = firsts(rebuilt(dataset(), {"shuffle_2": 16}))
+    mixed = firsts(rebuild_dataset(dataset(), {"shuffle_2": 16}))
     assert sorted(mixed) == [number + 1.0 for number in range(100)] and mixed != sorted(mixed)
 
 
 def test_options_go_on() -> None:
     options = tf.data.Options()
     options.deterministic = False
-    assert rebuilt(dataset().with_options(options), {"prefetch": 1}).options().deterministic is False
+    assert rebuild_dataset(dataset().with_options(options), {"prefetch": 1}).options().deterministic is False
 
 
 def test_what_cannot_be_set_is_said() -> None:
     with pytest.raises(InputError, match="the dataset has no shufle with a size to set; did you mean shuffle"):
-        rebuilt(dataset(), {"shufle": 3})
+        rebuild_dataset(dataset(), {"shufle": 3})
     with pytest.raises(InputError, match="prefetch=0 is not a size; expected a whole number from 1 on"):
-        rebuilt(dataset(), {"prefetch": 0})
+        rebuild_dataset(dataset(), {"prefetch": 0})
 
 
 def test_large_arrays_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = tf.data.Dataset.from_tensor_slices(np.zeros((64, 256), np.float32)).shuffle(64)
     assert MAX_ARRAYS > 64 << 10
-    assert len(list(rebuilt(arrays, {"shuffle": 16}))) == 64
+    assert len(list(rebuild_dataset(arrays, {"shuffle": 16}))) == 64
     monkeypatch.setattr("oomproof.changes.keras.pipeline.MAX_ARRAYS", 1 << 10)
     with pytest.raises(InputError, match=r"change shuffle\(16\) where the pipeline is written"):
-        rebuilt(arrays, {"shuffle": 16})
+        rebuild_dataset(arrays, {"shuffle": 16})
 
 
 def test_changes_are_said_as_code() -> None:
-    assert said(("prefetch", -1)) == "prefetch(tf.data.AUTOTUNE)"
-    assert said(("map_2", 4)) == "map(..., num_parallel_calls=4)"
+    assert describe_call(("prefetch", -1)) == "prefetch(tf.data.AUTOTUNE)"
+    assert describe_call(("map_2", 4)) == "map(..., num_parallel_calls=4)"

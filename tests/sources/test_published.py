@@ -7,9 +7,9 @@ from torchvision.models import get_model_weights
 
 from oomproof.sources import open_job
 from oomproof.sources.detectron2.config.config import read as config
-from oomproof.sources.detectron2.zoo.configs import full_name, names
+from oomproof.sources.detectron2.zoo.configs import full_name, list_names
 from oomproof.sources.torchvision.job import model_names
-from oomproof.sources.zoo import published, zoo
+from oomproof.sources.zoo import list_published, zoo
 
 
 def test_every_detector_and_segmenter_is_there() -> None:
@@ -22,7 +22,7 @@ def test_every_detector_and_segmenter_is_there() -> None:
 
 def test_detectron2s_models_are_configs_that_it_publishes() -> None:
     found = {entry.job: entry for entry in zoo() if entry.job.endswith(".yaml")}
-    assert len(found) == 21 and found.keys() <= set(names())
+    assert len(found) == 21 and found.keys() <= set(list_names())
     mask = found["COCO-InstanceSegmentation/mask_rcnn_R_50_FPN_3x.yaml"]
     assert (mask.outputs, mask.metric, mask.value, mask.parameters) == ("masks", "mask AP", 37.2, 0)
     for entry in found.values():
@@ -65,7 +65,7 @@ def test_sources_name_their_own_model() -> None:
 
 
 def test_sizes_are_those_the_metric_holds_for() -> None:
-    sides = {entry.model: entry.side for entry in (*published("classification"), *zoo())}
+    sides = {entry.model: entry.side for entry in (*list_published("classification"), *zoo())}
     assert (sides["resnet50"], sides["efficientnet_v2_s"]) == (224, 384)
     assert (sides["maskrcnn_resnet50_fpn"], sides["ssd300_vgg16"]) == (800, 300)
 

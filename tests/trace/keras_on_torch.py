@@ -14,7 +14,7 @@ from real_cpu import second_step
 
 from oomproof.api.check import forecast_step
 from oomproof.changes.torch.training import Training
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.memory.settings import Settings
 from oomproof.trace.keras.on_torch import pieces_of, trace_keras
 
@@ -47,7 +47,7 @@ MODELS = {
 if __name__ == "__main__":
     batch = (keras.KerasTensor((IMAGES, SIDE, SIDE, 3)), keras.KerasTensor((IMAGES,), dtype="int32"))
     for name, model in MODELS.items():
-        foretold = forecast_step(trace_keras(model, batch, dialect="cpu"), find("64GiB"), Settings())
+        foretold = forecast_step(trace_keras(model, batch, dialect="cpu"), find_device("64GiB"), Settings())
         with pieces_of(model, batch) as pieces:
             real = second_step(pieces, Training()).peak
         told = {"name": name, "real": real, "kinds": dict(foretold.kinds), "owners": dict(foretold.owners)}

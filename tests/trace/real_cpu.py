@@ -9,8 +9,8 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from oomproof.changes.torch.training import Training
 from oomproof.memory.validation import Validation
-from oomproof.trace.torch.gpu.detections import filled_detections
-from oomproof.trace.torch.gpu.samplers import filled_samplers
+from oomproof.trace.torch.gpu.detections import detections_filled
+from oomproof.trace.torch.gpu.samplers import samplers_filled
 from oomproof.trace.torch.loop import Loop, Pieces
 
 _SECOND, _VALIDATION = "oomproof second step", "oomproof validation"
@@ -29,7 +29,7 @@ def second_step(pieces: Pieces, training: Training) -> Measured:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         loop = Loop(pieces, training)
         loop.load()
-        with filled_samplers(loop.model):
+        with samplers_filled(loop.model):
             loop.step()
             with record_function(_SECOND):
                 loop.step()
@@ -42,7 +42,7 @@ def validation(pieces: Pieces, training: Training, how: Validation) -> Measured:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         loop = Loop(pieces, training)
         loop.load()
-        with filled_samplers(loop.model), filled_detections(loop.model):
+        with samplers_filled(loop.model), detections_filled(loop.model):
             _optimizer_has_state(loop)
             with record_function(_VALIDATION):
                 loop.validate(how)

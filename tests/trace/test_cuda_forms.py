@@ -81,7 +81,7 @@ def test_ctc_has_a_second_table_in_backward() -> None:
     )
     [call] = kernels(step, "_ctc_loss_backward")
     table = ROWS * steps * (2 * longest + 1) * 4
-    assert cuda.price(devices.find("RTX 3090"))(call) == (table, table, table)
+    assert cuda.price(devices.find_device("RTX 3090"))(call) == (table, table, table)
 
 
 @pytest.mark.parametrize(("mode", "sorts"), [("sum", True), ("mean", True), ("max", False)])

@@ -10,8 +10,8 @@ import real_cpu
 from real_cpu import second_step
 
 from oomproof.changes.torch.training import Training
-from oomproof.memory.cards.devices import find
-from oomproof.memory.make_forecast import forecast
+from oomproof.memory.cards.devices import find_device
+from oomproof.memory.make_forecast import build_forecast
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.timeline import KINDS, Timeline
 from oomproof.sources.detectron2.config.config import read
@@ -54,7 +54,7 @@ def saved(step: Timeline) -> int:
 @pytest.mark.parametrize("name", [*KINDS_OF_MODELS[:1], KINDS_OF_MODELS[2]])
 def test_a_blueprints_step_as_the_real_allocator_has_it(name: str) -> None:
     pieces = job(name, (128, 192))
-    traced = forecast(trace_step(pieces, TRAINING, dialect="cpu"), find("64GiB"), Runtime(), name, {})
+    traced = build_forecast(trace_step(pieces, TRAINING, dialect="cpu"), find_device("64GiB"), Runtime(), name, {})
     assert traced.allocated.expected == pytest.approx(second_step(pieces, TRAINING).peak, rel=0.01), traced.owner
 
 
@@ -71,7 +71,7 @@ def test_a_real_step_on_sparse_data_is_not_below_the_least(monkeypatch: pytest.M
             trace_step(job(name, size, real), TRAINING, dialect="cpu", sparse=sparse).peak().bytes
             for real, sparse in ((True, False), (True, True), (False, True))
         )
-        monkeypatch.setattr(real_cpu, "filled_samplers", lambda model: nullcontext())
+        monkeypatch.setattr(real_cpu, "samplers_filled", lambda model: nullcontext())
         real = second_step(job(name, size, real=True), TRAINING).peak
     assert least[1] == pytest.approx(least[0], rel=0.02)  # the blueprint's and the real model's
     assert max(least) * 0.99 <= real < full

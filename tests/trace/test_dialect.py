@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from oomproof.frameworks.torch import kernels_of_key
 from oomproof.memory.timeline import Timeline
 from oomproof.trace.torch.gpu import autocast_policy as policy
-from oomproof.trace.torch.gpu.dialect import Dialect, speaking
+from oomproof.trace.torch.gpu.dialect import Dialect, dialect_in_force
 from oomproof.trace.torch.tracer import Tracer
 
 HEADER = Path(torch.__file__).parent / "include" / "ATen" / "autocast_mode.h"
@@ -68,7 +68,7 @@ def test_half_is_as_the_header_has_it() -> None:
 
 @pytest.fixture
 def on_gpu() -> Iterator[Tracer]:
-    with speaking("cuda"), Tracer() as tracer:
+    with dialect_in_force("cuda"), Tracer() as tracer:
         yield tracer
 
 
@@ -127,7 +127,7 @@ def test_what_dropout_keeps(dialect: Dialect, mask: int) -> None:
 
 def attended(heads: tuple[int, ...], dtype: torch.dtype = torch.float32, mask: str = "", **how: Any) -> Timeline:
     """One attention, forward and backward, of 512 queries by 512 keys."""
-    with speaking("cuda"), Tracer() as tracer:
+    with dialect_in_force("cuda"), Tracer() as tracer:
         q, k, v = (torch.rand(heads, dtype=dtype, requires_grad=True) for _ in range(3))
         if mask:
             bias = torch.ones(512, 512, dtype=torch.bool) if mask == "bool" else torch.zeros(512, 512, dtype=dtype)
@@ -175,14 +175,14 @@ def test_attention_that_no_fused_kernel_takes(heads: tuple[int, ...]) -> None:
 
 
 def test_attention_whose_values_alone_are_aligned() -> None:
-    with speaking("cuda"), Tracer() as tracer:
+    with dialect_in_force("cuda"), Tracer() as tracer:
         q, k, v = (torch.rand(2, 4, 512, head, requires_grad=True) for head in (30, 30, 32))
         F.scaled_dot_product_attention(q, k, v).sum().backward()
         assert squares(tracer.ledger.build(), 2 * 4, 4) > 0
 
 
 def test_cpu_attention_stays_the_cpus() -> None:
-    with speaking("cpu"), Tracer() as tracer:
+    with dialect_in_force("cpu"), Tracer() as tracer:
         q = torch.rand(2, 4, 512, 32, requires_grad=True)
         F.scaled_dot_product_attention(q, q, q).sum().backward()
         assert "_scaled_dot_product_flash_attention_for_cpu" in tracer.ledger.build().ops

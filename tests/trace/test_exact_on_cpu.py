@@ -10,7 +10,7 @@ from real_cpu import second_step
 
 from oomproof.api.check import forecast_step
 from oomproof.changes.torch.training import OPTIMIZERS, training_from
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.sources.settings import resolve
 from oomproof.sources.torch.job import TorchJob
 from oomproof.sources.torchvision.job import open_torchvision
@@ -55,7 +55,7 @@ def test_second_step_as_the_real_allocator_has_it(name: str) -> None:
     settings = resolve(job, MODELS[name])
     pieces, training = pieces_of(job.with_settings(settings)), training_from(settings)
 
-    traced = forecast_step(trace_step(pieces, training, dialect="cpu"), find("64GiB"), settings)
+    traced = forecast_step(trace_step(pieces, training, dialect="cpu"), find_device("64GiB"), settings)
     real = second_step(pieces, training).peak
 
     assert traced.allocated.expected == pytest.approx(real, rel=0.01), (traced.phase, traced.owner, traced.op)

@@ -14,7 +14,7 @@ from oomproof.trace.torch.tracer import Tracer
 def test_made_as_the_constructor_makes_them() -> None:
     with FakeTensorMode() as mode:
         fakes = Fakes(mode)
-        first, second = (fakes.made(Form((3, 4), (1, 3), torch.float16)) for _ in range(2))
+        first, second = (fakes.make_tensors(Form((3, 4), (1, 3), torch.float16)) for _ in range(2))
         with in_kernel_invocation_manager(mode):
             plain = FakeTensor(mode, torch.empty(3, 4, device="meta"), CPU)
         assert vars(first) == vars(second) == vars(plain)
@@ -28,7 +28,7 @@ def test_their_content_is_guarded_as_pytorch_does(allowed: bool) -> None:
     mode._allow_unsafe_data_ptr_access = allowed
     fakes = Fakes(mode)
     with mode:
-        made = [fakes.made(Form((3,), (1,), torch.float32)) for _ in range(2)]
+        made = [fakes.make_tensors(Form((3,), (1,), torch.float32)) for _ in range(2)]
     always = torch.is_warn_always_enabled()
     torch.set_warn_always(True)
     try:

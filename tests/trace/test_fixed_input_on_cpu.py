@@ -10,7 +10,7 @@ from real_cpu import second_step
 
 from oomproof.api.check import forecast_step
 from oomproof.changes.torch.training import OPTIMIZERS, training_from
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.sources.settings import resolve
 from oomproof.sources.torchvision.code import model_code
 from oomproof.sources.torchvision.job import open_torchvision
@@ -40,7 +40,7 @@ def test_the_printed_network_takes_what_was_forecast(name: str, size: tuple[int,
     ours = Pieces(made.model, made.batch, made.loss, OPTIMIZERS["sgd"])
     theirs = Pieces(build, made.batch, loss, OPTIMIZERS["sgd"])
 
-    traced = forecast_step(trace_step(ours, training, dialect="cpu"), find("64GiB"), settings)
+    traced = forecast_step(trace_step(ours, training, dialect="cpu"), find_device("64GiB"), settings)
     real = second_step(theirs, training).peak
 
     assert traced.allocated.expected == pytest.approx(real, rel=0.01), (traced.phase, traced.owner, traced.op)

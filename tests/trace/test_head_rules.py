@@ -39,7 +39,7 @@ def test_sums(shape: tuple[int, ...], dims: list[int], keeps: bool, order: str, 
     with FakeTensorMode():
         x = tensor(shape, dtype, order)
         if len(right) != len(dims) or len({dim % len(shape) for dim in dims}) != len(dims):
-            assert rules.told(aten.sum.dim_IntList, (x, dims), {}) is None
+            assert rules.apply_rule(aten.sum.dim_IntList, (x, dims), {}) is None
         else:
             covered = agrees(aten.sum.dim_IntList, x, dims, keeps)
             assert covered or order != "rows" or not dims or dtype is LONG or 0 in shape
@@ -57,8 +57,8 @@ def test_softmax(shape: tuple[int, ...], dim: int, order: str, dtype: torch.dtyp
             (aten._log_softmax.default, aten._log_softmax_backward_data.default),
         ):
             if not -len(shape) <= dim < len(shape):
-                assert rules.told(forth, (x, dim, False), {}) is None
-                assert rules.told(back, (x, x, dim, dtype), {}) is None
+                assert rules.apply_rule(forth, (x, dim, False), {}) is None
+                assert rules.apply_rule(back, (x, x, dim, dtype), {}) is None
             else:
                 covered = agrees(forth, x, dim, False), agrees(back, x, torch.empty_like(x), dim, dtype)
                 assert all(covered) or order != "rows" or 0 in shape
@@ -75,7 +75,7 @@ def test_losses(shape: tuple[int, ...], reduction: int, order: str, dtype: torch
             agrees(aten.smooth_l1_loss_backward.default, one, x, target, reduction, 0.5) or not reduction,
         ]
         assert all(covered) or order != "rows" or 0 in shape
-        assert rules.told(aten.smooth_l1_loss.default, (x, tensor((7, *shape)), reduction, 0.5), {}) is None
+        assert rules.apply_rule(aten.smooth_l1_loss.default, (x, tensor((7, *shape)), reduction, 0.5), {}) is None
 
 
 @settings(deadline=None, max_examples=40)
@@ -93,7 +93,7 @@ def test_losses_of_classes(count: int, classes: int, reduction: int, order: str,
         ]
         assert all(covered) or order != "rows" or not reduction or not count
         wrong = torch.empty(count + 1, dtype=LONG)
-        assert rules.told(aten.nll_loss_forward.default, (x, wrong, None, 1, -100), {}) is None
+        assert rules.apply_rule(aten.nll_loss_forward.default, (x, wrong, None, 1, -100), {}) is None
 
 
 PAIR = st.lists(st.integers(1, 3), min_size=1, max_size=2)
@@ -119,7 +119,7 @@ def test_pooling_of_networks_is_covered_and_wrong_ones_are_not() -> None:
     with FakeTensorMode():
         assert agrees(pool, torch.empty(2, 64, 56, 56), [3, 3], [2, 2], [1, 1])
         for wrong in ([3, 3], [2, 2], [2, 2]), ([99, 3], [2, 2]):
-            assert rules.told(pool, (torch.empty(2, 64, 56, 56), *wrong), {}) is None
+            assert rules.apply_rule(pool, (torch.empty(2, 64, 56, 56), *wrong), {}) is None
 
 
 @settings(deadline=None, max_examples=40)
@@ -130,7 +130,7 @@ def test_sorting(shape: tuple[int, ...], dim: int, falling: bool, order: str, dt
         if -len(shape) <= dim < len(shape):
             assert agrees(aten.sort.default, x, dim, falling) or order != "rows" or 0 in shape
         else:
-            assert rules.told(aten.sort.default, (x, dim, falling), {}) is None
+            assert rules.apply_rule(aten.sort.default, (x, dim, falling), {}) is None
 
 
 @settings(deadline=None, max_examples=40)
@@ -152,7 +152,7 @@ def test_writing_by_number_or_mask(shape: tuple[int, ...], count: int, order: st
             ([torch.empty(9, dtype=torch.bool)], one),
             ([numbers], one.double()),
         ):
-            assert rules.told(put, (x, *wrong), {}) is None
+            assert rules.apply_rule(put, (x, *wrong), {}) is None
 
 
 @pytest.mark.parametrize("generator", [None, torch.Generator()])
@@ -166,7 +166,7 @@ def test_random_draws(generator: Any) -> None:
             func = aten.randint.generator if own else aten.randint.default
             assert agrees(func, 9, [2, 3], **rest)
             func = aten.randint.low_generator if own else aten.randint.low
-            assert agrees(func, 3, 9, [4], **rest) and rules.told(func, (9, 3, [4]), rest) is None
+            assert agrees(func, 3, 9, [4], **rest) and rules.apply_rule(func, (9, 3, [4]), rest) is None
         func = aten.randperm.generator if own else aten.randperm.default
         assert agrees(func, 7, **own) and agrees(func, 0, **own) and agrees(func, 3, dtype=torch.int32, **own)
-        assert rules.told(func, (-1,), own) is None
+        assert rules.apply_rule(func, (-1,), own) is None

@@ -10,7 +10,7 @@ import torch
 
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.script.command import read_command
-from oomproof.sources.script.running import Run, run_script
+from oomproof.sources.script.running import ScriptRun, run_script
 from oomproof.trace.request import be_silent
 from oomproof.trace.torch.session.look_ahead import ALIKE, BATCHES, LookAhead, describe_batches
 
@@ -40,7 +40,7 @@ SCRIPT = """
 def follow(folder: Path, *, batches: int, workers: int = 0, accumulate: int = 1) -> Timeline:
     text = textwrap.dedent(SCRIPT).replace("WORKERS", str(workers)).replace("ACCUMULATE", str(accumulate))
     (folder / "train.py").write_text(text)
-    return run_script(Run(read_command(f"python {folder}/train.py"), batches=batches), be_silent)
+    return run_script(ScriptRun(read_command(f"python {folder}/train.py"), batches=batches), be_silent)
 
 
 @pytest.mark.slow

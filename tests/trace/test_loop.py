@@ -12,7 +12,7 @@ from small_nets import at_the_end, deep, mlp, most, pieces, traced
 from torch import nn, optim
 
 from oomproof.changes.torch.losses import total
-from oomproof.changes.torch.recompute import repeated_blocks
+from oomproof.changes.torch.recompute import find_repeated_blocks
 from oomproof.errors import InputError, JobError, OomproofError
 from oomproof.memory.host_memory import host_memory
 from oomproof.memory.runtime import Runtime
@@ -126,10 +126,10 @@ def test_nothing_to_checkpoint() -> None:
 
 
 def test_blocks_that_are_checkpointed() -> None:
-    assert repeated_blocks(deep(3)) == ["1.0", "1.1", "1.2"]
+    assert find_repeated_blocks(deep(3)) == ["1.0", "1.1", "1.2"]
     layer = nn.TransformerEncoderLayer(8, 2, 16)
     encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-    assert repeated_blocks(encoder) == ["layers.0", "layers.1"]
+    assert find_repeated_blocks(encoder) == ["layers.0", "layers.1"]
 
 
 def test_blocks_inside_blocks_are_left_to_the_outer_ones() -> None:
@@ -139,7 +139,7 @@ def test_blocks_inside_blocks_are_left_to_the_outer_ones() -> None:
             self.layers = nn.Sequential(*(nn.TransformerEncoderLayer(8, 2, 16) for _ in range(2)))
 
     stages = nn.ModuleList([Stage(), Stage()])
-    assert repeated_blocks(stages) == ["0", "1"]
+    assert find_repeated_blocks(stages) == ["0", "1"]
 
 
 def test_their_own_line_is_shown() -> None:

@@ -12,7 +12,7 @@ from real_cpu import second_step
 from oomproof.api.check import forecast_step
 from oomproof.changes.torch.training import training_from
 from oomproof.errors import InputError
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.sources import open_job
 from oomproof.sources.settings import resolve
 from oomproof.sources.torch.named import NamedJob
@@ -55,7 +55,7 @@ def test_second_step_as_the_real_allocator_has_it(name: str, request: pytest.Fix
     made = job.make(settings)
     assert made.optimizer is not None
     pieces, training = Pieces(made.model, made.batch, made.loss, made.optimizer), training_from(settings)
-    traced = forecast_step(trace_step(pieces, training, dialect="cpu"), find("64GiB"), settings)
+    traced = forecast_step(trace_step(pieces, training, dialect="cpu"), find_device("64GiB"), settings)
     real = second_step(pieces, training).peak
     assert traced.allocated.expected == pytest.approx(real, rel=0.01), (traced.phase, traced.owner, traced.op)
     assert traced.allocated.low <= real <= traced.allocated.high

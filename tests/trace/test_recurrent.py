@@ -10,7 +10,7 @@ from small_nets import traced
 from torch import nn
 
 from oomproof.memory.cards import devices
-from oomproof.memory.make_forecast import forecast
+from oomproof.memory.make_forecast import build_forecast
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.scratch.recurrent import NOTE, WIDER, reserve_bytes
 from oomproof.memory.settings import Settings
@@ -133,10 +133,10 @@ def test_an_output_with_sequences_first_lies_in_memory_by_time() -> None:
 
 def test_the_upper_figure_leaves_room_for_what_cudnn_does_not_say() -> None:
     timeline = trace("LSTM", num_layers=3, bidirectional=True)
-    told = forecast(timeline, devices.find("8GiB"), Runtime(), "net", Settings())
+    told = build_forecast(timeline, devices.find_device("8GiB"), Runtime(), "net", Settings())
     assert NOTE in told.notes
     assert told.allocated.high >= told.allocated.expected + (WIDER - 1) * kept_for_backward(timeline)
-    plain = forecast(traced(), devices.find("8GiB"), Runtime(), "net", Settings())
+    plain = build_forecast(traced(), devices.find_device("8GiB"), Runtime(), "net", Settings())
     assert NOTE not in plain.notes
 
 

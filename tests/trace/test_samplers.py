@@ -11,7 +11,7 @@ from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.roi_heads import RoIHeads
 from torchvision.ops import MultiScaleRoIAlign
 
-from oomproof.trace.torch.gpu.samplers import _jittered, filled_samplers
+from oomproof.trace.torch.gpu.samplers import _jitter_boxes, samplers_filled
 from oomproof.trace.torch.tracer import Tracer
 
 SIDE = 64
@@ -50,7 +50,7 @@ def mask_samples(boxes: int) -> int:
     """How many samples the mask head of one image sees in a training step."""
     net, seen = small_mask_rcnn(), list[int]()
     net.roi_heads.mask_head.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0].shape[0]))
-    with filled_samplers(net):
+    with samplers_filled(net):
         losses = net([torch.rand(3, SIDE, SIDE)], targets(boxes))
         sum(losses.values()).backward()
     return seen[0]
@@ -82,7 +82,7 @@ def test_without_objects() -> None:
 def test_copies_are_foreground() -> None:
     torch.manual_seed(0)
     boxes = targets(7)[0]["boxes"]
-    copies = _jittered(boxes, small_mask_rcnn().roi_heads.fg_bg_sampler)
+    copies = _jitter_boxes(boxes, small_mask_rcnn().roi_heads.fg_bg_sampler)
     overlap = torchvision.ops.box_iou(copies, boxes).max(dim=1).values
     assert len(copies) >= 128 and overlap.min() >= 0.5
 
@@ -91,5 +91,5 @@ def test_torchvision_is_as_before() -> None:
     plain = RoIHeads.add_gt_proposals
     mask_samples(1)
     assert RoIHeads.add_gt_proposals is plain
-    with filled_samplers(nn.Linear(1, 1)):
+    with samplers_filled(nn.Linear(1, 1)):
         assert RoIHeads.add_gt_proposals is plain

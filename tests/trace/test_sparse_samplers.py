@@ -16,8 +16,8 @@ import oomproof
 from oomproof.changes.torch.training import OPTIMIZERS, Training
 from oomproof.errors import JobError
 from oomproof.memory.batch_spec import BatchSpec, ImageSpec
-from oomproof.memory.cards.devices import find
-from oomproof.memory.make_forecast import forecast
+from oomproof.memory.cards.devices import find_device
+from oomproof.memory.make_forecast import build_forecast
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.settings import Settings
 from oomproof.sources import open_job
@@ -73,17 +73,17 @@ def test_a_real_step_with_empty_samplers_is_not_below_it(boxes: int) -> None:
     assert 0 < least < 0.8 * full.peak().bytes
     # The trace is of a GPU's step; what the CPU takes beyond it only makes the real one larger.
     pieces = Pieces(job.model, job.batch, job.loss, OPTIMIZERS["sgd"])
-    with patch.object(real_cpu, "filled_samplers", lambda model: nullcontext()):
+    with patch.object(real_cpu, "samplers_filled", lambda model: nullcontext()):
         real = real_cpu.second_step(pieces, Training()).peak
     assert least * 0.99 <= real < full.peak().bytes
 
 
 def test_expected_and_upper_figures_stay_where_they_are() -> None:
-    job, device = small_job(2), find("8GiB")
+    job, device = small_job(2), find_device("8GiB")
     request = TraceRequest(resolve(job, {}), device)
     full = job.trace(request)
     plain, lower = (
-        forecast(step, device, Runtime(), "", Settings()) for step in (full, with_least(job, request, full))
+        build_forecast(step, device, Runtime(), "", Settings()) for step in (full, with_least(job, request, full))
     )
     for level in ("allocated", "reserved", "on_device"):
         before, now = getattr(plain, level), getattr(lower, level)

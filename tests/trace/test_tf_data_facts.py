@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from oomproof.api.check import check
-from oomproof.data.pipeline.generators import WORKER, pipeline_of_generator, priced_generator, warnings_of_generator
+from oomproof.data.pipeline.generators import WORKER, pipeline_of_generator, price_generator, warnings_of_generator
 from oomproof.errors import InputError
 
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed: there are no data to read")
@@ -70,10 +70,10 @@ def test_a_plain_generator_is_not_asked_for_a_batch() -> None:
 
 
 def test_generators_are_warned_of_by_what_they_take() -> None:
-    assert not warnings_of_generator(priced_generator(MIB, workers=4))
-    [queue] = warnings_of_generator(priced_generator(100 * MIB, workers=4, queue=10))
+    assert not warnings_of_generator(price_generator(MIB, workers=4))
+    [queue] = warnings_of_generator(price_generator(100 * MIB, workers=4, queue=10))
     assert "11 batches of 100 MiB = 1.07 GiB" in queue and "max_queue_size=2 keeps 300 MiB" in queue
-    [apart] = warnings_of_generator(priced_generator(MIB, workers=6, processes=True))
+    [apart] = warnings_of_generator(price_generator(MIB, workers=6, processes=True))
     assert "6 worker processes take about 1.47 GiB" in apart
-    [many] = warnings_of_generator(priced_generator(MIB, workers=16))
+    [many] = warnings_of_generator(price_generator(MIB, workers=16))
     assert "16 worker threads" in many

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oomproof.data.pipeline.buffers import COPIES, HEAP, Pipeline
-from oomproof.data.pipeline.prices import PREFETCH, PREFETCH_HIGH, priced
+from oomproof.data.pipeline.prices import PREFETCH, PREFETCH_HIGH, price_pipeline
 from oomproof.data.pipeline.stages import AUTOTUNE, INFINITE, UNKNOWN, Assumed, Options, Part, Stage, kind_of
 from oomproof.data.pipeline.warnings import warnings_of
 
@@ -33,7 +33,7 @@ def images(elements: int = 1000) -> Stage:
 
 
 def price(last: Stage, options: Options = PLAIN, assumed: Assumed = ASSUMED) -> Pipeline:
-    return priced(last, options, assumed)
+    return price_pipeline(last, options, assumed)
 
 
 def held(pipeline: Pipeline, name: str) -> int:

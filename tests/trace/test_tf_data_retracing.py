@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oomproof.data.pipeline.retracing import PER_OPERATION, retracing_of
+from oomproof.data.pipeline.retracing import PER_OPERATION, count_retracing
 from oomproof.errors import InputError
 
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed: nothing can be traced")
@@ -32,7 +32,7 @@ def add_one(x: Any) -> Any:
 def test_graphs_are_counted_as_tensorflow_makes_them(name: str) -> None:
     calls, options = CALLS[name]
     function = tf.function(add_one, **options)
-    said = retracing_of(function, calls)
+    said = count_retracing(function, calls)
     assert function.experimental_get_tracing_count() == 0  # nothing was traced for the answer
     for call in calls:
         function(*call)
@@ -42,13 +42,13 @@ def test_graphs_are_counted_as_tensorflow_makes_them(name: str) -> None:
 def test_growth_is_said_with_its_reason_and_its_price() -> None:
     function = tf.function(add_one)
     function(*SHAPES[0])
-    growing = retracing_of(function, SHAPES)
+    growing = count_retracing(function, SHAPES)
     assert growing.grows and growing.bytes == 4 * growing.operations * PER_OPERATION > 0
     assert "4 calls make 4 graphs" in growing.warning and "(2, 3), (2, 4), (2, 5), ..." in growing.warning
-    assert "Python int with another value" in retracing_of(tf.function(add_one), [(1,), (2,), (3,)]).warning
-    assert not retracing_of(function, SHAPES[:2]).warning  # a smaller last batch is not growth
+    assert "Python int with another value" in count_retracing(tf.function(add_one), [(1,), (2,), (3,)]).warning
+    assert not count_retracing(function, SHAPES[:2]).warning  # a smaller last batch is not growth
 
 
 def test_a_plain_function_is_refused_in_words() -> None:
     with pytest.raises(InputError, match=r"expected a tf.function, got function; give the function that"):
-        retracing_of(add_one, SHAPES)
+        count_retracing(add_one, SHAPES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from oomproof.trace.tensorflow.graph.graph import Graph, Node, Output
-from oomproof.trace.tensorflow.order.edges import edges_of, hashed
+from oomproof.trace.tensorflow.order.edges import edges_of, order_by_hash
 
 
 def fan(count: int) -> Graph:
@@ -16,19 +16,19 @@ def fan(count: int) -> Graph:
 
 def test_a_table_is_gone_through_by_hash_and_not_by_arrival() -> None:
     # The place in a table of eight is the address, and a 64th of it, in units of 256 bytes.
-    assert hashed([5 * 256, 2 * 256, 0, 9 * 256]) == [2, 3, 1, 0]
+    assert order_by_hash([5 * 256, 2 * 256, 0, 9 * 256]) == [2, 3, 1, 0]
 
 
 def test_a_place_that_is_taken_sends_on_by_one_then_by_two() -> None:
     # All four belong in the first place; they land in 0, 1, 3 and 6.
-    assert hashed([0, 32, 64, 96, 4 * 256]) == [0, 1, 2, 4, 3]
+    assert order_by_hash([0, 32, 64, 96, 4 * 256]) == [0, 1, 2, 4, 3]
 
 
 def test_a_table_grows_before_it_is_nearly_full() -> None:
     # In a table of eight, place 8 is place 0, and sends the others on. The seventh makes it a table of sixteen.
     addresses = [8 * 256, 0, 256, 2 * 256, 3 * 256, 4 * 256]
-    assert hashed(addresses) == [0, 1, 2, 3, 4, 5]
-    assert hashed([*addresses, 5 * 256]) == [1, 2, 3, 4, 5, 6, 0]
+    assert order_by_hash(addresses) == [0, 1, 2, 3, 4, 5]
+    assert order_by_hash([*addresses, 5 * 256]) == [1, 2, 3, 4, 5, 6, 0]
 
 
 def test_eight_edges_are_a_list_and_nine_a_table() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oomproof.trace.tensorflow.graph.folding import LARGEST, folded
+from oomproof.trace.tensorflow.graph.folding import LARGEST, fold_constants
 from oomproof.trace.tensorflow.graph.graph import Graph, Node, Output, Ref
 
 
@@ -11,7 +11,7 @@ def node(name: str, op: str, *inputs: Ref, size: int = 4, outputs: int = 1, cont
 
 
 def fold(graph: Graph) -> Graph:
-    return folded(graph, lambda op: op != "RandomUniform")
+    return fold_constants(graph, lambda op: op != "RandomUniform")
 
 
 def test_what_follows_from_constants_is_one() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oomproof.memory.timeline import Builder, Timeline
 from oomproof.trace.tensorflow.buffers.liveness import Execution
-from oomproof.trace.tensorflow.graph.branches import taken
+from oomproof.trace.tensorflow.graph.branches import take_branches
 from oomproof.trace.tensorflow.graph.graph import Graph, Node, Output, Ref
 from oomproof.trace.tensorflow.order.order import (
     PROCESSES,
@@ -12,7 +12,7 @@ from oomproof.trace.tensorflow.order.order import (
     gpu_order,
     likely_orders,
     longest_first,
-    named_order,
+    order_by_name,
     other_orders,
 )
 from oomproof.trace.tensorflow.roles import Roles, roles_of
@@ -72,7 +72,7 @@ def test_cheap_kernels_run_at_once() -> None:
 
 
 def test_a_measured_order_is_kept_and_completed() -> None:
-    assert names(FORK, named_order(FORK, ["c2", "unknown", "b"])) == ["x", "c", "c2", "b", "a", "a2"]
+    assert names(FORK, order_by_name(FORK, ["c2", "unknown", "b"])) == ["x", "c", "c2", "b", "a", "a2"]
 
 
 def test_what_begins_a_step_is_cheap_or_waits_for_the_thread() -> None:
@@ -172,7 +172,7 @@ def test_the_heavier_branch_is_taken() -> None:
         node("merge", "Merge", (3, 0), (4, 0)),
         node("after", "NoOp", controls=(3, 5)),
     )
-    graph = taken(Graph(nodes, ((5, 0),), (6,)))
+    graph = take_branches(Graph(nodes, ((5, 0),), (6,)))
     assert [each.name for each in graph.nodes] == ["x", "condition", "switch", "large", "merge"]
     assert graph.results == ((4, 0),)
     assert run(graph).peak().bytes == 5 * KIB

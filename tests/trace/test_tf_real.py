@@ -22,11 +22,11 @@ from real_tf import Measured, measure
 from seen_edges import edges_as_seen
 
 from oomproof.memory import make_forecast as forecaster
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.memory.runtime import Runtime
 from oomproof.trace.keras.on_tensorflow import prepare_keras
-from oomproof.trace.tensorflow.order.order import executed
-from oomproof.trace.tensorflow.trace_step import PreparedStep, laid_out, measured_order, timeline_of
+from oomproof.trace.tensorflow.order.order import order_by_executor
+from oomproof.trace.tensorflow.trace_step import PreparedStep, find_measured_order, lay_out_step, timeline_of
 from thorough import thorough_but
 
 MODELS: dict[str, Callable[[], tuple[Any, Batch]]] = {
@@ -68,10 +68,10 @@ def traced_and_real(model: Any, batch: Batch, settling: int = 1) -> tuple[Prepar
 
 def check(step: PreparedStep, real: int, order: tuple[str, ...], exactly: float = 0.002) -> float:
     """How far the expected figure is off; the rest is asserted."""
-    replayed = laid_out(step, measured_order(step, order), "cpu").peak().bytes
+    replayed = lay_out_step(step, find_measured_order(step, order), "cpu").peak().bytes
     assert replayed == pytest.approx(real, rel=exactly)
     timeline = timeline_of(step, "cpu")
-    told = forecaster.forecast(timeline, find("64GiB"), Runtime(), "job", {})
+    told = forecaster.build_forecast(timeline, find_device("64GiB"), Runtime(), "job", {})
     assert told.allocated.expected == timeline.peak().bytes
     assert told.allocated.high >= real
     return told.allocated.expected / real - 1
@@ -79,8 +79,8 @@ def check(step: PreparedStep, real: int, order: tuple[str, ...], exactly: float 
 
 def check_executor(step: PreparedStep, real: int, order: tuple[str, ...]) -> None:
     """All but the order within this process's tables must be foretold."""
-    foretold = executed(step.graph, edges_as_seen(step.graph, order), on_gpu=False)
-    assert laid_out(step, foretold, "cpu").peak().bytes == pytest.approx(real, rel=0.005)
+    foretold = order_by_executor(step.graph, edges_as_seen(step.graph, order), on_gpu=False)
+    assert lay_out_step(step, foretold, "cpu").peak().bytes == pytest.approx(real, rel=0.005)
     known = {node.name for node in step.graph.nodes}
     ran = [name for name in dict.fromkeys(order) if name in known]
     seen = set(ran)

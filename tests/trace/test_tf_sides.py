@@ -18,10 +18,10 @@ import tensorflow as tf
 from real_tf import measure
 
 from oomproof.memory import make_forecast as forecaster
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.memory.forecast import Range
 from oomproof.memory.runtime import Runtime
-from oomproof.trace.tensorflow.trace_step import laid_out, measured_order, prepared, timeline_of
+from oomproof.trace.tensorflow.trace_step import find_measured_order, lay_out_step, prepare_step, timeline_of
 
 ROWS, SIDE = 4096, 256
 Loss = Callable[[Any, Any, Any], Any]
@@ -137,7 +137,7 @@ def told_and_real(loss: Loss, left: float) -> tuple[Range, int, int, list[str]]:
         return value
 
     batch = tf.random.stateless_normal((ROWS, SIDE), (0, 2)), tf.constant(np.arange(ROWS) < left * ROWS)
-    ready = prepared(step, batch, dialect="cpu")
+    ready = prepare_step(step, batch, dialect="cpu")
     run, graph = ready.captured.function, ready.graph
     measured = measure(lambda: run(*batch))
     real = measured.without_scratch
@@ -145,8 +145,8 @@ def told_and_real(loss: Loss, left: float) -> tuple[Range, int, int, list[str]]:
     real += sum(node.outputs[0].bytes for node in graph.nodes if node.op == "Const")
     real += sum(variable.bytes for variable in ready.captured.variables)
     timeline = timeline_of(ready, "cpu")
-    told = forecaster.forecast(timeline, find("64GiB"), Runtime(), "job", {}).allocated
-    replayed = laid_out(ready, measured_order(ready, measured.order), "cpu").peak().bytes
+    told = forecaster.build_forecast(timeline, find_device("64GiB"), Runtime(), "job", {}).allocated
+    replayed = lay_out_step(ready, find_measured_order(ready, measured.order), "cpu").peak().bytes
     return told, replayed, real, [*timeline.about.notes, *timeline.about.not_counted]
 
 

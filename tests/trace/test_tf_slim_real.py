@@ -12,7 +12,7 @@ from real_tf import measure
 
 import oomproof
 from oomproof.trace.keras.on_tensorflow import prepare_keras
-from oomproof.trace.tensorflow.trace_step import laid_out, measured_order, timeline_of
+from oomproof.trace.tensorflow.trace_step import find_measured_order, lay_out_step, timeline_of
 
 
 @pytest.mark.slow
@@ -27,5 +27,7 @@ def test_a_half_is_forecast_as_it_runs() -> None:
     constants = sum(node.outputs[0].bytes for node in graph.nodes if node.op == "Const")
     inputs = sum(graph.nodes[number].outputs[0].bytes for number in graph.arguments)
     total = real.without_scratch + constants + inputs + sum(each.bytes for each in step.captured.variables)
-    assert laid_out(step, measured_order(step, real.order), "cpu").peak().bytes == pytest.approx(total, rel=0.005)
+    assert lay_out_step(step, find_measured_order(step, real.order), "cpu").peak().bytes == pytest.approx(
+        total, rel=0.005
+    )
     assert timeline_of(step, "cpu").peak().bytes == pytest.approx(total, rel=0.05)

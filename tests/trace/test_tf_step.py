@@ -10,12 +10,12 @@ import pytest
 from oomproof.errors import InputError, JobError
 from oomproof.memory import make_forecast as forecaster
 from oomproof.memory.about import About
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.memory.files import timeline_file
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.timeline import Timeline
 from oomproof.trace.tensorflow import trace_step
-from oomproof.trace.tensorflow.trace_step import in_the_middle, prepared
+from oomproof.trace.tensorflow.trace_step import in_the_middle, prepare_step
 
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 
@@ -159,7 +159,7 @@ def test_a_gpu_has_another_layout() -> None:
     spec = (tf.TensorSpec((2, 32, 32, 8)),)
     step = sgd_step(weight, lambda x: tf.nn.relu(tf.nn.conv2d(tf.nn.conv2d(x, weight, 1, "SAME"), weight, 1, "SAME")))
     kinds = {
-        dialect: {node.op for node in prepared(step, spec, dialect=dialect, capability="7.5").graph.nodes}
+        dialect: {node.op for node in prepare_step(step, spec, dialect=dialect, capability="7.5").graph.nodes}
         for dialect in ("cpu", "cuda")
     }
     assert "Transpose" in kinds["cuda"]
@@ -181,7 +181,7 @@ def timeline() -> Timeline:
 
 
 def forecast(timeline: Timeline, on: str = "RTX 3060", **runtime: Any) -> Any:
-    return forecaster.forecast(timeline, find(on), Runtime(**runtime), "step", {})
+    return forecaster.build_forecast(timeline, find_device(on), Runtime(**runtime), "step", {})
 
 
 def test_a_forecast_says_what_tensorflow_takes(timeline: Timeline) -> None:
@@ -213,14 +213,14 @@ def test_a_process_in_the_middle_of_the_range_is_expected() -> None:
 
 def test_a_saved_step_says_the_same(timeline: Timeline, tmp_path: Any) -> None:
     timeline_file.save(timeline, tmp_path / "step.timeline")
-    assert forecast(timeline_file.load(tmp_path / "step.timeline")).reserved == forecast(timeline).reserved
+    assert forecast(timeline_file.load_timeline(tmp_path / "step.timeline")).reserved == forecast(timeline).reserved
 
 
 def test_an_order_that_needs_less_lowers_the_lower_figure_alone(timeline: Timeline) -> None:
     """A real step may run in it; the lower figure stood above such a step."""
     told = [
-        forecaster.forecast(
-            replace(timeline, about=replace(timeline.about, orders=orders)), find("T4"), Runtime(), "job", {}
+        forecaster.build_forecast(
+            replace(timeline, about=replace(timeline.about, orders=orders)), find_device("T4"), Runtime(), "job", {}
         ).allocated
         for orders in (
             {"one": timeline.peak().bytes},
@@ -238,7 +238,7 @@ def test_little_that_a_mask_leaves_over_is_in_the_lower_figure() -> None:
         return tf.nn.relu(tf.concat([tf.boolean_mask(x, x[:, 0] > 0)] * 4, 0) @ weight)
 
     timeline = trace_step(sgd_step(weight, forward), (batch(),), dialect="cpu")
-    told = forecaster.forecast(timeline, find("8GiB"), Runtime(), "job", {}).allocated
+    told = forecaster.build_forecast(timeline, find_device("8GiB"), Runtime(), "job", {}).allocated
     assert told.low < 4 * MIB  # the weight, the batch, a gradient, and 2 % of what could be left
     assert told.expected > 6 * MIB
     assert told.high > 10 * MIB
@@ -248,4 +248,4 @@ def test_orders_of_a_foreign_file_are_checked(timeline: Timeline, tmp_path: Any)
     for wrong in ({"orders": {"gpu": "much"}}, {"allocator": "mine"}, {"orders": {"gpu": -1}}):
         timeline_file.save(replace(timeline, about=replace(timeline.about, **wrong)), tmp_path / "bad.timeline")
         with pytest.raises(InputError, match=next(iter(wrong))):
-            timeline_file.load(tmp_path / "bad.timeline")
+            timeline_file.load_timeline(tmp_path / "bad.timeline")

@@ -16,8 +16,8 @@ from oomproof.memory.timeline import Timeline
 from oomproof.trace.tensorflow import trace_step
 from oomproof.trace.tensorflow.graph.capture import Captured
 from oomproof.trace.tensorflow.graph.session_graph import capture_session
-from oomproof.trace.tensorflow.sizes.bounds import reserved
-from oomproof.trace.tensorflow.trace_step import PreparedStep, laid_out, measured_order, prepared
+from oomproof.trace.tensorflow.sizes.bounds import bound_reserve
+from oomproof.trace.tensorflow.trace_step import PreparedStep, find_measured_order, lay_out_step, prepare_step
 
 MIB = 1 << 20
 SIDE = 512  # a square matrix of floats takes 1 MiB
@@ -50,7 +50,7 @@ def test_fused_normalisation_keeps_one_number_for_its_gradient() -> None:
     """It was counted as large as its input, since its shape is not in the graph."""
     step = tf.function(normalised_step(tf.Variable(tf.ones([32]))))
     x = tf.random.normal(IMAGES)
-    ready = prepared(step, (x,), dialect="cpu")
+    ready = prepare_step(step, (x,), dialect="cpu")
     assert ready.guessed == 0
     norms = [node for node in ready.graph.nodes if node.op == "FusedBatchNormV3"]
     assert len(norms) == 4
@@ -58,14 +58,14 @@ def test_fused_normalisation_keeps_one_number_for_its_gradient() -> None:
     run = step.get_concrete_function(tf.TensorSpec(IMAGES))
     real = measure(lambda: run(x))
     assert max(real.outputs[node.name] for node in norms) < 4 * MIB + 4096
-    replayed = laid_out(ready, measured_order(ready, real.order), "cpu").peak().bytes
+    replayed = lay_out_step(ready, find_measured_order(ready, real.order), "cpu").peak().bytes
     assert replayed == pytest.approx(real.without_scratch + held_before(ready), rel=0.005)
 
 
 def test_the_most_that_cudnn_reserves_is_a_bit_for_each_element() -> None:
-    assert reserved((2, 3, 3, 32), 0.5) == ()
-    assert reserved((2, 3, 3, 32), 1.0) == (18,)
-    assert reserved((1, 1, 1, 3), 1.0) == (1,)
+    assert bound_reserve((2, 3, 3, 32), 0.5) == ()
+    assert bound_reserve((2, 3, 3, 32), 1.0) == (18,)
+    assert bound_reserve((1, 1, 1, 3), 1.0) == (1,)
 
 
 def test_fused_normalisation_of_unknown_size_follows_its_input() -> None:
@@ -74,7 +74,7 @@ def test_fused_normalisation_of_unknown_size_follows_its_input() -> None:
     def step(x: Any) -> Any:
         return whole(tf.boolean_mask(x, x[:, 0, 0, 0] > 0))
 
-    ready = prepared(step, (tf.TensorSpec(IMAGES),), dialect="cpu")
+    ready = prepare_step(step, (tf.TensorSpec(IMAGES),), dialect="cpu")
     [first, *_] = [node for node in ready.graph.nodes if node.op == "FusedBatchNormV3"]
     assert first.outputs[0].shape == (4, 64, 64, 32)
     assert first.outputs[5].bytes == 4
@@ -117,11 +117,11 @@ def test_a_weight_that_is_still_read_is_copied_before_its_update() -> None:
     weight, slot = weight_and_slot()
     x = tf.random.normal((SIDE, SIDE))
     step = tf.function(momentum_step(weight, slot, read_late=True))
-    ready = prepared(step, (x,), dialect="cpu")
+    ready = prepare_step(step, (x,), dialect="cpu")
     run = step.get_concrete_function(tf.TensorSpec((SIDE, SIDE)))
     real = measure(lambda: run(x))
     assert real.outputs.get("ResourceApplyMomentum", real.scratch.get("ResourceApplyMomentum", 0)) == MIB
-    timeline = laid_out(ready, measured_order(ready, real.order), "cpu")
+    timeline = lay_out_step(ready, find_measured_order(ready, real.order), "cpu")
     assert timeline.peak().bytes == pytest.approx(real.without_scratch + held_before(ready), rel=0.01)
 
 

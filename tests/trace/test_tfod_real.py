@@ -19,7 +19,7 @@ import pytest
 from tfod_models import CONFIGS
 
 from oomproof.frameworks.object_detection import INSTALL, missing_packages
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.sources.settings import resolve
 from oomproof.sources.tf_object_detection.config.config import config_of_text
 from oomproof.sources.tf_object_detection.job import ObjectDetectionJob, open_config
@@ -65,7 +65,7 @@ def test_steps_as_the_real_allocator_has_them(name: str, tmp_path: Path) -> None
 def test_a_check_tells_the_stages_apart() -> None:
     said: list[str] = []
     job = job_of("mask_rcnn_tf2")
-    timeline = job.trace(TraceRequest(resolve(job, {}), find("8GiB"), progress=said.append))
+    timeline = job.trace(TraceRequest(resolve(job, {}), find_device("8GiB"), progress=said.append))
     assert "building the API's own model for TensorFlow 2" in said
     owners = {owner.split(".")[0] for owner in timeline.owners}
     assert {"feature extractor", "RPN", "box head", "mask head", "losses", "padded ground truth"} <= owners

@@ -19,7 +19,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from oomproof.memory.timeline import Timeline
-from oomproof.trace.torch.gpu.dialect import speaking
+from oomproof.trace.torch.gpu.dialect import dialect_in_force
 from oomproof.trace.torch.tracer import NETWORK_NUMBER, Tracer
 
 
@@ -200,9 +200,9 @@ def test_code_that_speaks_of_cuda(tracer: Tracer) -> None:
     x = torch.zeros(2, 4, device="cuda").cuda().to("cuda", non_blocking=True).to(device="cuda:1")
     x = x + torch.rand(4, device=torch.device("cuda", 0)) + torch.ones_like(x, device="cuda").to(x)
     assert {x.device.type, next(net.parameters()).device.type} == {"cpu"}
-    with speaking("cuda"), torch.autocast("cuda", dtype=torch.float16):
+    with dialect_in_force("cuda"), torch.autocast("cuda", dtype=torch.float16):
         assert net(x).dtype is torch.float16
-    with speaking("cuda"), torch.autocast(device_type="cuda", dtype=torch.bfloat16):
+    with dialect_in_force("cuda"), torch.autocast(device_type="cuda", dtype=torch.bfloat16):
         assert net(x).dtype is torch.bfloat16
 
 

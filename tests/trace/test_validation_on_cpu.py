@@ -11,7 +11,7 @@ from real_cpu import validation
 import oomproof
 from oomproof.api.check import forecast_step
 from oomproof.changes.torch.training import OPTIMIZERS, Training, training_from
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.validation import Validation
 from oomproof.sources.settings import resolve
@@ -50,7 +50,7 @@ SMALL = Pieces(
 
 def forecast(pieces: Pieces, training: Training, how: Validation) -> Forecast:
     settings = resolve(open_torchvision("resnet18"), {})
-    return forecast_step(trace_step(pieces, training, dialect="cpu", validation=how), find("64GiB"), settings)
+    return forecast_step(trace_step(pieces, training, dialect="cpu", validation=how), find_device("64GiB"), settings)
 
 
 @pytest.mark.parametrize("how", WAYS, ids=str)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from oomproof.errors import InputError, JobError
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.memory.timeline import Timeline
 from oomproof.trace.xla import compiler, installed
 from oomproof.trace.xla.compiler import compile_step
@@ -26,8 +26,8 @@ import keras
 import tensorflow as tf
 from keras_nets import three_layers
 
-CARD = target_for(find("RTX 3060"))
-compiling = pytest.mark.skipif(not installed.xla_installed(), reason="needs oomproof[xla]")
+CARD = target_for(find_device("RTX 3060"))
+compiling = pytest.mark.skipif(not installed.is_xla_installed(), reason="needs oomproof[xla]")
 
 
 @pytest.fixture(autouse=True)
@@ -88,15 +88,15 @@ def test_what_the_step_itself_raises_is_not_put_down_to_xla() -> None:
 
 def test_a_step_that_takes_a_dict_is_handed_to_xla() -> None:
     """Boxes and labels come as a dict in KerasHub's detectors."""
-    from oomproof.trace.keras.on_tensorflow import build
-    from oomproof.trace.keras.on_xla import _lowered
+    from oomproof.trace.keras.on_tensorflow import build_variables
+    from oomproof.trace.keras.on_xla import _lower_step
 
     x, extra = keras.Input((4,), name="x"), keras.Input((4,), name="extra")
     model = keras.Model({"x": x, "extra": extra}, keras.layers.Dense(1)(keras.layers.add([x, extra])))
     model.compile("sgd", "mse")
     batch = {"x": tf.TensorSpec((2, 4)), "extra": tf.TensorSpec((2, 4))}, tf.TensorSpec((2, 1))
-    build(model, batch)
-    module, roles, _ = _lowered(model, batch)
+    build_variables(model, batch)
+    module, roles, _ = _lower_step(model, batch)
     assert module and [kind for kind, _ in roles].count("input") == 3
 
 
@@ -118,13 +118,13 @@ def test_what_was_compiled_is_not_compiled_again_by_the_next_process(monkeypatch
 LOWERING = """
 import hashlib, sys
 import keras, tensorflow as tf
-from oomproof.trace.keras.on_tensorflow import build
-from oomproof.trace.keras.on_xla import _lowered
+from oomproof.trace.keras.on_tensorflow import build_variables
+from oomproof.trace.keras.on_xla import _lower_step
 model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="relu"), keras.layers.Dense(1)])
 model.compile("adam", "mse")
 batch = tf.TensorSpec((2, 4)), tf.TensorSpec((2, 1))
-build(model, batch)
-print(hashlib.sha256(_lowered(model, batch)[0]).hexdigest())
+build_variables(model, batch)
+print(hashlib.sha256(_lower_step(model, batch)[0]).hexdigest())
 """
 
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras import layers
 
 from oomproof.trace.xla.child import _model, structure
-from oomproof.trace.xla.request import model_request, written_structure
+from oomproof.trace.xla.request import model_request, write_structure
 
 
 class Twice(layers.Layer):  # type: ignore[misc]  # Keras has no types
@@ -82,8 +82,8 @@ def test_a_layer_that_cannot_be_described_is_refused_in_one_line() -> None:
 
 def test_batches_keep_their_nesting() -> None:
     batch = ({"image": tf.TensorSpec([2, 4]), "sizes": [tf.TensorSpec([2], tf.int32)]}, tf.TensorSpec([2], tf.bool))
-    written = json.loads(json.dumps(written_structure(batch)))
+    written = json.loads(json.dumps(write_structure(batch)))
     again = structure(written, lambda shape, dtype: (shape, dtype))
     assert again == ({"image": ((2, 4), "float32"), "sizes": [((2,), "int32")]}, ((2,), "bool"))
     with pytest.raises(InputError, match="plain tensors whose sides are known; it has a RaggedTensorSpec"):
-        written_structure((tf.RaggedTensorSpec([2, None]),))
+        write_structure((tf.RaggedTensorSpec([2, None]),))

@@ -23,14 +23,14 @@ from tfod_real import content, held_before
 from oomproof.frameworks.object_detection import part
 from oomproof.memory import make_forecast
 from oomproof.memory.batch_spec import BatchSpec, ImageSpec
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.validation import Validation
 from oomproof.sources.settings import resolve
 from oomproof.sources.tf_object_detection.config.config import config_of_text
-from oomproof.sources.tf_object_detection.evaluated import evaluated, with_full_masks
+from oomproof.sources.tf_object_detection.evaluated import describe_evaluation, with_full_masks
 from oomproof.sources.tf_object_detection.job import open_config
-from oomproof.trace.tensorflow.trace_step import prepared, timeline_of
+from oomproof.trace.tensorflow.trace_step import prepare_step, timeline_of
 from oomproof.trace.tf_object_detection.build import build_step
 from oomproof.trace.tf_object_detection.built import BuiltStep
 from oomproof.trace.tf_object_detection.request import StepRequest
@@ -41,15 +41,15 @@ Size = tuple[int, int]
 def main(text: str, stored: Size) -> dict[str, Any]:
     job = open_config(config_of_text(text, "pipeline.config"), "pipeline.config")
     settings = resolve(job, {})
-    of = evaluated(job.config, settings, Validation(), BatchSpec((ImageSpec(*stored, 8),)))
+    of = describe_evaluation(job.config, settings, Validation(), BatchSpec((ImageSpec(*stored, 8),)))
     request = replace(
         job.step_request(settings), dialect="cpu", height=of.size[0], width=of.size[1], batch=of.images, boxes=(),
         evaluation=True,
     )  # fmt: skip
     built = build_step(request)
-    step = prepared(built.captured, names=built.names, dialect="cpu")
+    step = prepare_step(built.captured, names=built.names, dialect="cpu")
     timeline = with_full_masks(timeline_of(step, "cpu"), of)
-    told = make_forecast.forecast(timeline, find("64GiB"), Runtime(), "evaluation", {}).allocated
+    told = make_forecast.build_forecast(timeline, find_device("64GiB"), Runtime(), "evaluation", {}).allocated
     real, kept = measure_evaluation(built, request, stored)
     return {
         "real": real + kept + held_before(step),

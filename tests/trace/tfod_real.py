@@ -15,9 +15,15 @@ from typing import Any
 import numpy as np
 
 from oomproof.memory import make_forecast
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.memory.runtime import Runtime
-from oomproof.trace.tensorflow.trace_step import PreparedStep, laid_out, measured_order, prepared, timeline_of
+from oomproof.trace.tensorflow.trace_step import (
+    PreparedStep,
+    find_measured_order,
+    lay_out_step,
+    prepare_step,
+    timeline_of,
+)
 from oomproof.trace.tf_object_detection.build import build_step
 from oomproof.trace.tf_object_detection.built import BuiltStep
 from oomproof.trace.tf_object_detection.request import StepRequest
@@ -28,12 +34,12 @@ OBJECTS = 8
 
 def main(request: StepRequest) -> dict[str, Any]:
     built = build_step(request)
-    step = prepared(built.captured, names=built.names, dialect="cpu")
+    step = prepare_step(built.captured, names=built.names, dialect="cpu")
     timeline = timeline_of(step, "cpu")
-    told = make_forecast.forecast(timeline, find("64GiB"), Runtime(), "step", {}).allocated
+    told = make_forecast.build_forecast(timeline, find_device("64GiB"), Runtime(), "step", {}).allocated
     real = measure_step(built, request)
     before = held_before(step)
-    replayed = laid_out(step, measured_order(step, real.order), "cpu").peak().bytes
+    replayed = lay_out_step(step, find_measured_order(step, real.order), "cpu").peak().bytes
     return {
         "real": real.without_scratch + before,
         "replayed": replayed,

@@ -21,7 +21,7 @@ from oomproof.errors import CannotDo, InputError, JobError
 from oomproof.memory import make_forecast
 from oomproof.memory.after_training import in_cache
 from oomproof.memory.cards.beside import hold_beside
-from oomproof.memory.cards.devices import Device, find
+from oomproof.memory.cards.devices import Device, find_device
 from oomproof.memory.files import timeline_file
 from oomproof.memory.forecast import Forecast, Hint, Seconds
 from oomproof.memory.host_memory import ram_of, shm_of
@@ -75,7 +75,7 @@ def check(
     at too; None: where the job itself says how. ``shm``: what /dev/shm can hold (``64MiB``). ``beside``: what
     another job holds on the device (``3GiB``). ``save`` keeps the traced step in a file."""
     granted, shared = None if ram is None else ram_of(ram), None if shm is None else shm_of(shm)
-    device = hold_beside(find(on) if isinstance(on, str) else on, beside)
+    device = hold_beside(find_device(on) if isinstance(on, str) else on, beside)
     opened = as_job(job, settings=settings)
     if any(setting.name == "validate" for setting in opened.settings):  # a script validates itself, while it is traced
         settings, validate = {**settings, "validate": bool(validate)}, False
@@ -197,7 +197,7 @@ def _with_figures(
         if hint.saves is not None or not hint.settings:
             yield hint
             continue
-        other = settings.changed(hint.settings)
+        other = settings.with_values(hint.settings)
         try:
             then = forecast_step(job.trace(TraceRequest(other, device)), device, other)
         except (CannotDo, JobError):  # the job's own code does not run in it
@@ -218,14 +218,14 @@ def sweep(
 ) -> Sweep:
     """The same as ``check`` for several values of one setting."""
     granted = None if ram is None else ram_of(ram)
-    device = find(on) if isinstance(on, str) else on
+    device = find_device(on) if isinstance(on, str) else on
     opened = as_job(job, settings=settings)
     # Every value is checked before the first trace, which may take a minute.
     runs = [resolve(opened, {**settings, name: value}) for value in values]
     rows, step = [], None
     for count, resolved in enumerate(runs, 1):
         if step is None or name not in vars(Runtime()):
-            say = _prefixed(progress or be_silent, f"{name} {count} of {len(runs)}: ")
+            say = _add_prefix(progress or be_silent, f"{name} {count} of {len(runs)}: ")
             request = TraceRequest(resolved, device, progress=say)
             step = with_least(opened, request, opened.trace(request))
         row = replace(
@@ -240,7 +240,9 @@ def forecast_step(step: Timeline, device: Device, settings: Settings) -> Forecas
     """What a traced step means on a device."""
     traced = step.about.settings
     known = Settings({**traced, **settings}, {**traced.roles, **settings.roles})
-    return make_forecast.forecast(step, device, make_forecast.at_runtime(settings), step.about.job or "job", known)
+    return make_forecast.build_forecast(
+        step, device, make_forecast.at_runtime(settings), step.about.job or "job", known
+    )
 
 
 def trace_job(job: Job, settings: Settings, device: Device | None = None) -> Timeline:
@@ -259,5 +261,5 @@ def _value(settings: Settings, name: str) -> Any:
     return settings[name] if name in settings else settings.of("batch")
 
 
-def _prefixed(say: Progress, prefix: str) -> Progress:
+def _add_prefix(say: Progress, prefix: str) -> Progress:
     return lambda doing: say(prefix + doing)

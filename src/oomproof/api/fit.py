@@ -17,7 +17,7 @@ from oomproof.epoch.job_with_data import JobWithData
 from oomproof.epoch.worst_batch import find_worst_batch
 from oomproof.errors import InputError
 from oomproof.memory.cards.beside import hold_beside
-from oomproof.memory.cards.devices import Device, find
+from oomproof.memory.cards.devices import Device, find_device
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.host_memory import ram_of, shm_of
 from oomproof.plan import host_ram, selection
@@ -25,11 +25,11 @@ from oomproof.plan.confirmed import Confirmed
 from oomproof.plan.first_trace import first_trace
 from oomproof.plan.plan import Plan
 from oomproof.plan.problem import Problem
+from oomproof.plan.remarks.alternatives import find_alternatives
+from oomproof.plan.remarks.needs import find_needs
+from oomproof.plan.remarks.points import find_points
+from oomproof.plan.remarks.shares import sets_to_trace, share_out
 from oomproof.plan.search import Search
-from oomproof.plan.told.alternatives import find_alternatives
-from oomproof.plan.told.needs import find_needs
-from oomproof.plan.told.points import find_points
-from oomproof.plan.told.shares import sets_to_trace, share_out
 from oomproof.plan.tracing import Say, Tracing
 from oomproof.sources import as_job
 from oomproof.sources.job import Knob, Settings
@@ -67,15 +67,15 @@ def fit(
     began = time.monotonic()
     selection.check_words(keep, allow, leave)
     granted, shared = None if ram is None else ram_of(ram), None if shm is None else shm_of(shm)
-    device = hold_beside(find(on) if isinstance(on, str) else on, beside)
+    device = hold_beside(find_device(on) if isinstance(on, str) else on, beside)
     tracing, start = _open(job, device, settings, progress)
     dataset, _ = find_dataset(tracing.job, data, lambda doing: tracing.say(doing, 0.0))
     if dataset is not None:
         tracing.job = JobWithData(tracing.job.with_data(dataset), dataset, grouping)
     every = _find_knobs(tracing, start)
-    selection.known(tracing.job.name, every, (*allow, *leave))
+    selection.refuse_unknown_knobs(tracing.job.name, every, (*allow, *leave))
     _check_host_knobs(every, allow, limited=granted is not None or shared is not None)
-    turnable = selection.allowed(every, keep, allow, leave)
+    turnable = selection.select_knobs(every, keep, allow, leave)
     of_device, of_host = (tuple(knob for knob in turnable if knob.host is host) for host in (False, True))
     others = tuple(knob for knob in every if knob.name not in leave)
     plan = _plan(
@@ -116,7 +116,7 @@ def list_knobs(job: Any, on: str | Device, **settings: Any) -> tuple[Knob, ...]:
 
 def _open(job: Any, on: str | Device, settings: Mapping[str, Any], progress: Say | None) -> tuple[Tracing, Settings]:
     """A job on a device, ready to be traced, and the settings to start from."""
-    device = find(on) if isinstance(on, str) else on
+    device = find_device(on) if isinstance(on, str) else on
     opened = as_job(job, settings=settings)
     start = opened.settings_for_plans(resolve(opened, settings))
     return Tracing(opened, device, progress or (lambda text, done: None)), start

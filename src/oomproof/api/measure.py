@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from oomproof.api.check import forecast_step
 from oomproof.errors import CannotDo, InputError, JobError
 from oomproof.memory.about import About
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.memory.forecast import Forecast
 from oomproof.sources import as_job
 from oomproof.sources.settings import resolve
@@ -60,7 +60,7 @@ def measure(job: Any, *, progress: Progress | None = None, **settings: Any) -> M
         )
     pieces, training = pieces_and_training(made, of_training)
     name, device = real_device()
-    on = find("this" if name != "cpu" else "1024GiB")
+    on = find_device("this" if name != "cpu" else "1024GiB")
     say("tracing")
     about = About(job=opened.name, settings=resolved)
     step = trace_step(pieces, training, dialect="cuda" if name != "cpu" else "cpu", about=about)
@@ -97,7 +97,7 @@ def _refuse_without_torch() -> None:
         raise InputError("measure runs PyTorch jobs, and PyTorch is not installed here: pip install 'oomproof[torch]'")
 
 
-def keep_measured(found: Measurement) -> Path:
+def keep_measurement(found: Measurement) -> Path:
     """Writes the machine's constants to the user's configuration folder; returns the file."""
     from importlib.metadata import version
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from oomproof.api.fit import fit
 from oomproof.errors import InputError
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.memory.forecast import Forecast
 from oomproof.plan.plan import Plan
 from oomproof.run.tf_object_detection.request import TrainingRequest
@@ -46,7 +46,7 @@ def plan_training(
     count = steps or job.steps
     if not count:
         raise InputError(f"{config.name} does not say how many steps there are: --steps N")
-    given = _given(job.whole_batch, gpus, accumulate, recompute, half)
+    given = _build_settings(job.whole_batch, gpus, accumulate, recompute, half)
     settings, lines = resolve(job, given), list[str]()
     job.step_request(settings)  # refuses what cannot be shared by the GPUs
     if on:
@@ -81,7 +81,9 @@ def plan_training(
     )
 
 
-def _given(whole: int, gpus: int, accumulate: int | None, recompute: bool | None, half: bool) -> dict[str, Any]:
+def _build_settings(
+    whole: int, gpus: int, accumulate: int | None, recompute: bool | None, half: bool
+) -> dict[str, Any]:
     pieces = accumulate or 1
     if gpus < 1 or whole % gpus or (whole // gpus) % pieces:
         raise InputError(
@@ -104,7 +106,7 @@ def _plan(
     progress: Callable[[str, float], None] | None,
 ) -> Plan:
     """What keeps the training as it is comes first; then what is as good. Precision is the user's to choose."""
-    device = find(on)
+    device = find_device(on)
     leave = ["precision"] if not half else []
     if fixed and given[BATCH] != 1:
         leave.append(BATCH)

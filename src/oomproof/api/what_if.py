@@ -12,9 +12,9 @@ from typing import Any
 
 from oomproof.api.check import forecast_step
 from oomproof.errors import CannotDo, InputError
-from oomproof.memory.cards.devices import Device, find
+from oomproof.memory.cards.devices import Device, find_device
 from oomproof.memory.grid import Axis, Grid
-from oomproof.memory.sweep import measure
+from oomproof.memory.sweep import measure_setting
 from oomproof.sources import as_job
 from oomproof.sources.job import Job, Progress, Settings, TraceRequest
 from oomproof.sources.least_memory import with_least
@@ -39,7 +39,7 @@ def what_if(
 ) -> Grid:
     """Forecasts for every combination of values: of ``axes``, and of batch size, image size and precision where these
     say nothing of them. Each combination is traced."""
-    device = find(on) if isinstance(on, str) else on
+    device = find_device(on) if isinstance(on, str) else on
     opened, say = as_job(job, settings=settings), progress or be_silent
     start = resolve(opened, settings)
     chosen = tuple(_axis(start, name, values) for name, values in _axes(opened, start, settings, axes or {}).items())
@@ -69,7 +69,7 @@ def compare_cards(job: Job, device: Device, settings: Settings) -> Grid:
 
 
 def _cards(device: Device) -> tuple[Device, ...]:
-    return (device, *(card for card in map(find, CARDS) if card.name != device.name))
+    return (device, *(card for card in map(find_device, CARDS) if card.name != device.name))
 
 
 def _axes(
@@ -95,8 +95,8 @@ def _axes(
 def _axis(start: Settings, name: str, values: Sequence[Any]) -> Axis:
     """The job's own value is always one of them."""
     every = list(dict.fromkeys((*values, start[name])))
-    if all(measure(value) is not None for value in every):
-        every.sort(key=lambda value: measure(value) or 0)
+    if all(measure_setting(value) is not None for value in every):
+        every.sort(key=lambda value: measure_setting(value) or 0)
     return Axis(name, tuple(every), every.index(start[name]))
 
 

@@ -59,7 +59,7 @@ def read_settings_and_own(path: str | Path) -> tuple[dict[str, Any], tuple[str, 
     own = content.get("own", [])
     if not isinstance(own, list) or not all(isinstance(name, str) for name in own):
         raise DamagedFile(f'{path} should hold "own", a list of names; it holds {_kind(own)}')
-    return {name: _tupled(value) for name, value in settings.items()}, tuple(own)
+    return {name: _make_tuples(value) for name, value in settings.items()}, tuple(own)
 
 
 def write_settings(
@@ -92,10 +92,10 @@ def write_settings(
     return target
 
 
-def _tupled(value: Any) -> Any:
+def _make_tuples(value: Any) -> Any:
     if isinstance(value, list):
-        return tuple(_tupled(part) for part in value)
-    return {key: _tupled(part) for key, part in value.items()} if isinstance(value, dict) else value
+        return tuple(_make_tuples(part) for part in value)
+    return {key: _make_tuples(part) for key, part in value.items()} if isinstance(value, dict) else value
 
 
 def _reason(error: Exception) -> str:

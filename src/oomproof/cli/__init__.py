@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _tell(error)
         return FAILED
     if code == INTERRUPTED:
-        came = next((number for number in ENDING if signal.getsignal(number) is _ended), signal.SIGINT)
+        came = next((number for number in ENDING if signal.getsignal(number) is _exit_by_signal), signal.SIGINT)
         code = 128 + came
         complain("interrupted" if came == signal.SIGINT else "terminated")
     return int(code)
@@ -131,11 +131,11 @@ def _terminate(number: int, frame: object) -> None:
     """``kill``, ``timeout`` and batch systems end a process by SIGTERM, a terminal that is closed by SIGHUP. By itself
     that would leave half-written files, temporary folders and children behind. From here it goes as with Ctrl-C; a
     second one ends it at once."""
-    signal.signal(number, _ended)
+    signal.signal(number, _exit_by_signal)
     raise KeyboardInterrupt
 
 
-def _ended(number: int, frame: object) -> None:
+def _exit_by_signal(number: int, frame: object) -> None:
     os._exit(128 + number)
 
 

@@ -13,7 +13,7 @@ import typer
 
 from oomproof.errors import InputError
 from oomproof.files.replacing import find_place
-from oomproof.sources import described_forms
+from oomproof.sources import describe_forms
 
 if TYPE_CHECKING:
     from oomproof.data.annotations.dataset import Dataset
@@ -30,7 +30,7 @@ JobText = Annotated[
     str,
     typer.Argument(
         metavar="JOB",
-        help=described_forms(others=not {"-h", "--help"}.isdisjoint(sys.argv)),
+        help=describe_forms(others=not {"-h", "--help"}.isdisjoint(sys.argv)),
         show_default=False,
     ),
 ]
@@ -196,17 +196,17 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 def device_on(on: str, beside: str | None = None) -> Device:
     """The device that ``--on`` names; without it, this machine's. Less what ``--beside`` says."""
     from oomproof.memory.cards.beside import hold_beside
-    from oomproof.memory.cards.devices import find
+    from oomproof.memory.cards.devices import find_device
 
     if on:
-        return hold_beside(find(on), beside)
+        return hold_beside(find_device(on), beside)
     try:
-        return hold_beside(find("this"), beside)
+        return hold_beside(find_device("this"), beside)
     except InputError as error:
         raise InputError(f"--on was not given, and {error}") from None
 
 
-def granted(ram: str | None) -> int | None:
+def parse_ram(ram: str | None) -> int | None:
     """The bytes that ``--ram`` grants."""
     from oomproof.memory.host_memory import ram_of
 
@@ -241,7 +241,7 @@ def dataset_at(
     return read_dataset(data, images or None, split=split, progress=say)
 
 
-def shared(shm: str | None) -> int | None:
+def parse_shm(shm: str | None) -> int | None:
     """The bytes that ``--shm`` says."""
     from oomproof.memory.host_memory import shm_of
 
@@ -255,7 +255,7 @@ def pair(text: str, option: str, example: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def given_settings(
+def gather_settings(
     pairs: Sequence[str],
     batch: str | None,
     image_size: str | None,
@@ -323,7 +323,7 @@ def _range(text: str, wanted: str) -> list[str]:
     return [*values, str(high)]
 
 
-def promised(keep: str) -> str:
+def parse_promise(keep: str) -> str:
     """What ``--keep`` asks for."""
     from oomproof.sources.job import PROMISES
 
@@ -334,9 +334,9 @@ def promised(keep: str) -> str:
     raise InputError(f"--keep must be {' or '.join(kept)}; got {keep!r}{hint}")
 
 
-def names(texts: Sequence[str], option: str, example: str) -> tuple[str, ...]:
+def parse_names(texts: Sequence[str], option: str, example: str) -> tuple[str, ...]:
     """
-    >>> names(["image_size, backbone", "model"], "--allow", "image_size")
+    >>> parse_names(["image_size, backbone", "model"], "--allow", "image_size")
     ('image_size', 'backbone', 'model')
     """
     parts = [part.strip() for text in texts for part in text.split(",")]
@@ -347,7 +347,7 @@ def names(texts: Sequence[str], option: str, example: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(parts))
 
 
-def writable(path: Path, option: str) -> None:
+def require_writable(path: Path, option: str) -> None:
     """Said before the trace or the search, not minutes later."""
     if path.is_dir():
         raise InputError(f"{option} wants a file, but {path} is a folder")

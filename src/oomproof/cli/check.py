@@ -37,12 +37,12 @@ from oomproof.cli.arguments import (
     check_names,
     dataset_at,
     device_on,
-    given_settings,
-    granted,
-    shared,
+    gather_settings,
+    parse_ram,
+    parse_shm,
+    require_writable,
     sweep_values,
     with_keys,
-    writable,
 )
 from oomproof.cli.pages import refuse_without_plotly, write_device, write_html
 from oomproof.cli.screen import at_work, show, write
@@ -161,20 +161,20 @@ def check(
       oomproof check pipeline.config --records "train.record-*" --on "GTX 1080 Ti"
       oomproof check torchvision:ssd300_vgg16 --on T4 --html report.html --what-if batch=4,8,16
     """
-    given = given_settings(pairs or (), batch, image_size, base, gpus, precision=precision, backend=backend)
+    given = gather_settings(pairs or (), batch, image_size, base, gpus, precision=precision, backend=backend)
     given |= {"patience": patience} if patience is not None else {}
     keys = with_keys(overrides, given)
     swept = sweep_values(sweep) if sweep else None
     if save is not None:
         if swept is not None:
             raise InputError("--save keeps one step, but --sweep makes many: leave one of them out")
-        writable(save, "--save")
+        require_writable(save, "--save")
     if swept is not None and (data or records):
         raise InputError("--data looks at many batches, and --sweep at many values: leave one of them out")
     if html is not None:
         if swept is not None and what_ifs:
             raise InputError("--sweep looks at one setting and --what-if at several: leave one of them out")
-        writable(html, "--html")
+        require_writable(html, "--html")
         refuse_without_plotly()
     elif what_ifs:
         raise InputError("--what-if makes sliders of a page: say where to write it, --html report.html")
@@ -187,7 +187,7 @@ def check(
         _print_settings(job, keys, given, config_file, as_json=as_json)
         return
     check_names(given, TAKEN, "oomproof.check")
-    device, host, shm_size = device_on(on, beside), granted(ram), shared(shm)
+    device, host, shm_size = device_on(on, beside), parse_ram(ram), parse_shm(shm)
     how = _validation(validate, validation_batch, validation_keeps, validation_grad)
     if swept is not None and (how or shm is not None):
         raise InputError("--sweep looks at training steps alone: leave out --validate and --shm")

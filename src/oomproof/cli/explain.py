@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oomproof.cli.arguments import AsJson, Debug, Html, On, Pairs, Quiet, device_on, given_settings, writable
+from oomproof.cli.arguments import AsJson, Debug, Html, On, Pairs, Quiet, device_on, gather_settings, require_writable
 from oomproof.cli.pages import write_html
 from oomproof.cli.screen import at_work, show, write
 from oomproof.errors import InputError
@@ -67,7 +67,7 @@ def explain(
     if (on or pairs) and not job:
         raise InputError("--on and --set are about the job's forecast; name the job too: --job train_job.py:job")
     if html is not None:
-        writable(html, "--html")
+        require_writable(html, "--html")
     forecast = _forecast(job, on, pairs or [], quiet or as_json, log) if job else None
     with _without_collector():
         found = _read(log, forecast)
@@ -125,4 +125,4 @@ def _forecast(job: str, on: str, pairs: list[str], quiet: bool, log: str) -> For
     else:
         device = device_on("")
     with at_work(quiet) as say:
-        return oomproof.check(job, device, progress=say, **given_settings(pairs, None, None))
+        return oomproof.check(job, device, progress=say, **gather_settings(pairs, None, None))

@@ -37,13 +37,13 @@ from oomproof.cli.arguments import (
     check_names,
     dataset_at,
     device_on,
-    given_settings,
-    granted,
-    names,
-    promised,
-    shared,
+    gather_settings,
+    parse_names,
+    parse_promise,
+    parse_ram,
+    parse_shm,
+    require_writable,
     with_keys,
-    writable,
 )
 from oomproof.cli.pages import refuse_without_plotly, write_device, write_html
 from oomproof.cli.screen import at_long_work, complain, show, write
@@ -145,18 +145,18 @@ def fit(
       oomproof fit mask_rcnn_R_50_FPN_3x.yaml --on 8GiB --gpus 1 --write fitted.yaml
       oomproof fit mask_rcnn_R_50_FPN_3x.yaml --on 8GiB --gpus 1 --data annotations.json
     """
-    given = given_settings(pairs or (), batch, image_size, base, gpus, precision=precision, backend=backend)
+    given = gather_settings(pairs or (), batch, image_size, base, gpus, precision=precision, backend=backend)
     keys = with_keys(overrides, given)
     check_names(given, TAKEN, "oomproof.fit")
-    kept, allowed = promised(keep), names(allow or (), "--allow", "image_size,backbone")
-    left = names(leave or (), "--leave", "precision,checkpoint")
+    kept, allowed = parse_promise(keep), parse_names(allow or (), "--allow", "image_size,backbone")
+    left = parse_names(leave or (), "--leave", "precision,checkpoint")
     file = Path(target) if target else None
     if file is not None:
-        writable(file, "--write")
+        require_writable(file, "--write")
     if html is not None:
-        writable(html, "--html")
+        require_writable(html, "--html")
         refuse_without_plotly()
-    device, host, shm_size = device_on(on, beside), granted(ram), shared(shm)
+    device, host, shm_size = device_on(on, beside), parse_ram(ram), parse_shm(shm)
     if list_knobs:
         _print_knobs(job, keys, device, given, config_file, as_json=as_json, quiet=quiet)
         return
@@ -171,7 +171,7 @@ def fit(
         if target is not None:
             own = opened.place  # asked even with a FILE: some jobs cannot be written anywhere
             file = file or own
-            writable(file, "--write")
+            require_writable(file, "--write")
         plan = oomproof.fit(
             opened,
             device,
@@ -221,7 +221,7 @@ def _print(
         from oomproof.report import plan_json
 
         if writing:
-            _written(plan, job, target)
+            _write_plan(plan, job, target)
         write(document.text(plan_json.plan(plan, target if writing else None)))
     else:
         from oomproof.report import attempts
@@ -231,7 +231,7 @@ def _print(
         if debug:
             show(attempts.report(plan.attempts))
         if writing:
-            write("\n" + _written(plan, job, target).rstrip("\n") + "\n")
+            write("\n" + _write_plan(plan, job, target).rstrip("\n") + "\n")
         elif plan.fits and (change := job.show_change(plan.settings)):
             write(f"\n{change}\n")
     if target is not None and not writing:
@@ -239,7 +239,7 @@ def _print(
         complain(f"{target} was not written, since {reason}")
 
 
-def _written(plan: Plan, job: Job, target: Path | None) -> str:
+def _write_plan(plan: Plan, job: Job, target: Path | None) -> str:
     from oomproof.report.changes import whole
 
     words = [f"{each.knob}: {whole(each.before)} -> {whole(each.after)}" for each in plan.changes]
@@ -274,21 +274,21 @@ class FitCommand(TyperCommand):
     """``--write`` with or without a value. Typer (0.29) has no such options, so a bare one becomes ``--write=``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        given = with_value(args, "--write")
+        given = join_option(args, "--write")
         words, _, _ = self.make_parser(ctx).parse_args(list(given))
         if not isinstance(words.get("job"), str):  # the only word there is: that is the job
             given = ["--write=" if each == "--write" else each for each in args]
         return list(super().parse_args(ctx, given))
 
 
-def with_value(arguments: Sequence[str], option: str) -> list[str]:
+def join_option(arguments: Sequence[str], option: str) -> list[str]:
     """The option joined with the word after it, or with nothing where another option or the end comes next.
 
-    >>> with_value(["train.py:job", "--write", "--json"], "--write")
+    >>> join_option(["train.py:job", "--write", "--json"], "--write")
     ['train.py:job', '--write=', '--json']
-    >>> with_value(["train.py:job", "--write", "here.json"], "--write")
+    >>> join_option(["train.py:job", "--write", "here.json"], "--write")
     ['train.py:job', '--write=here.json']
-    >>> with_value(["mask.yaml", "--write", "SOLVER.IMS_PER_BATCH", "8"], "--write")
+    >>> join_option(["mask.yaml", "--write", "SOLVER.IMS_PER_BATCH", "8"], "--write")
     ['mask.yaml', '--write=', 'SOLVER.IMS_PER_BATCH', '8']
     """
     joined: list[str] = []

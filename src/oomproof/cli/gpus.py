@@ -27,11 +27,13 @@ def gpus(
       oomproof gpus ada
       oomproof gpus 3060 --json
     """
-    from oomproof.memory.cards.devices import known
+    from oomproof.memory.cards.devices import list_devices
 
     words = text.casefold().split()
     found = [
-        device for device in known() if all(word in f"{device.name} {device.architecture}".casefold() for word in words)
+        device
+        for device in list_devices()
+        if all(word in f"{device.name} {device.architecture}".casefold() for word in words)
     ]
     if not found:
         raise InputError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oomproof.cli.arguments import Batch, Debug, ImageSize, Pairs, Precision, Quiet, given_settings
+from oomproof.cli.arguments import Batch, Debug, ImageSize, Pairs, Precision, Quiet, gather_settings
 from oomproof.cli.screen import at_work, show, write
 from oomproof.errors import InputError
 
@@ -59,7 +59,7 @@ def measure(
       oomproof measure --kept
     """
     if kept or forget:
-        _show_kept() if kept else _forget()
+        _show_constants() if kept else _forget()
         return
     if not job:
         raise InputError("JOB is missing: name what to measure, such as torchvision:resnet18")
@@ -73,9 +73,9 @@ def measure(
     # memory/scratch/cpu.py knows the copies that oneDNN's AVX2 kernels make; read when PyTorch is loaded.
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # its profiler tells of a GPU that it does not find
-    given = given_settings(pairs or (), batch, image_size, precision=precision)
+    given = gather_settings(pairs or (), batch, image_size, precision=precision)
     with at_work(quiet or row) as say:
-        from oomproof.api.measure import keep_measured, refuse_without_gpu
+        from oomproof.api.measure import keep_measurement, refuse_without_gpu
         from oomproof.api.measure import measure as measured
 
         if keep:
@@ -88,11 +88,11 @@ def measure(
 
         show(report(found.forecast, found.real, found.device, found.error))
     if keep:
-        place = keep_measured(found)
+        place = keep_measurement(found)
         print(f"kept for forecasts --on this in {place}; `oomproof measure --forget` removes it", file=sys.stderr)
 
 
-def _show_kept() -> None:
+def _show_constants() -> None:
     from oomproof.memory.cards.kept_constants import constants_file, read_constants
 
     entries = read_constants()

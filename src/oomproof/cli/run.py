@@ -132,9 +132,9 @@ def run(
         settings = read_settings(plan)
     budget = None
     if on:
-        from oomproof.memory.cards.devices import find
+        from oomproof.memory.cards.devices import find_device
 
-        budget = find(on).budget
+        budget = find_device(on).budget
     request = Request(
         command, tries, resume, settings, batch_flag, accumulate_flag, budget, psutil.virtual_memory().total
     )

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oomproof.cli.arguments import Debug, Ram, granted, writable
+from oomproof.cli.arguments import Debug, Ram, parse_ram, require_writable
 from oomproof.cli.screen import write
 from oomproof.errors import InputError
 
 if TYPE_CHECKING:
-    from oomproof.run.monitor.verdict import Reading, Verdict
+    from oomproof.run.monitor.verdict import StepReading, Verdict
 
 LEAKS = 2
 
@@ -54,11 +54,11 @@ def watch(
         raise InputError("--every wants seconds above 0, and --for from 0 on")
     if not psutil.pid_exists(pid):
         raise InputError(f"there is no process {pid}; `ps aux | grep train` lists yours")
-    limit = granted(ram) if ram is not None else psutil.virtual_memory().total
+    limit = parse_ram(ram) if ram is not None else psutil.virtual_memory().total
     if log is not None:
-        writable(log, "--log")
-    host: list[Reading] = []
-    device: list[Reading] = []
+        require_writable(log, "--log")
+    host: list[StepReading] = []
+    device: list[StepReading] = []
     said, begin = "", time.monotonic()
     stream = log.open("a") if log is not None else None
     try:
@@ -93,12 +93,12 @@ def _worse(device: Verdict, host: Verdict) -> Verdict:
     return next((each for each in (device, host) if each.kind in ("leak", "spike")), host)
 
 
-def _read(pid: int, now: float, host: list[Reading], device: list[Reading], stream: Any) -> bool:
+def _read(pid: int, now: float, host: list[StepReading], device: list[StepReading], stream: Any) -> bool:
     """Whether the process is still there."""
     import psutil
 
     from oomproof.run.monitor.meters import device_bytes, host_bytes, shm_bytes
-    from oomproof.run.monitor.verdict import Reading
+    from oomproof.run.monitor.verdict import StepReading
 
     try:
         gone = psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
@@ -107,9 +107,9 @@ def _read(pid: int, now: float, host: list[Reading], device: list[Reading], stre
     if gone:
         return False
     held, on_device = host_bytes(pid), device_bytes(pid)
-    host.append(Reading(len(host) + 1, now, held, held))
+    host.append(StepReading(len(host) + 1, now, held, held))
     if on_device:
-        device.append(Reading(len(host), now, on_device, on_device))
+        device.append(StepReading(len(host), now, on_device, on_device))
     if stream is not None:
         about = {"seconds": round(now, 3), "host": held, "device": on_device, "shm": shm_bytes()}
         print(json.dumps(about), file=stream, flush=True)

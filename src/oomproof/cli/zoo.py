@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oomproof.cli.arguments import AsJson, Debug, Quiet, promised
+from oomproof.cli.arguments import AsJson, Debug, Quiet, parse_promise
 from oomproof.cli.screen import at_long_work, show, write
 from oomproof.errors import InputError, JobError
 
 if TYPE_CHECKING:
     from oomproof.memory.cards.devices import Device
-    from oomproof.report.zoo import Row
+    from oomproof.report.zoo import ZooRow
     from oomproof.sources.zoo import Published
 
 FITS, NOTHING_FITS, INTERRUPTED = 0, 2, 130
@@ -71,7 +71,7 @@ def zoo(
       oomproof zoo COCO-InstanceSegmentation --on 8GiB
       oomproof zoo --task segmentation --on 8GiB --batch 8 --json
     """
-    keep = promised(keep)
+    keep = parse_promise(keep)
     if task not in TASKS:
         raise InputError(f"--task must be one of {', '.join(TASKS)}; got {task!r}")
     if not on and batch is not None:
@@ -80,9 +80,9 @@ def zoo(
     if not on:
         _print_listing(entries, as_json)
         return
-    from oomproof.memory.cards.devices import find
+    from oomproof.memory.cards.devices import find_device
 
-    device, rows, stopped = find(on), [], False
+    device, rows, stopped = find_device(on), [], False
     with at_long_work(quiet or as_json) as say:
         try:
             for row in _survey(entries, device, {} if batch is None else {"batch": batch}, keep, say):
@@ -108,8 +108,8 @@ def _entries(text: str, task: str) -> Sequence[Published]:
 
 def _survey(
     entries: Sequence[Published], device: Device, given: Mapping[str, Any], keep: str, say: Say
-) -> Iterator[Row]:
-    from oomproof.report.zoo import Row
+) -> Iterator[ZooRow]:
+    from oomproof.report.zoo import ZooRow
 
     for done, entry in enumerate(entries):
         prefix = f"{done + 1} of {len(entries)}: {entry.job}"
@@ -117,20 +117,20 @@ def _survey(
         try:
             yield _row(entry, device, given, keep, _part(say, prefix, done, len(entries)))
         except JobError as error:  # a model that cannot be trained so, such as BatchNorm on a single value
-            yield Row(entry, problem=str(error))
+            yield ZooRow(entry, problem=str(error))
         gc.collect()  # one model at a time: a traced step leaves cycles behind
 
 
-def _row(entry: Published, device: Device, given: Mapping[str, Any], keep: str, say: Say) -> Row:
+def _row(entry: Published, device: Device, given: Mapping[str, Any], keep: str, say: Say) -> ZooRow:
     import oomproof
     from oomproof import sources
-    from oomproof.report.zoo import Row
+    from oomproof.report.zoo import ZooRow
 
     job, given = sources.open_job(entry.job), given or entry.settings
     forecast = oomproof.check(job, device, **given)
     if forecast.fits:
-        return Row(entry, forecast)
-    return Row(entry, forecast, oomproof.fit(job, device, keep=keep, progress=say, **given))
+        return ZooRow(entry, forecast)
+    return ZooRow(entry, forecast, oomproof.fit(job, device, keep=keep, progress=say, **given))
 
 
 def _part(say: Say, prefix: str, done: int, count: int) -> Say:
@@ -144,12 +144,12 @@ def _print_listing(entries: Sequence[Published], as_json: bool) -> None:
     if as_json:
         from oomproof.report.as_json import text
 
-        write(text(report.document([report.Row(entry) for entry in entries])))
+        write(text(report.document([report.ZooRow(entry) for entry in entries])))
     else:
-        show(report.listing(entries))
+        show(report.build_listing(entries))
 
 
-def _print(rows: Sequence[Row], device: Device, as_json: bool) -> None:
+def _print(rows: Sequence[ZooRow], device: Device, as_json: bool) -> None:
     from oomproof.report import zoo as report
 
     if as_json:

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from oomproof.diagnosis import advice
 from oomproof.diagnosis.amounts import number, text
-from oomproof.diagnosis.causes import RULES, ranked
-from oomproof.diagnosis.causes.moment import late, quoted, said
+from oomproof.diagnosis.causes import RULES, rank_causes
+from oomproof.diagnosis.causes.moment import describe_moment, late, quote_line
 from oomproof.diagnosis.conclude import conclude
-from oomproof.diagnosis.diagnose import described, diagnose
+from oomproof.diagnosis.diagnose import describe_facts, diagnose
 from oomproof.diagnosis.diagnosis import Cause, Diagnosis
 from oomproof.diagnosis.facts import Facts, Failure
 from oomproof.memory.forecast import Forecast
@@ -26,10 +26,10 @@ def with_forecast(facts: Facts, forecast: Forecast) -> Diagnosis:
     failure = facts.main
     if failure is None or not plain.is_memory or failure.where != "device":
         return replace(plain, facts={**plain.facts, **_figures(forecast)})
-    found = [_weighed(cause, failure, forecast) for rule in RULES for cause in rule(facts)]
-    causes = ranked([*found, *_gaps(facts, failure, forecast), *_crowded(facts, failure, forecast)])
-    causes = tuple(replace(cause, next=cause.next or advice.next_step(cause.id, facts)) for cause in causes)
-    return conclude(causes, {**described(facts), **_figures(forecast)})
+    found = [_weigh_cause(cause, failure, forecast) for rule in RULES for cause in rule(facts)]
+    causes = rank_causes([*found, *_gaps(facts, failure, forecast), *_blame_worst_batch(facts, failure, forecast)])
+    causes = tuple(replace(cause, next=cause.next or advice.advise_next_step(cause.id, facts)) for cause in causes)
+    return conclude(causes, {**describe_facts(facts), **_figures(forecast)})
 
 
 def _figures(forecast: Forecast) -> dict[str, int]:
@@ -45,7 +45,7 @@ def _room(failure: Failure, forecast: Forecast) -> int:
     return failure.limit or failure.total or forecast.budget
 
 
-def _weighed(cause: Cause, failure: Failure, forecast: Forecast) -> Cause:
+def _weigh_cause(cause: Cause, failure: Failure, forecast: Forecast) -> Cause:
     """Capacity is confirmed or refuted: the forecast knows what the step needs."""
     if cause.id not in CAPACITY:
         return cause
@@ -66,7 +66,7 @@ def _weighed(cause: Cause, failure: Failure, forecast: Forecast) -> Cause:
     return replace(cause, evidence=evidence)
 
 
-def _crowded(facts: Facts, failure: Failure, forecast: Forecast) -> Iterator[Cause]:
+def _blame_worst_batch(facts: Facts, failure: Failure, forecast: Forecast) -> Iterator[Cause]:
     """The data were read: a usual batch fits, the worst one does not, and the run had gone on for long."""
     epoch, step = forecast.epoch, late(facts, failure)
     if epoch is None or step is None or epoch.typical.outcome != "fits" or epoch.worst.outcome == "fits":
@@ -79,9 +79,9 @@ def _crowded(facts: Facts, failure: Failure, forecast: Forecast) -> Iterator[Cau
     yield Cause(
         "variable_shape",
         0.96,  # above what the log alone says: the images are named
-        f"device memory: {said(step)} went well, until a batch came that is larger than most: {worst}",
+        f"device memory: {describe_moment(step)} went well, until a batch came that is larger than most: {worst}",
         f"{line}; about {epoch.chance:.2g} that an epoch has such a batch",
-        (quoted(failure), line),
+        (quote_line(failure), line),
     )
 
 
@@ -104,9 +104,9 @@ def _gaps(facts: Facts, failure: Failure, forecast: Forecast) -> Iterator[Cause]
                     f"device memory: {text(held)} were allocated where the step "
                     f"explains {text(need.expected)}"
                 ),
-                f"{line}: {more} GiB too many after {said(step)}; something is kept from step to "
+                f"{line}: {more} GiB too many after {describe_moment(step)}; something is kept from step to "
                 "step, or the data is larger than the job's",
-                (quoted(failure), line),
+                (quote_line(failure), line),
             )  # fmt: skip
         yield Cause(
             "variable_shape", 0.6, (
@@ -114,7 +114,7 @@ def _gaps(facts: Facts, failure: Failure, forecast: Forecast) -> Iterator[Cause]
                 f"forecast has {text(need.expected)}"
             ),
             f"{line}: {more} GiB more than the batch that was forecast; larger images or more boxes than the job says",
-            (quoted(failure), line),
+            (quote_line(failure), line),
         )  # fmt: skip
     elif held < need.low and forecast.on_device.high <= room:
         free = failure.free or 0
@@ -126,5 +126,5 @@ def _gaps(facts: Facts, failure: Failure, forecast: Forecast) -> Iterator[Cause]
                     f"{number(outside)} GiB of it are held by others"
                 ),
                 f"{line}; it had not got as far as it needs when {text(outside)} were missing",
-                (quoted(failure), line),
+                (quote_line(failure), line),
             )  # fmt: skip

@@ -57,7 +57,7 @@ def amount(written: str) -> int | None:
     return int(size) if abs(size) < MOST else MOST
 
 
-def find(pattern: Pattern, within: str) -> int | None:
+def find_amount(pattern: Pattern, within: str) -> int | None:
     """The amount that the pattern's first filled group holds."""
     found = pattern.search(within)
     if found is None:

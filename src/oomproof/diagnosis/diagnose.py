@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from oomproof.diagnosis import advice, not_memory
-from oomproof.diagnosis.causes import RULES, moment, ranked
+from oomproof.diagnosis.causes import RULES, moment, rank_causes
 from oomproof.diagnosis.conclude import conclude
 from oomproof.diagnosis.diagnosis import Cause, Diagnosis
-from oomproof.diagnosis.facts import Facts, Failure, Progress
+from oomproof.diagnosis.facts import Facts, Failure, ProgressLine
 
 LEAST = 0.3
 """below this, a cause is not called the cause"""
@@ -20,9 +20,9 @@ SEND = "send the last 100 lines before the end, with the traceback, and: nvidia-
 
 
 def diagnose(facts: Facts) -> Diagnosis:
-    causes = ranked(_causes(facts))
-    causes = tuple(replace(cause, next=cause.next or advice.next_step(cause.id, facts)) for cause in causes)
-    return conclude(causes, described(facts))
+    causes = rank_causes(_causes(facts))
+    causes = tuple(replace(cause, next=cause.next or advice.advise_next_step(cause.id, facts)) for cause in causes)
+    return conclude(causes, describe_facts(facts))
 
 
 def _causes(facts: Facts) -> list[Cause]:
@@ -33,7 +33,7 @@ def _causes(facts: Facts) -> list[Cause]:
         return [_no_failure(facts)]
     found = [cause for rule in RULES for cause in rule(facts)]
     if not found or max(cause.confidence for cause in found) < LEAST:
-        found.append(_unknown(facts.main))
+        found.append(_make_unknown_cause(facts.main))
     return found
 
 
@@ -55,8 +55,8 @@ def _another_error(facts: Facts) -> Cause | None:
         "not_memory",
         0.9,
         f"not a memory failure: {what}",
-        f"{moment.quoted(last)}{again}; no message about memory that ran out is in the log",
-        (moment.quoted(last),),
+        f"{moment.quote_line(last)}{again}; no message about memory that ran out is in the log",
+        (moment.quote_line(last),),
         step,
     )
 
@@ -75,13 +75,13 @@ def _reasons(facts: Facts) -> list[Failure]:
         error
         for error in errors
         if error.at < main.at
-        and not _trained_between(facts, error, main)
+        and not _has_trained_between(facts, error, main)
         and error.kind not in ("nan", "terminated", "nccl")
         and not (error.kind == "exception" and error.op in AFTERMATH)
     ]
 
 
-def _trained_between(facts: Facts, first: Failure, then: Failure) -> bool:
+def _has_trained_between(facts: Facts, first: Failure, then: Failure) -> bool:
     return any(
         first.at < step.at < then.at and step.doing == "train" and (step.step, step.epoch) != (None, None)
         for step in facts.progress
@@ -116,7 +116,7 @@ def _no_failure(facts: Facts) -> Cause:
     )
 
 
-def _find_end(facts: Facts) -> Progress | None:
+def _find_end(facts: Facts) -> ProgressLine | None:
     """The line that says that training is done, or the last one of its last epoch."""
     done = [step for step in facts.progress if step.doing == "done"]
     if done:
@@ -150,26 +150,30 @@ def _warning(facts: Facts, warnings: list[Failure]) -> Cause:
         0.9 if after or first.kind in ("workspace", "plan", "large_copy") else 0.7,
         f"not a failure: {len(warnings)} warning{'s' if len(warnings) > 1 else ''} about memory",
         f"{meaning}{on}",
-        tuple(moment.quoted(each) for each in warnings[:3]),
+        tuple(moment.quote_line(each) for each in warnings[:3]),
     )
 
 
-def _unknown(failure: Failure) -> Cause:
+def _make_unknown_cause(failure: Failure) -> Cause:
     return Cause(
         "unknown",
         LEAST,
         f"cannot tell: memory ran out ({failure.where or 'where is not said'}), but the log does not say why",
-        moment.quoted(failure),
-        (moment.quoted(failure),),
+        moment.quote_line(failure),
+        (moment.quote_line(failure),),
         SEND,
     )
 
 
-def described(facts: Facts) -> Mapping[str, Any]:
+def describe_facts(facts: Facts) -> Mapping[str, Any]:
     """The facts as docs/json.md promises them: bytes as integers, None where the log does not say."""
     failure = facts.main
     before = moment.last(facts, failure) if failure else facts.progress[-1] if facts.progress else None
-    steps = moment.trained(facts, failure) if failure else [step for step in facts.progress if step.doing == "train"]
+    steps = (
+        moment.find_training_steps(facts, failure)
+        if failure
+        else [step for step in facts.progress if step.doing == "train"]
+    )
     epoch = next((step.epoch for step in reversed(steps) if step.epoch is not None), None)
     number = next((step.step for step in reversed(steps) if step.step is not None), None)
     return {

@@ -86,7 +86,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Progress:
+class ProgressLine:
     """One line that tells how far the run is."""
 
     at: int
@@ -100,7 +100,7 @@ class Progress:
     """how many epochs there are to be, where the line says"""
 
 
-class Reading(NamedTuple):
+class ColumnReading(NamedTuple):
     """One figure of a memory column."""
 
     line: int
@@ -116,7 +116,7 @@ class Trend:
     name: str
     where: str
     """device, host, or empty where the name does not tell"""
-    points: tuple[Reading, ...]
+    points: tuple[ColumnReading, ...]
     maximum: bool = False
     """whether the column shows the most so far, not what is in use now"""
     percent: bool = False
@@ -151,7 +151,7 @@ class Facts:
     """the failure that ended the run, with the most numbers"""
     again: int = 0
     """how often the same request was refused"""
-    progress: tuple[Progress, ...] = ()
+    progress: tuple[ProgressLine, ...] = ()
     trends: tuple[Trend, ...] = ()
     setup: Setup = Setup()
     largest_tensor: int = 0
@@ -166,8 +166,8 @@ class Facts:
     cut: bool = False
     """whether only parts of a long log were kept"""
 
-    def before(self, failure: Failure) -> tuple[Progress, ...]:
+    def before(self, failure: Failure) -> tuple[ProgressLine, ...]:
         return tuple(each for each in self.progress if each.at < failure.at)
 
-    def after(self, failure: Failure) -> tuple[Progress, ...]:
+    def after(self, failure: Failure) -> tuple[ProgressLine, ...]:
         return tuple(each for each in self.progress if each.at > failure.at)

@@ -8,11 +8,11 @@ from dataclasses import replace
 from oomproof.diagnosis import lines as cleaning
 from oomproof.diagnosis import not_memory, progress, setup
 from oomproof.diagnosis.amounts import tensor
-from oomproof.diagnosis.facts import Facts, Failure, Line, Progress
+from oomproof.diagnosis.facts import Facts, Failure, Line, ProgressLine
 from oomproof.diagnosis.families import FAMILIES
 from oomproof.diagnosis.memory_columns import read_trends
 from oomproof.diagnosis.patterns import Pattern, any_of
-from oomproof.diagnosis.reading import Kept
+from oomproof.diagnosis.reading import KeptLog
 from oomproof.diagnosis.tables import find_rows
 
 # One look per line, before the families have theirs.
@@ -73,14 +73,14 @@ INFORMATION = {
 """how much a message tells; of those that stand together, the most telling is the one to explain"""
 
 
-def gather(kept: Kept) -> Facts:
+def gather(kept: KeptLog) -> Facts:
     return from_lines(list(cleaning.lines(kept.segments)), kept)
 
 
-def from_lines(lines: Sequence[Line], kept: Kept | None = None) -> Facts:
+def from_lines(lines: Sequence[Line], kept: KeptLog | None = None) -> Facts:
     rows = find_rows(lines)
     steps = progress.read_progress(lines, rows)
-    failures = _outlived(_failures(lines), steps)
+    failures = _mark_outlived(_failures(lines), steps)
     main = _main(failures, steps)
     return Facts(
         failures=failures,
@@ -100,7 +100,7 @@ def from_lines(lines: Sequence[Line], kept: Kept | None = None) -> Facts:
 
 def _failures(lines: Sequence[Line]) -> tuple[Failure, ...]:
     found: list[Failure] = []
-    for at in _speaking(lines):
+    for at in _find_speaking_lines(lines):
         for family in FAMILIES:
             if not family.TRIGGER.search(lines[at].text):
                 continue
@@ -111,7 +111,7 @@ def _failures(lines: Sequence[Line]) -> tuple[Failure, ...]:
     return tuple(found)
 
 
-def _outlived(failures: tuple[Failure, ...], steps: Sequence[Progress]) -> tuple[Failure, ...]:
+def _mark_outlived(failures: tuple[Failure, ...], steps: Sequence[ProgressLine]) -> tuple[Failure, ...]:
     """A message without traceback or exception, printed in passing, and training after it: the program caught it."""
     trained = max((step.at for step in steps if step.doing == "train"), default=-1)
     ended = max((failure.at for failure in failures if failure.fatal), default=-1)
@@ -126,9 +126,9 @@ def _outlived(failures: tuple[Failure, ...], steps: Sequence[Progress]) -> tuple
     )
 
 
-def _speaking(lines: Sequence[Line]) -> list[int]:
+def _find_speaking_lines(lines: Sequence[Line]) -> list[int]:
     """Where a family has something to read; of very many, the first and the last."""
-    speaks = _ANY.compiled().search
+    speaks = _ANY.compile().search
     places = [at for at, line in enumerate(lines) if speaks(line.text)]
     return places if len(places) <= MOST_FAILURES else places[: MOST_FAILURES // 2] + places[-MOST_FAILURES // 2 :]
 
@@ -158,7 +158,7 @@ def information(failure: Failure) -> int:
     return 2 * INFORMATION.get((failure.family, failure.kind), 0) + sum(value is not None for value in known)
 
 
-def _main(failures: Sequence[Failure], steps: Sequence[Progress]) -> Failure | None:
+def _main(failures: Sequence[Failure], steps: Sequence[ProgressLine]) -> Failure | None:
     """Of the failures behind the last training step that was followed by one: the most telling, the first of equals."""
     fatal = [failure for failure in failures if failure.fatal]
     if not fatal:

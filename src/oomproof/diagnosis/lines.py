@@ -1,8 +1,8 @@
 """Lines as the program printed them: without colours, clocks, ranks, boxes and what log collectors put in front.
 
->>> clean("\\x1b[31m[rank3]: 2024-05-01 12:00:00,123 CUDA out of memory.\\x1b[0m")
+>>> clean_line("\\x1b[31m[rank3]: 2024-05-01 12:00:00,123 CUDA out of memory.\\x1b[0m")
 ('CUDA out of memory.', '3')
->>> clean('{"log":"Killed\\\\n","stream":"stderr","time":"2024-05-01T12:00:00Z"}')
+>>> clean_line('{"log":"Killed\\\\n","stream":"stderr","time":"2024-05-01T12:00:00Z"}')
 ('Killed', '')
 """
 
@@ -55,7 +55,7 @@ def lines(segments: Iterable[Segment]) -> Iterator[Line]:
         for raw in text.split("\n"):
             for part in _split(_unwrap(raw)):
                 if part.strip():
-                    content, rank = clean(part)
+                    content, rank = clean_line(part)
                     if content:
                         yield Line(number, content, rank)
             number += 1
@@ -68,7 +68,7 @@ def _split(text: str) -> Iterator[str]:
     yield from _BREAKS.split(text)
 
 
-def clean(raw: str) -> tuple[str, str]:
+def clean_line(raw: str) -> tuple[str, str]:
     """(text, rank): what the program itself wrote, and which process it was."""
     # Invisible characters go before the line is cut: a log that was truncated begins with a long hole of NULs.
     text = _CONTROLS.sub("", _remove_escapes(_unwrap(raw)))[:LONGEST]
@@ -82,7 +82,7 @@ def clean(raw: str) -> tuple[str, str]:
 def _unwrap(raw: str) -> str:
     """The program's own text out of the JSON that Docker wraps around it."""
     if raw.startswith("{") and (found := _CONTAINER.match(raw)):
-        return _unescaped(found[1])
+        return _unescape(found[1])
     return raw
 
 
@@ -92,7 +92,7 @@ def _remove_escapes(text: str) -> str:
     return _BARE_COLOURS.sub("", text) if "[" in text else text
 
 
-def _unescaped(written: str) -> str:
+def _unescape(written: str) -> str:
     """The inside of a JSON string; half of one as it stands."""
     if "\\" not in written:
         return written

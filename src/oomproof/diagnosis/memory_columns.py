@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from oomproof.diagnosis.amounts import amount
-from oomproof.diagnosis.facts import Line, Progress, Reading, Trend
+from oomproof.diagnosis.facts import ColumnReading, Line, ProgressLine, Trend
 
 LEAST, MOST = 4, 1000
 """figures that make a series, and how many of them are kept"""
@@ -90,7 +90,7 @@ class _Column(NamedTuple):
 
 
 def read_trends(
-    lines: Sequence[Line], steps: Sequence[Progress], rows: Mapping[int, Mapping[str, str]]
+    lines: Sequence[Line], steps: Sequence[ProgressLine], rows: Mapping[int, Mapping[str, str]]
 ) -> tuple[Trend, ...]:
     """Every series of memory figures that is long enough to tell something; ``rows`` are those of tables."""
     series: dict[tuple[str, str], tuple[_Column, list[tuple[int, float, str, str]]]] = {}
@@ -161,7 +161,7 @@ def _series(column: _Column, points: Sequence[tuple[int, float, str, str]]) -> T
     for line, value, unit, phase in points:
         size = int(value * 1000) if percent else amount(f"{value:f}{unit or guessed}")
         if size is not None and 0 < size < 1 << 50:
-            readings.append(Reading(line, size, phase))
+            readings.append(ColumnReading(line, size, phase))
     every = len(readings) // MOST + 1
     thinned = tuple(readings[::every]) + (tuple(readings[-1:]) if (len(readings) - 1) % every else ())
     return Trend(column.name, column.where, thinned, column.maximum, percent) if len(readings) >= LEAST else None
@@ -176,7 +176,7 @@ def _guess_unit(value: float) -> str:
     return "G" if value != int(value) else ""
 
 
-def _phases(lines: Sequence[Line], steps: Sequence[Progress]) -> list[str]:
+def _phases(lines: Sequence[Line], steps: Sequence[ProgressLine]) -> list[str]:
     """For every line whether the run was training or evaluating."""
     doing = {step.at: step.doing for step in steps}
     found, now = [], "train"

@@ -19,22 +19,22 @@ class Pattern:
         self.pattern, self.flags = pattern, flags
         self._compiled: re.Pattern[str] | None = None
 
-    def compiled(self) -> re.Pattern[str]:
+    def compile(self) -> re.Pattern[str]:
         if self._compiled is None:
             self._compiled = re.compile(self.pattern, self.flags)
         return self._compiled
 
     def search(self, text: str) -> re.Match[str] | None:
-        return self.compiled().search(text)
+        return self.compile().search(text)
 
     def match(self, text: str) -> re.Match[str] | None:
-        return self.compiled().match(text)
+        return self.compile().match(text)
 
     def finditer(self, text: str) -> Iterator[re.Match[str]]:
-        return self.compiled().finditer(text)
+        return self.compile().finditer(text)
 
     def findall(self, text: str) -> list[Any]:
-        return self.compiled().findall(text)
+        return self.compile().findall(text)
 
 
 def any_of(*phrases: str, flags: int = 0) -> Pattern:

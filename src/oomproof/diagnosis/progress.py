@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from oomproof.diagnosis.facts import Line, Progress
+from oomproof.diagnosis.facts import Line, ProgressLine
 from oomproof.diagnosis.patterns import any_of
 
 MOST = 4000
@@ -128,21 +128,23 @@ _STEP_COLUMNS = ("step", "steps", "it", "iter", "iteration", "global_step", "bat
 _EPOCH_COLUMNS = ("epoch", "ep", "epochs")
 
 
-def read_progress(lines: Sequence[Line], rows: Mapping[int, Mapping[str, str]]) -> tuple[Progress, ...]:
+def read_progress(lines: Sequence[Line], rows: Mapping[int, Mapping[str, str]]) -> tuple[ProgressLine, ...]:
     """Lines that tell how far the run is; ``rows`` are those of tables, by their place."""
-    found: list[Progress] = []
+    found: list[ProgressLine] = []
     for at, line in enumerate(lines):
         text = line.text[:400]
         if not text or text.lstrip().startswith(("File ", "^")):
             continue
-        doing = _doing(text)
+        doing = _find_activity(text)
         step = (_row_step(rows[at]) if at in rows else _step(text)) if doing in ("", "eval") else None
         if doing == "" and step is None:
             continue
         epoch, number = step or (None, None)
         of = _OF_EPOCHS.search(text) if doing in ("", "eval") else None
         epochs = int(of[2] or of[4]) if of else None
-        found.append(Progress(at, line.number, doing or "train", epoch, number, " ".join(text.split())[:160], epochs))
+        found.append(
+            ProgressLine(at, line.number, doing or "train", epoch, number, " ".join(text.split())[:160], epochs)
+        )
     if len(found) <= MOST:
         return tuple(found)
     # The beginning, the end, and every other kind of line between; steps between are thinned out.
@@ -152,7 +154,7 @@ def read_progress(lines: Sequence[Line], rows: Mapping[int, Mapping[str, str]]) 
     return (*found[:ends], *middle[:MOST], *found[-ends:])
 
 
-def _doing(text: str) -> str:
+def _find_activity(text: str) -> str:
     if not _DOING_WORD.search(text):
         return ""
     return next((doing for doing, pattern in _DOING if pattern.search(text)), "")

@@ -67,7 +67,7 @@ class Segment:
 
 
 @dataclass
-class Kept:
+class KeptLog:
     """What was kept of a log."""
 
     segments: list[Segment] = field(default_factory=list)
@@ -76,14 +76,14 @@ class Kept:
     cut: bool = False
 
 
-def read(stream: BinaryIO) -> Kept:
+def read(stream: BinaryIO) -> KeptLog:
     sizes: list[int] = []
-    kept = keep(_remove_invisible(_chunks(stream, sizes)))
+    kept = keep_parts(_remove_invisible(_chunks(stream, sizes)))
     kept.size = sum(sizes)
     return kept
 
 
-def keep(chunks: Iterable[bytes]) -> Kept:
+def keep_parts(chunks: Iterable[bytes]) -> KeptLog:
     """The parts of a log that are worth reading, in order and without overlap."""
     head = Segment(0, 1, b"")
     first: list[Segment] = []
@@ -113,7 +113,7 @@ def keep(chunks: Iterable[bytes]) -> Kept:
     ending = _whole_lines(Segment(tail_start, tail_line, tail))
     segments = _in_order([_whole_lines(head), *first, *last, *samples, ending])
     lines = tail_line + tail.count(b"\n") + (0 if tail.endswith(b"\n") or not tail else 1) - 1
-    return Kept(segments, size, lines, sum(len(segment.data) for segment in segments) < size)
+    return KeptLog(segments, size, lines, sum(len(segment.data) for segment in segments) < size)
 
 
 def _chunks(stream: BinaryIO, sizes: list[int]) -> Iterator[bytes]:

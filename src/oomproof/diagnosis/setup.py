@@ -149,9 +149,9 @@ def _integer(pattern: Pattern, content: str, known: int | None) -> int | None:
 def _size_of(gpu: str) -> int | None:
     if not gpu:
         return None
-    from oomproof.memory.cards.devices import find
+    from oomproof.memory.cards.devices import find_device
 
     try:
-        return find(gpu).total
+        return find_device(gpu).total
     except InputError:
         return None

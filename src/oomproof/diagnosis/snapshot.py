@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from oomproof.diagnosis import advice
 from oomproof.diagnosis.amounts import number, text
-from oomproof.diagnosis.causes import places, ranked
-from oomproof.diagnosis.diagnose import described
+from oomproof.diagnosis.causes import places, rank_causes
+from oomproof.diagnosis.diagnose import describe_facts
 from oomproof.diagnosis.diagnosis import Cause, Diagnosis
 from oomproof.diagnosis.facts import Facts, Setup
 
@@ -27,10 +27,12 @@ def explain_snapshot(path: Path) -> Diagnosis:
 
     timeline = load_snapshot(path)
     facts = Facts(setup=Setup(framework="torch"))
-    causes = tuple(replace(cause, next=advice.next_step(cause.id, facts)) for cause in ranked(_causes(timeline)))
+    causes = tuple(
+        replace(cause, next=advice.advise_next_step(cause.id, facts)) for cause in rank_causes(_causes(timeline))
+    )
     first, peak = causes[0], timeline.peak()
     known = {
-        **described(facts),
+        **describe_facts(facts),
         "family": "snapshot",
         "where": "device",
         "allocated": int(peak.bytes),

@@ -88,8 +88,8 @@ class Exploring:
     def _forecast(self, step: Timeline) -> Forecast:
         request = self.request
         assert request.device is not None
-        runtime, known = make_forecast.at_runtime(request.settings), _known(step, request.settings)
-        return make_forecast.forecast(step, request.device, runtime, step.about.job or self.job.name, known)
+        runtime, known = make_forecast.at_runtime(request.settings), _complete_settings(step, request.settings)
+        return make_forecast.build_forecast(step, request.device, runtime, step.about.job or self.job.name, known)
 
     def fit(self) -> MemoryModel:
         heights, widths = self.images.sizes
@@ -108,13 +108,13 @@ class Exploring:
         quick = max(len(each.step) for each in self.traced.values()) <= QUICK
         for _ in range(QUICK_ROUNDS if quick else ROUNDS):
             model = self.fit()
-            worst = self._untraced_worst(model, -ALIKE if quick else CLOSE)
+            worst = self._find_untraced_worst(model, -ALIKE if quick else CLOSE)
             if worst is None:
                 break
             self.trace(worst, "tracing the worst batch")
-        return self.worst_traced(), self.fit()
+        return self.find_worst_traced(), self.fit()
 
-    def _untraced_worst(self, model: MemoryModel, close: float) -> Places | None:
+    def _find_untraced_worst(self, model: MemoryModel, close: float) -> Places | None:
         """What the model takes for worse than all that was traced, by more than ``close``."""
         untraced = [each for each in find_worst(self.images, model, self.count) if each not in self.traced]
         whole = [places for places in self.traced if len(places) == self.count and self._is_possible(places)]
@@ -126,7 +126,7 @@ class Exploring:
         heights, widths = self.images.sizes
         return model.predict(batch_features(self.images, heights, widths, np.array(batches)))
 
-    def worst_traced(self) -> TracedBatch:
+    def find_worst_traced(self) -> TracedBatch:
         able = [each for each in self.traced.values() if self._is_possible(each.places)]
         return max(able or list(self.traced.values()), key=lambda each: (each.allocated, len(each.places)))
 
@@ -135,6 +135,6 @@ class Exploring:
         return len({int(self.images.groups[place]) for place in places}) == 1
 
 
-def _known(step: Timeline, settings: Settings) -> Settings:
+def _complete_settings(step: Timeline, settings: Settings) -> Settings:
     traced = step.about.settings
     return Settings({**traced, **settings}, {**traced.roles, **settings.roles})

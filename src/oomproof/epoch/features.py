@@ -26,7 +26,7 @@ makes a batch that needs no less."""
 _MEGA = 1e6
 
 
-def padded_size(images: Images, places: Sequence[int], sides: Integers | None = None) -> tuple[int, int]:
+def find_padded_size(images: Images, places: Sequence[int], sides: Integers | None = None) -> tuple[int, int]:
     """Height and width that the images of a batch are padded to."""
     heights, widths = images.sizes if sides is None else images.sizes_at(sides)
     batch = list(places)

@@ -34,7 +34,7 @@ def find_few(images: Images, count: int) -> list[Places]:
 
 def find_usual(exploring: Exploring) -> Places:
     """A batch of usual images: the worst one itself where all batches are alike."""
-    images, worst = exploring.images, exploring.worst_traced().places
+    images, worst = exploring.images, exploring.find_worst_traced().places
     usual = tuple(sorted(order_by_usualness(images)[: len(worst)]))
     heights, widths = images.sizes
     rows = batch_features(images, heights, widths, np.array([worst, usual]))

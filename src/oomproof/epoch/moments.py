@@ -8,7 +8,7 @@ from oomproof.memory.cards.devices import Device
 from oomproof.memory.lasting import with_lasting
 from oomproof.memory.make_forecast import terms
 from oomproof.memory.runtime import Runtime
-from oomproof.memory.scratch import priced
+from oomproof.memory.scratch import price_calls
 from oomproof.memory.timeline import PHASES, Timeline
 
 Moment = tuple[str, str, str]
@@ -19,7 +19,7 @@ def find_moments(step: Timeline, device: Device, runtime: Runtime) -> dict[Momen
     """Live bytes at each moment, scratch as expected; the largest of them is the step's peak."""
     held = terms(step, device, runtime)
     base = step if step.about.recorded or not held.caching else with_lasting(step, device, runtime)
-    whole = base.with_scratch(priced(base, held.prices)[0]).rounded(held.granule)
+    whole = base.with_scratch(price_calls(base, held.prices)[0]).round_up(held.granule)
     live = whole.curve()[whole.born]
     owners, ops = len(whole.owners), len(whole.ops)
     keys, where = np.unique((whole.phase * owners + whole.owner) * ops + whole.op, return_inverse=True)

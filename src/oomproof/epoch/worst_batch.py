@@ -9,7 +9,7 @@ from oomproof.data.annotations.dataset import Dataset
 from oomproof.data.annotations.in_ram import find_host_data
 from oomproof.epoch.drawing import Drawn, draw_epochs
 from oomproof.epoch.exploring import Exploring, Places, TracedBatch
-from oomproof.epoch.features import padded_size
+from oomproof.epoch.features import find_padded_size
 from oomproof.epoch.few import find_few, find_usual
 from oomproof.epoch.images import Images, see_images
 from oomproof.epoch.limits import find_limit
@@ -71,7 +71,7 @@ def _explore_few(exploring: Exploring, few: Sequence[Places]) -> tuple[TracedBat
     """The worst, the usual batch, and what memory follows by as far as these tell."""
     for places in few:
         exploring.trace(places, "tracing what can be the worst batch")
-    worst = exploring.worst_traced()
+    worst = exploring.find_worst_traced()
     typical = exploring.trace(find_usual(exploring), "tracing a usual batch")
     return worst, typical, exploring.fit()
 
@@ -84,7 +84,7 @@ def _trace_typical(exploring: Exploring, drawn: Drawn) -> TracedBatch:
 
 
 def _batch(images: Images, of: TracedBatch, drawn: Drawn | None) -> Batch:
-    padded = padded_size(images, of.places, None if drawn is None else drawn.sides)
+    padded = find_padded_size(images, of.places, None if drawn is None else drawn.sides)
     answer = of.forecast
     return Batch(of.spec, padded, answer.allocated, answer.on_device, answer.on_device_outcome)
 

@@ -10,7 +10,7 @@ from oomproof.frameworks.versions import JAX
 
 def probe() -> None:
     """The names behind ``Lowered.compile``; they are imported where they are used."""
-    with JAX.needed():
+    with JAX.names_needed():
         from jax._src import compiler
         from jax._src.interpreters import mlir
         from jax._src.lib import _jax, xla_client

@@ -20,7 +20,7 @@ def probe() -> None:
     """Looks, once, for what is used of models and layers; a version that lacks something is told in one line."""
     import keras
 
-    with KERAS.needed():
+    with KERAS.names_needed():
         from keras.src.models.functional import Functional
     KERAS.check(
         (Functional, _RUN),
@@ -148,7 +148,7 @@ def track_tensors(layer: Any) -> None:
 
 
 def torch_dtype_of(dtype: Any) -> Any:
-    with KERAS.needed():
+    with KERAS.names_needed():
         from keras.src.backend.torch.core import to_torch_dtype
     return to_torch_dtype(dtype)
 

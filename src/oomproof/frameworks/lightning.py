@@ -14,7 +14,7 @@ from oomproof.frameworks.versions import LIGHTNING
 _MAKE = "_make_closure"
 
 
-class Batch:
+class LightningBatch:
     """One batch on its way through automatic optimisation."""
 
     def __init__(self, loop: Any, given: Mapping[str, Any], optimizer: Any, place: int) -> None:
@@ -43,7 +43,7 @@ class Batch:
             self._back(loss)
 
 
-def replace_pass(trainer: Any, run: Callable[[Batch], Any]) -> None:
+def replace_pass(trainer: Any, run: Callable[[LightningBatch], Any]) -> None:
     """From now on ``run(batch)`` goes forward and backward and returns the loss, without a graph."""
     loop = trainer.fit_loop.epoch_loop.automatic_optimization
     LIGHTNING.check(*((loop, name) for name in (_MAKE, "_training_step", "_make_backward_fn", "_make_zero_grad_fn")))
@@ -55,7 +55,7 @@ def replace_pass(trainer: Any, run: Callable[[Batch], Any]) -> None:
             return usual
 
         def whole() -> Any:
-            batch = Batch(loop, given, optimizer, place)
+            batch = LightningBatch(loop, given, optimizer, place)
             loss = run(batch)
             return loop.output_result_cls(loss, extra=batch.extra)
 

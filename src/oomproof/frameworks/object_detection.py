@@ -179,7 +179,7 @@ def _use_tensorflow_1(tf: Any) -> None:
     ops = _add_module("tensorflow.contrib.image.python.ops.image_ops", bipartite_match=refuse)
     vars(sys.modules["tensorflow.contrib.image.python.ops"])["image_ops"] = ops
     vars(sys.modules["tensorflow.contrib"])["opt"] = _add_module(
-        "tensorflow.contrib.opt", MovingAverageOptimizer=_moving_average_optimizer(tf)
+        "tensorflow.contrib.opt", MovingAverageOptimizer=_make_averaging_optimizer(tf)
     )
     # tf_slim 1.1 looks for it where TensorFlow had it before 2.5.
     vars(importlib.import_module("tensorflow.python.framework.ops"))["IndexedSlices"] = tf.IndexedSlices
@@ -190,7 +190,7 @@ def _use_tensorflow_1(tf: Any) -> None:
         )
 
 
-def _moving_average_optimizer(tf: Any) -> Any:
+def _make_averaging_optimizer(tf: Any) -> Any:
     """In place of the one in tf.contrib: after the update of an optimizer, the averages of what it updated."""
     v1 = tf.compat.v1
 
@@ -296,8 +296,8 @@ def watch_matches(model: Any, seen: list[Any]) -> None:
     """Lets ``seen`` hold the weights of the anchors that matched an object, whenever an SSD has computed its losses."""
     loss = model._localization_loss
 
-    def watched(*args: Any, **kwargs: Any) -> Any:
+    def note_weights(*args: Any, **kwargs: Any) -> Any:
         seen[:] = [kwargs["weights"]]
         return loss(*args, **kwargs)
 
-    object.__setattr__(model, "_localization_loss", watched)
+    object.__setattr__(model, "_localization_loss", note_weights)

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from oomproof.frameworks.versions import TENSORFLOW
 
-with TENSORFLOW.needed():
+with TENSORFLOW.names_needed():
     from tensorflow.core.function import trace_type  # which arguments make a tf.function trace another graph
     from tensorflow.core.protobuf.config_pb2 import ConfigProto  # what the runtime is set to
     from tensorflow.core.protobuf.device_properties_pb2 import NamedDevice  # a device as the optimizer sees it
@@ -44,7 +44,7 @@ def trace_once(function: Any, arguments: tuple[Any, ...]) -> Any:
     return trace_function(arguments, {}, TracingOptions(function, "step", autograph=False, bind_graph_to_function=True))
 
 
-def written_dataset(dataset: Any) -> bytes:
+def write_dataset(dataset: Any) -> bytes:
     """The graph of a dataset as a serialized GraphDef; Python functions in it go on to work in this process."""
     written: bytes = dataset._as_serialized_graph(external_state_policy=ExternalStatePolicy.IGNORE).numpy()
     return written
@@ -85,12 +85,12 @@ def relaxes_shapes(function: Any) -> bool:
     return bool(getattr(function, "_reduce_retracing", False))
 
 
-def traced_graphs(function: Any) -> list[Any]:
+def list_traced_graphs(function: Any) -> list[Any]:
     """The graphs that a tf.function has been traced to so far."""
     return list(function._list_all_concrete_functions())
 
 
-def size_of(dataset: Any, name: str) -> Any:
+def read_size(dataset: Any, name: str) -> Any:
     """A number that a dataset was made with (``batch_size``, ``buffer_size``), as a tensor; None where it has none."""
     return getattr(dataset, f"_{name}", None)
 
@@ -100,7 +100,7 @@ def input_of(dataset: Any) -> Any:
     return getattr(dataset, "_input_dataset", None)
 
 
-def tensors_held_by(dataset: Any) -> tuple[Any, ...]:
+def find_held_tensors(dataset: Any) -> tuple[Any, ...]:
     """Of from_tensors and from_tensor_slices."""
     return tuple(getattr(dataset, "_tensors", ()))
 
@@ -112,14 +112,14 @@ def handle_data_of(handle: Any) -> Any:
 
 def parse_hlo(data: bytes) -> Any:
     """An HloProto: a program of XLA with the memory that its compiler planned for it."""
-    with TENSORFLOW.needed():
+    with TENSORFLOW.names_needed():
         from tensorflow.compiler.xla.service import hlo_pb2
     return hlo_pb2.HloProto.FromString(data)
 
 
 def parse_hlo_module(written: bytes) -> Any:
     """An HloModuleProto, XLA's form of a program."""
-    with TENSORFLOW.needed():
+    with TENSORFLOW.names_needed():
         from tensorflow.compiler.xla.service import hlo_pb2
     return hlo_pb2.HloModuleProto.FromString(written)
 
@@ -127,9 +127,32 @@ def parse_hlo_module(written: bytes) -> Any:
 probe()
 
 __all__ = [
-    "Cluster", "ConfigProto", "MetaGraphDef", "NamedDevice", "array_of", "dataset_from", "file_of",
-    "function_def_to_graph", "function_of", "functions_in", "handle_data_of", "input_of", "inputs_of",
-    "is_op_determinism_enabled", "operation_definition", "optimize_graph", "parse_hlo", "parse_hlo_module", "probe",
-    "relaxes_shapes", "size_of", "stop_recording", "tensors_held_by", "trace_once", "trace_type", "traced_graphs",
-    "within_adapter", "written_dataset",
+    "Cluster",
+    "ConfigProto",
+    "MetaGraphDef",
+    "NamedDevice",
+    "array_of",
+    "dataset_from",
+    "file_of",
+    "find_held_tensors",
+    "function_def_to_graph",
+    "function_of",
+    "functions_in",
+    "handle_data_of",
+    "input_of",
+    "inputs_of",
+    "is_op_determinism_enabled",
+    "list_traced_graphs",
+    "operation_definition",
+    "optimize_graph",
+    "parse_hlo",
+    "parse_hlo_module",
+    "probe",
+    "read_size",
+    "relaxes_shapes",
+    "stop_recording",
+    "trace_once",
+    "trace_type",
+    "within_adapter",
+    "write_dataset",
 ]  # fmt: skip

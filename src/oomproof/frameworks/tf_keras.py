@@ -38,7 +38,7 @@ def outputs_of_graph(graph: Any) -> tuple[str, ...]:
     return tuple(str(id(each)) for each in graph.outputs)
 
 
-def given_to(graph: Any, inputs: Any) -> Values:
+def first_values(graph: Any, inputs: Any) -> Values:
     """The values with which a run begins."""
     flat = graph._flatten_to_reference_inputs(inputs)
     return {
@@ -56,7 +56,7 @@ def run_nodes(nodes: Sequence[Any], values: Values, flatten: Callable[[Any], lis
         values.update(zip(outputs_of(node), made, strict=True))
 
 
-def packed_outputs(graph: Any, values: Values, pack: Callable[[Any, list[Any]], Any]) -> Any:
+def pack_outputs(graph: Any, values: Values, pack: Callable[[Any, list[Any]], Any]) -> Any:
     return pack(graph._nested_outputs, [values[name] for name in outputs_of_graph(graph)])
 
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from oomproof.frameworks.versions import TENSORFLOW
 
-with TENSORFLOW.needed():
+with TENSORFLOW.names_needed():
     from tensorflow.python.ops import gen_image_ops, gen_random_ops
 
 
@@ -57,16 +57,16 @@ def _replace_operations() -> None:
         (gen_random_ops, "random_uniform", _uniform),
         (gen_random_ops, "random_uniform_int", _uniform_int),
         (gen_random_ops, "random_standard_normal", _normal),
-        (gen_random_ops, "truncated_normal", _truncated_normal),
+        (gen_random_ops, "truncated_normal", _draw_truncated_normal),
         (gen_random_ops, "random_shuffle", _shuffle),
         (gen_random_ops, "multinomial", _multinomial),
         (gen_image_ops, "sample_distorted_bounding_box_v2", _box),
     ):
-        setattr(module, name, _choosing(getattr(module, name), stateless))
+        setattr(module, name, _choose_by_seed(getattr(module, name), stateless))
         _replaced.append(name)
 
 
-def _choosing(stateful: Callable[..., Any], stateless: Callable[..., Any]) -> Callable[..., Any]:
+def _choose_by_seed(stateful: Callable[..., Any], stateless: Callable[..., Any]) -> Callable[..., Any]:
     def draw(*args: Any, **kwargs: Any) -> Any:
         return (stateful if _draws.seed is None else stateless)(*args, **kwargs)
 
@@ -85,7 +85,7 @@ def _normal(shape: Any, dtype: Any, **_: Any) -> Any:
     return tf.random.stateless_normal(shape, _next_seed(), dtype=dtype)
 
 
-def _truncated_normal(shape: Any, dtype: Any, **_: Any) -> Any:
+def _draw_truncated_normal(shape: Any, dtype: Any, **_: Any) -> Any:
     return tf.random.stateless_truncated_normal(shape, _next_seed(), dtype=dtype)
 
 

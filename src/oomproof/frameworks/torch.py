@@ -22,7 +22,7 @@ from torch.optim import swa_utils as _averages
 
 from oomproof.frameworks.versions import TORCH
 
-with TORCH.needed():
+with TORCH.names_needed():
     from torch._guards import active_fake_mode  # the FakeTensorMode that is entered, or None
     from torch._subclasses.fake_tensor import (
         DataDependentOutputException,  # what FakeTensorMode raises where only values would tell ...
@@ -183,14 +183,14 @@ def _apply_by_swap(self: torch.nn.Module, fn: Callable[[Any], Any], recurse: boo
         child._apply(fn)
     for name, parameter in self._parameters.items():
         if parameter is not None:
-            self._parameters[name] = _changed_by_swap(parameter, fn)
+            self._parameters[name] = _change_by_swap(parameter, fn)
     for name, buffer in self._buffers.items():
         if buffer is not None:
             self._buffers[name] = fn(buffer)
     return self
 
 
-def _changed_by_swap(parameter: Any, fn: Callable[[Any], Any]) -> Any:
+def _change_by_swap(parameter: Any, fn: Callable[[Any], Any]) -> Any:
     with torch.no_grad():
         changed = fn(parameter)
         gradient = None if parameter.grad is None else fn(parameter.grad)
@@ -214,7 +214,7 @@ def without_cuda_start() -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def lifted_on_cpu() -> Iterator[None]:
+def tensors_lifted_on_cpu() -> Iterator[None]:
     """``torch.tensor(data, device="cuda")`` makes its tensor on the CPU and moves it, so that dispatch modes see it.
     (FakeTensorMode sets the same, and the guard that needs no driver, while it is entered.)"""
     before = torch._C._only_lift_cpu_tensors()
@@ -260,16 +260,16 @@ def hooks_before_step(optimizer: torch.optim.Optimizer) -> list[Any]:
     return list(optimizer._optimizer_step_pre_hooks.values())
 
 
-def scheduled_step(step: Callable[..., Any]) -> Callable[..., Any]:
+def make_scheduled_step(step: Callable[..., Any]) -> Callable[..., Any]:
     """An optimizer's step that its hooks see, and that learning-rate schedulers take for one that they know."""
     hooked = torch.optim.Optimizer.profile_hook_step(step)
 
-    def seen(self: Any, *given: Any, **named: Any) -> Any:
+    def step_for_schedulers(self: Any, *given: Any, **named: Any) -> Any:
         self._opt_called = True  # what schedulers look for, to warn of a forgotten step
         return hooked(self, *given, **named)
 
-    vars(seen)["_wrapped_by_lr_sched"] = True  # schedulers look for that too
-    return seen
+    vars(step_for_schedulers)["_wrapped_by_lr_sched"] = True  # schedulers look for that too
+    return step_for_schedulers
 
 
 @contextmanager
@@ -303,7 +303,7 @@ def take_back(library: torch.library.Library) -> None:
     library._destroy()
 
 
-def uncompiled(model: Any) -> Any:
+def unwrap_compiled(model: Any) -> Any:
     """The module inside what ``torch.compile`` has made of it."""
     while isinstance(model, torch.nn.Module) and "_orig_mod" in model._modules:
         model = model._orig_mod
@@ -372,9 +372,9 @@ __all__ = [
     "is_dense",
     "keeps_result",
     "kernels_of_key",
-    "lifted_on_cpu",
     "lists_by_default",
     "lists_of_fakes",
+    "make_scheduled_step",
     "make_subclass",
     "moving_by_swap",
     "multiply_lists",
@@ -387,15 +387,15 @@ __all__ = [
     "probe",
     "refuse_data_ptr",
     "running_eagerly",
-    "scheduled_step",
     "schema_of",
     "softmax_backwards",
     "softmaxes",
     "storage_key",
     "take_back",
-    "uncompiled",
+    "tensors_lifted_on_cpu",
     "unsafe_view",
     "unset_fake_temporarily",
+    "unwrap_compiled",
     "version_of",
     "warn_of_data_ptr",
     "without_cuda_start",

@@ -12,7 +12,7 @@ import torch
 from oomproof.errors import UnsupportedVersion
 
 
-def sharded_modules(model: torch.nn.Module) -> list[Any]:
+def find_sharded_modules(model: torch.nn.Module) -> list[Any]:
     """The modules that fully_shard was called on; empty for any other model."""
     try:
         from torch.distributed.fsdp import FSDPModule

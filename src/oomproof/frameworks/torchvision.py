@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oomproof.frameworks.versions import TORCHVISION
 
-with TORCHVISION.needed():
+with TORCHVISION.names_needed():
     from torchvision.models.detection._utils import Matcher, SSDMatcher  # which anchors belong to which boxes
 
 __all__ = ["Matcher", "SSDMatcher"]

@@ -21,20 +21,20 @@ class Edge:
     newest: str
 
     @contextmanager
-    def needed(self) -> Iterator[None]:
+    def names_needed(self) -> Iterator[None]:
         """A name of the framework that is looked up here and is not there means: not this version."""
         try:
             yield
         except (ImportError, AttributeError) as error:
-            raise self.lacking(_missing_name(error)) from error
+            raise self.missing_error(_missing_name(error)) from error
 
     def check(self, *names: tuple[object, str]) -> None:
         """Raises for the (owner, attribute) pairs that are not there, all of them in one line."""
         missing = [f"{_name_of(owner)}.{name}" for owner, name in names if not hasattr(owner, name)]
         if missing:
-            raise self.lacking(", ".join(missing))
+            raise self.missing_error(", ".join(missing))
 
-    def lacking(self, what: str, oldest: str = "") -> UnsupportedVersion:
+    def missing_error(self, what: str, oldest: str = "") -> UnsupportedVersion:
         """The error for something that is missing; ``oldest`` where a setting needs a newer version than the rest."""
         present = self.version()
         if oldest:

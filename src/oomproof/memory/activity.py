@@ -48,10 +48,10 @@ class Work:
     def where(self, rows: NDArray[np.bool_]) -> Work:
         return Work(**{name: getattr(self, name)[rows] for name in _COLUMNS})
 
-    def joined(self, more: Work) -> Work:
+    def join(self, more: Work) -> Work:
         return Work(**{name: np.concatenate([getattr(self, name), getattr(more, name)]) for name in _COLUMNS})
 
-    def scaled(self, factor: NDArray[np.float64] | float) -> Work:
+    def scale(self, factor: NDArray[np.float64] | float) -> Work:
         """The same operations on more or fewer numbers."""
         return replace(
             self,

@@ -12,7 +12,7 @@ import numpy as np
 
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.forecast import Forecast
-from oomproof.memory.make_forecast import forecast
+from oomproof.memory.make_forecast import build_forecast
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.timeline import KINDS, PHASES, Calls, Ints, Timeline
 
@@ -26,7 +26,7 @@ def in_cache(
     they were traced."""
     if any(step.about.allocator != "cuda" or step.about.dialect != "cuda" for step in steps):
         return validation
-    run = forecast(follow(*steps), device, runtime, training.job, training.settings)
+    run = build_forecast(follow(*steps), device, runtime, training.job, training.settings)
     found = replace(validation, after_training=run.on_device)
     if training.shortage is None and run.shortage is not None:
         found = replace(found, shortage=run.shortage)
@@ -48,27 +48,29 @@ def follow(training: Timeline, validation: Timeline) -> Timeline:
     born = np.concatenate([training.ticks + np.arange(len(batch)), validation.born[rows[len(batch) :]] + shift])
     return replace(
         training,
-        born=_joined(training.born, born),
-        died=_joined(np.where(training.died >= training.ticks, end, training.died), validation.died[rows] + shift),
-        bytes=_joined(training.bytes, validation.bytes[rows]),
-        kind=_joined(training.kind, validation.kind[rows]),
-        phase=_joined(training.phase, np.full(len(rows), _VALIDATION)),
-        owner=_joined(training.owner, validation.owner[rows] + len(training.owners)),
-        op=_joined(training.op, validation.op[rows] + len(training.ops)),
+        born=_join_columns(training.born, born),
+        died=_join_columns(
+            np.where(training.died >= training.ticks, end, training.died), validation.died[rows] + shift
+        ),
+        bytes=_join_columns(training.bytes, validation.bytes[rows]),
+        kind=_join_columns(training.kind, validation.kind[rows]),
+        phase=_join_columns(training.phase, np.full(len(rows), _VALIDATION)),
+        owner=_join_columns(training.owner, validation.owner[rows] + len(training.owners)),
+        op=_join_columns(training.op, validation.op[rows] + len(training.ops)),
         owners=(*training.owners, *validation.owners),
         ops=(*training.ops, *validation.ops),
         calls=Calls(
-            _joined(training.calls.tick, validation.calls.tick[calls] + shift),
-            _joined(training.calls.owner, validation.calls.owner[calls] + len(training.owners)),
-            _joined(training.calls.phase, validation.calls.phase[calls]),
-            _joined(training.calls.spec, validation.calls.spec[calls] + len(training.calls.specs)),
+            _join_columns(training.calls.tick, validation.calls.tick[calls] + shift),
+            _join_columns(training.calls.owner, validation.calls.owner[calls] + len(training.owners)),
+            _join_columns(training.calls.phase, validation.calls.phase[calls]),
+            _join_columns(training.calls.spec, validation.calls.spec[calls] + len(training.calls.specs)),
             (*training.calls.specs, *validation.calls.specs),
         ),
-        mark_tick=_joined(training.mark_tick, np.where(marks, validation.mark_tick + shift, 0)[marks]),
-        mark_phase=_joined(training.mark_phase, validation.mark_phase[marks]),
+        mark_tick=_join_columns(training.mark_tick, np.where(marks, validation.mark_tick + shift, 0)[marks]),
+        mark_phase=_join_columns(training.mark_phase, validation.mark_phase[marks]),
         ticks=end,
     )
 
 
-def _joined(before: Ints, after: Ints) -> Ints:
+def _join_columns(before: Ints, after: Ints) -> Ints:
     return np.concatenate([before, np.asarray(after, dtype=np.int64)])

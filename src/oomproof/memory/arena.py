@@ -15,7 +15,7 @@ from oomproof.memory.timeline import KINDS, Timeline
 IN_ARENA = tuple(KINDS.index(kind) for kind in ("activation", "gradient", "temporary", "workspace"))
 
 
-def as_allocated(timeline: Timeline) -> Timeline:
+def lay_out_arena(timeline: Timeline) -> Timeline:
     """The Timeline as the allocator sees it: in each step, the first block of the arena is as large as the arena at its
     fullest and lives as long, and the others take nothing. Rows stay where they are."""
     if not timeline.about.arena:

@@ -47,10 +47,10 @@ def draw_curve(timeline: Timeline, points: int = POINTS) -> Curve:
             died = np.bincount(timeline.died[rows], size, timeline.ticks + 1)
             kinds[kind] = np.cumsum(born - died).astype(np.int64)[tick]
     marks = zip(timeline.mark_tick.tolist(), timeline.mark_phase.tolist(), strict=True)
-    return Curve(tick, kinds, tuple((at, PHASES[phase]) for at, phase in marks), _made(timeline, tick))
+    return Curve(tick, kinds, tuple((at, PHASES[phase]) for at, phase in marks), _find_last_made(timeline, tick))
 
 
-def _made(timeline: Timeline, tick: Ints) -> tuple[tuple[str, str, int], ...]:
+def _find_last_made(timeline: Timeline, tick: Ints) -> tuple[tuple[str, str, int], ...]:
     order = np.argsort(timeline.born, kind="stable")
     if not len(order):
         return (("", "", 0),) * len(tick)

@@ -101,11 +101,11 @@ def with_first_step(steady: Timeline, primed_at: int) -> Timeline:
         mark_phase=np.concatenate([[0], steady.mark_phase[inner], steady.mark_phase[inner]]).astype(np.int64),
         ticks=len(keys),
         work=replace(steady.work, tick=new_tick(steady.work.tick)),
-        modules=_called_again(steady, (setup, state, stepping), new_tick),
+        modules=_repeat_calls(steady, (setup, state, stepping), new_tick),
     )
 
 
-def _called_again(
+def _repeat_calls(
     steady: Timeline, parts: tuple[Bools, Bools, Bools], new_tick: Callable[[Ints], Ints]
 ) -> tuple[ModuleCall, ...]:
     """The steady step's module calls, with ticks and rows of the second step."""

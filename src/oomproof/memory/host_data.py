@@ -34,7 +34,7 @@ class HostData:
     def as_mapping(self) -> Mapping[str, int]:
         return asdict(self)
 
-    def copied_into(self, workers: int, *, for_ever: bool) -> int:
+    def count_copied(self, workers: int, *, for_ever: bool) -> int:
         """Bytes of the list that forked workers have copied, all together: after an epoch, in which each reads a part
         of the images, or ``for_ever``, when each has read them all."""
         if not workers:

@@ -94,7 +94,7 @@ def host_parts(timeline: Timeline, runtime: Runtime) -> tuple[Mapping[str, Range
     shm = waiting + batch if workers and batch else 0
     # What a worker puts together is one of those that wait; an augmentation takes more images than it gives.
     making = batch * (runtime.mixing - 1)
-    kept = 0 if runtime.malloc_trim else _kept_by_a_worker(about, batch)
+    kept = 0 if runtime.malloc_trim else _estimate_kept_images(about, batch)
     each = SPAWNED if runtime.worker_start == "spawn" else FORKED
     held = batch * 2 - (batch if workers else 0) + about.on_host  # a batch at hand, one on its way; optimizer state
     parts = {
@@ -119,7 +119,7 @@ def host_parts(timeline: Timeline, runtime: Runtime) -> tuple[Mapping[str, Range
     return {name: part for name, part in parts.items() if part.high}, shm
 
 
-def _kept_by_a_worker(about: About, batch: int) -> int:
+def _estimate_kept_images(about: About, batch: int) -> int:
     """Bytes of images that are freed and still held."""
     if not about.settings.name_of("batch"):
         return 0  # how large one image is nobody knows
@@ -150,7 +150,7 @@ def _of_dataset(about: About, runtime: Runtime, others: int) -> Iterator[tuple[s
         every = data.listed * (1 + spawned)
         yield "annotations", Range(every, data.listed, int(every * 1.2))
     else:
-        copied = data.copied_into(runtime.workers, for_ever=runtime.persistent_workers)
+        copied = data.count_copied(runtime.workers, for_ever=runtime.persistent_workers)
         yield "annotations", Range(data.listed + copied, data.listed, int(data.listed * (runtime.workers + 1) * 1.1))
     if runtime.ram_cache:
         # Each worker fills a cache of its own, with the images that fall to it: in the end with all.

@@ -33,10 +33,10 @@ def with_lasting(timeline: Timeline, device: Device, runtime: Runtime) -> Timeli
     blocks = [(LIBRARIES, "workspace", each)] * _THREADS if each else []
     if runtime.parallel.has_buckets:
         blocks.append((BUCKETS, "gradient", gradient_set(timeline)))
-    return _added(with_exchange(timeline, runtime.parallel), blocks)
+    return _add_blocks(with_exchange(timeline, runtime.parallel), blocks)
 
 
-def _added(timeline: Timeline, blocks: list[tuple[str, str, int]]) -> Timeline:
+def _add_blocks(timeline: Timeline, blocks: list[tuple[str, str, int]]) -> Timeline:
     """Blocks that are born before everything else and never die."""
     count = len(blocks)
     owners, names = list(timeline.owners), [owner for owner, _, _ in blocks]

@@ -13,7 +13,7 @@ from oomproof.memory.allocators import bfc
 from oomproof.memory.allocators import cuda as cuda_allocator
 from oomproof.memory.allocators.bfc_regions import GRANULE as BFC_GRANULE
 from oomproof.memory.allocators.replaying import Replay
-from oomproof.memory.arena import as_allocated
+from oomproof.memory.arena import lay_out_arena
 from oomproof.memory.cards import jax_limits, tf_limits
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.curve import draw_curve
@@ -22,7 +22,7 @@ from oomproof.memory.host_memory import host_parts, sum_of
 from oomproof.memory.lasting import context, with_lasting
 from oomproof.memory.owners import stages
 from oomproof.memory.runtime import Runtime
-from oomproof.memory.scratch import Price, cpu, cuda, priced, recurrent
+from oomproof.memory.scratch import Price, cpu, cuda, price_calls, recurrent
 from oomproof.memory.settings import Settings
 from oomproof.memory.thirsty_calls import most_reserved
 from oomproof.memory.timeline import Timeline
@@ -107,7 +107,7 @@ def _bfc(timeline: Timeline, device: Device, runtime: Runtime, around: Range, ma
         granule=BFC_GRANULE,
         margin=margin,
         around=around,
-        replay=lambda history, capacity: replay(as_allocated(history), capacity),
+        replay=lambda history, capacity: replay(lay_out_arena(history), capacity),
         room=room,
         room_at_worst=max(0, int(min(room, device.budget - around.high) / margin)),
         keeps=True,
@@ -126,23 +126,23 @@ def lowest_order(timeline: Timeline) -> float:
     return min(1.0, min(timeline.about.orders.values(), default=1 << 62) / max(1, timeline.peak().bytes))
 
 
-def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, settings: Settings) -> Forecast:
+def build_forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, settings: Settings) -> Forecast:
     held = terms(timeline, device, runtime)
     margin, granule, around = held.margin, held.granule, held.around
     base = timeline if timeline.about.recorded or not held.caching else with_lasting(timeline, device, runtime)
-    scratch = priced(base, held.prices)
+    scratch = price_calls(base, held.prices)
     expected, low, high = (base.with_scratch(each) for each in scratch)
     high, lean = recurrent.widen_reserves(high), recurrent.widen_reserves(low)
-    likely = _served(expected, low, held.replay, held.room)
-    worst = _served(high, lean, held.replay, held.room_at_worst)
-    whole = likely.timeline.rounded(granule)
+    likely = _serve_history(expected, low, held.replay, held.room)
+    worst = _serve_history(high, lean, held.replay, held.room_at_worst)
+    whole = likely.timeline.round_up(granule)
     peak = whole.peak()
 
-    least = low.rounded(granule).peak().bytes * lowest_order(timeline)
+    least = low.round_up(granule).peak().bytes * lowest_order(timeline)
     allocated = Range(
         peak.bytes,
         int(min(least, timeline.about.least or least) * (1 - SLACK)),
-        int(max(peak.bytes, worst.timeline.rounded(granule).peak().bytes) * margin),
+        int(max(peak.bytes, worst.timeline.round_up(granule).peak().bytes) * margin),
     )
     most = worst.reserved
     if held.replay is not None and not held.keeps and not timeline.about.recorded:
@@ -156,7 +156,7 @@ def forecast(timeline: Timeline, device: Device, runtime: Runtime, job: str, set
     wanted, gives_back = on_device.high, False
     if likely.shortage is None and worst.shortage is None:
         most = max(device.budget, _without_giving_back(lean, held))
-        allocated, reserved, on_device = _given_back(allocated, reserved, on_device, held, most)
+        allocated, reserved, on_device = _cap_upper_figures(allocated, reserved, on_device, held, most)
         gives_back = held.caching and not held.keeps and on_device.high > device.budget
     in_ram, shm = host_parts(timeline, runtime)
     return Forecast(
@@ -214,7 +214,7 @@ def _without_giving_back(lean: Timeline, held: Terms) -> int:
     return held.around.high + int(held.replay(lean, None).reserved * held.margin) if held.replay else 0
 
 
-def _given_back(
+def _cap_upper_figures(
     allocated: Range, reserved: Range, on_device: Range, held: Terms, most_on_device: int
 ) -> tuple[Range, Range, Range]:
     """The upper figures of a step that gets through at worst. On a full device cuDNN does with less workspace, so that
@@ -244,7 +244,7 @@ class Served:
     shortage: Shortage | None = None
 
 
-def _served(
+def _serve_history(
     timeline: Timeline, lean: Timeline, replay: Callable[[Timeline, int | None], Replay] | None, room: int
 ) -> Served:
     """Serves a history within ``room`` bytes; without an allocator, block by block from the system.
@@ -263,7 +263,7 @@ def _served(
         if held.failed is None:
             return Served(history, held.reserved)
     assert held.failed is not None
-    return Served(timeline, free.reserved, _shortage(as_allocated(lean), held.failed))
+    return Served(timeline, free.reserved, _shortage(lay_out_arena(lean), held.failed))
 
 
 def _from_system(timeline: Timeline, room: int) -> Served:

@@ -20,14 +20,14 @@ def stages(by_owner: Mapping[str, int], limit: int = SHOWN) -> tuple[tuple[str, 
     def weighty(groups: Mapping[str, int]) -> int:
         return sum(1 for size in groups.values() if size >= _SLIGHT * total)
 
-    groups = _grouped(by_owner, 1)
+    groups = _group_owners(by_owner, 1)
     for depth in range(2, _DEEPEST):
-        finer = _grouped(by_owner, depth)
+        finer = _group_owners(by_owner, depth)
         if weighty(finer) <= limit:
             groups = finer
             continue
         for path in sorted(groups, key=lambda each: -groups[each]):
-            parts = _grouped({owner: size for owner, size in by_owner.items() if _within(owner, path)}, depth)
+            parts = _group_owners({owner: size for owner, size in by_owner.items() if _within(owner, path)}, depth)
             opened = {**{each: size for each, size in groups.items() if each != path}, **parts}
             if weighty(opened) <= limit:
                 groups = opened
@@ -35,7 +35,7 @@ def stages(by_owner: Mapping[str, int], limit: int = SHOWN) -> tuple[tuple[str, 
     return tuple(sorted(groups.items(), key=lambda item: -item[1]))
 
 
-def _grouped(by_owner: Mapping[str, int], depth: int) -> dict[str, int]:
+def _group_owners(by_owner: Mapping[str, int], depth: int) -> dict[str, int]:
     sums: dict[str, int] = {}
     for owner, size in by_owner.items():
         # A snapshot's owners are lines of code (train.py:59 forward), whose dots part nothing.

@@ -4,7 +4,7 @@ A batch is ``batch`` to one framework and ``SOLVER.IMS_PER_BATCH`` to another. W
 only a source knows its names.
 
 >>> settings = Settings({"SOLVER.IMS_PER_BATCH": 16, "gpus": 8}, {"batch": "SOLVER.IMS_PER_BATCH", "gpus": "gpus"})
->>> settings.of("batch"), settings.images, settings.changed({"gpus": 4})["gpus"]
+>>> settings.of("batch"), settings.images, settings.with_values({"gpus": 4})["gpus"]
 (16, 16, 4)
 """
 
@@ -43,7 +43,7 @@ class Settings(Mapping[str, Any]):
     def roles(self) -> Mapping[Role, str]:
         return self._roles
 
-    def changed(self, values: Mapping[str, Any]) -> Settings:
+    def with_values(self, values: Mapping[str, Any]) -> Settings:
         """With other values for some names; roles stay."""
         return Settings({**self._values, **values}, self._roles)
 

@@ -24,13 +24,13 @@ class Sweep:
     @property
     def largest(self) -> Any:
         """The largest number or image size that fits; None where none does, or where values have no size."""
-        sized = [setting for setting in self.fitting if measure(setting) is not None]
-        return max(sized, key=lambda setting: measure(setting) or 0, default=None)
+        sized = [setting for setting in self.fitting if measure_setting(setting) is not None]
+        return max(sized, key=lambda setting: measure_setting(setting) or 0, default=None)
 
 
-def measure(setting: Any) -> float | None:
+def measure_setting(setting: Any) -> float | None:
     """
-    >>> measure((800, 1333)) > measure((640, 640))
+    >>> measure_setting((800, 1333)) > measure_setting((640, 640))
     True
     """
     if isinstance(setting, float):
@@ -45,7 +45,7 @@ def hold_to_smaller(rows: Sequence[tuple[Any, Forecast]]) -> tuple[tuple[Any, Fo
     allocator's gaps is luck (smaller_steps.py)."""
     held = list(rows)
     allocated = reserved = on_device = 0
-    for place in sorted(range(len(rows)), key=lambda place: measure(rows[place][0]) or 0):
+    for place in sorted(range(len(rows)), key=lambda place: measure_setting(rows[place][0]) or 0):
         setting, row = rows[place]
         allocated = max(allocated, row.allocated.high)
         reserved = max(reserved, row.reserved.high)

@@ -141,7 +141,7 @@ class Timeline:
         np.add.at(sums, column[live], self.bytes[live])
         return sums
 
-    def rounded(self, granule: int) -> Timeline:
+    def round_up(self, granule: int) -> Timeline:
         """The same history in an allocator that hands out multiples of ``granule`` bytes (empty blocks take none)."""
         return replace(self, bytes=-(-self.bytes // granule) * granule)
 
@@ -153,18 +153,18 @@ class Timeline:
         ops = (*self.ops, *(json.loads(spec)["op"] for spec in self.calls.specs))
         calls = self.calls
 
-        def joined(column: Ints, more: Ints) -> Ints:
+        def join_column(column: Ints, more: Ints) -> Ints:
             return np.concatenate([column, np.asarray(more, dtype=np.int64)])
 
         return replace(
             self,
-            born=joined(self.born, calls.tick[used]),
-            died=joined(self.died, calls.tick[used] + 1),
-            bytes=joined(self.bytes, scratch[used]),
-            kind=joined(self.kind, np.full(len(used), KINDS.index("workspace"))),
-            phase=joined(self.phase, calls.phase[used]),
-            owner=joined(self.owner, calls.owner[used]),
-            op=joined(self.op, calls.spec[used] + len(self.ops)),
+            born=join_column(self.born, calls.tick[used]),
+            died=join_column(self.died, calls.tick[used] + 1),
+            bytes=join_column(self.bytes, scratch[used]),
+            kind=join_column(self.kind, np.full(len(used), KINDS.index("workspace"))),
+            phase=join_column(self.phase, calls.phase[used]),
+            owner=join_column(self.owner, calls.owner[used]),
+            op=join_column(self.op, calls.spec[used] + len(self.ops)),
             ops=ops,
         )
 

@@ -31,8 +31,8 @@ def as_validation(step: Timeline) -> Timeline:
     """A step that was traced by itself, told as what comes between epochs."""
     forward, validation = PHASES.index("forward"), PHASES.index("validation")
 
-    def named(phases: Ints) -> Ints:
+    def name_phase(phases: Ints) -> Ints:
         return np.where(phases == forward, validation, phases)
 
-    calls = replace(step.calls, phase=named(step.calls.phase))
-    return replace(step, phase=named(step.phase), mark_phase=named(step.mark_phase), calls=calls)
+    calls = replace(step.calls, phase=name_phase(step.calls.phase))
+    return replace(step, phase=name_phase(step.phase), mark_phase=name_phase(step.mark_phase), calls=calls)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from oomproof.report.sizes import named
+from oomproof.report.sizes import describe_setting
 from oomproof.sources.job import Setting
 
 SHORT = {
@@ -54,7 +54,7 @@ def write_option(name: str, value: Any, known: Mapping[str, Setting]) -> str:
     >>> write_option("image_size", (64, 96), {})
     '--image-size 64x96'
     """
-    text = shlex.quote(named(name, value))
+    text = shlex.quote(describe_setting(name, value))
     if name in known:
         return known[name].as_option(text)
     return SHORT.get(name, f"--set {name}={{value}}").format(value=text)

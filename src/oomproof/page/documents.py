@@ -20,7 +20,7 @@ from oomproof.report import sweep as of_sweep
 from oomproof.report import verdict as of_forecast
 from oomproof.report.advice import next_steps
 from oomproof.report.epoch import describe_chance, describe_remedy, epoch_document
-from oomproof.report.sizes import named
+from oomproof.report.sizes import describe_setting
 from oomproof.report.terminal import describe_job
 from oomproof.sources.job import Setting
 
@@ -34,7 +34,9 @@ def check_document(
 ) -> dict[str, Any]:
     """``settings`` are those the job has: advice and commands speak of them. ``typed`` is the user's command."""
     typed = typed or Typed(forecast.job)
-    opening = _opening(forecast, settings, typed.given) if plan is None else _plan_opening(plan, settings, typed.given)
+    opening = (
+        _build_opening(forecast, settings, typed.given) if plan is None else _plan_opening(plan, settings, typed.given)
+    )
     return {
         "kind": "check" if plan is None else "fit",
         "title": f"{forecast.job} on {forecast.device.name}",
@@ -82,7 +84,7 @@ def _row(name: str, setting: Any, of: Forecast) -> dict[str, Any]:
     document = as_json.forecast(of)
     return {
         "value": as_json.plain(setting),
-        "text": named(name, setting),
+        "text": describe_setting(name, setting),
         "outcome": of.outcome,
         "outcome_text": of_sweep.describe_outcome(of),
         "outcomes": {"device": of.on_device_outcome, "host": of.host_outcome},
@@ -91,7 +93,7 @@ def _row(name: str, setting: Any, of: Forecast) -> dict[str, Any]:
     }
 
 
-def _opening(forecast: Forecast, settings: Sequence[Setting], given: Collection[str]) -> dict[str, Any]:
+def _build_opening(forecast: Forecast, settings: Sequence[Setting], given: Collection[str]) -> dict[str, Any]:
     """What the terminal's report begins with."""
     sentence, steps = next_steps(forecast, settings)
     return {

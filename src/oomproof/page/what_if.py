@@ -7,11 +7,11 @@ from typing import Any
 
 from oomproof.memory.forecast import OUTCOMES, Forecast
 from oomproof.memory.grid import Axis, Grid
-from oomproof.memory.sweep import measure
+from oomproof.memory.sweep import measure_setting
 from oomproof.page.command import Typed, write_command, write_option
 from oomproof.page.curve import POINTS_OF_A_CELL, curve_document
 from oomproof.report import as_json
-from oomproof.report.sizes import named
+from oomproof.report.sizes import describe_setting
 from oomproof.sources.job import Setting
 
 
@@ -48,11 +48,11 @@ def _axis(axis: Axis, settings: Sequence[Setting]) -> dict[str, Any]:
     known = {setting.name: setting for setting in settings}
     return {
         "name": axis.name,
-        "values": [named(axis.name, value) for value in axis.values],
+        "values": [describe_setting(axis.name, value) for value in axis.values],
         "plain": [as_json.plain(value) for value in axis.values],
         "options": [write_option(axis.name, value, known) for value in axis.values],
         "chosen": axis.chosen,
-        "ordered": all(measure(value) is not None for value in axis.values),
+        "ordered": all(measure_setting(value) is not None for value in axis.values),
     }
 
 

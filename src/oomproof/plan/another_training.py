@@ -8,7 +8,7 @@ from oomproof.errors import CannotDo, JobError
 from oomproof.plan.estimates.traced_step import TracedStep
 from oomproof.plan.problem import Problem
 from oomproof.plan.step_tracer import StepTracer
-from oomproof.plan.turned import Turned, combine
+from oomproof.plan.turned_knobs import Turned, combine
 from oomproof.sources.job import Knob
 
 MOST_COMBINATIONS, MOST_TRACES = 240, 40

@@ -39,13 +39,13 @@ def nothing_fits(steps: Sequence[TracedStep], estimates: Estimates) -> Attempt:
     return Attempt(f"every way from these traces: {'; '.join(kinds)}", "estimate", "nothing fits", reason)
 
 
-def refused(way: Way, estimates: Estimates, error: Exception) -> Attempt:
+def note_refusal(way: Way, estimates: Estimates, error: Exception) -> Attempt:
     """By the job, in a full trace."""
     device, time = estimates.room.on_device(way.peak), estimates.time(way.seconds)
     return Attempt(way.words, "full trace", "cannot run", str(error), device, time_estimated=time)
 
 
-def traced_in_full(confirmed: Confirmed, estimates: Estimates, best: Confirmed | None) -> Attempt:
+def note_full_trace(confirmed: Confirmed, estimates: Estimates, best: Confirmed | None) -> Attempt:
     """``best`` is the best before this one."""
     way, forecast = confirmed.way, confirmed.forecast
     return Attempt(

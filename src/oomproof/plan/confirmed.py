@@ -10,7 +10,7 @@ from oomproof.plan.estimates.room import at_ease
 from oomproof.plan.estimates.way import Way
 from oomproof.plan.problem import RUN
 from oomproof.plan.tracing import Tracing
-from oomproof.plan.turned import Turned, describe
+from oomproof.plan.turned_knobs import Turned, describe_turned
 from oomproof.sources.job import Settings
 
 TIGHT = 0.1
@@ -39,7 +39,7 @@ class Confirmed:
 
     @property
     def words(self) -> str:
-        return describe(self.turned, self.way.recomputed.modules)
+        return describe_turned(self.turned, self.way.recomputed.modules)
 
     @property
     def price(self) -> float:
@@ -57,7 +57,7 @@ class Confirmed:
 def confirm(way: Way, estimates: Estimates, tracing: Tracing) -> Confirmed:
     """Traces a way in full; the run around it is changed too where that makes it fit, or fit with ease."""
     problem = estimates.problem
-    settings = problem.settings.changed(way.changed)
+    settings = problem.settings.with_values(way.changed)
     tracing.done = min(0.9, max(0.4, tracing.done + 0.1))
     step, _ = tracing.trace(settings, f"confirming {way.words}")
     run: tuple[Turned, ...] = ()
@@ -66,11 +66,11 @@ def confirm(way: Way, estimates: Estimates, tracing: Tracing) -> Confirmed:
     for knob in (problem.by_name[name] for name in RUN if name in problem.by_name):
         if at_ease(forecast):
             break
-        then = tracing.forecast(step, settings.changed(knob.options[-1].settings))
+        then = tracing.forecast(step, settings.with_values(knob.options[-1].settings))
         if (then.fits and not forecast.fits) or then.excess < forecast.excess:
             run = (*run, (knob, knob.options[-1]))
             run_frees.append(forecast.on_device.expected - then.on_device.expected)
-            settings = settings.changed(knob.options[-1].settings)
+            settings = settings.with_values(knob.options[-1].settings)
             forecast = then
     lean, besides = tracing.lean(step, settings)
     seconds = estimates.seconds(step, settings)

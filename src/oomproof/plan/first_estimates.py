@@ -40,4 +40,4 @@ def _find_room(problem: Problem, tracing: Tracing, step: Timeline, forecast: For
 
 def with_all_memory(room: Room, problem: Problem, tracing: Tracing, step: Timeline) -> Room:
     """Ways may need what the framework takes of the device only when it is told to."""
-    return room.grown(tracing.terms(step, problem.with_all_memory()))
+    return room.grow(tracing.terms(step, problem.with_all_memory()))

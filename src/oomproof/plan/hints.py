@@ -14,7 +14,7 @@ from oomproof.plan.estimates.way import Way
 from oomproof.plan.first_estimates import first_estimates
 from oomproof.plan.problem import ESTIMATED, RUN, Problem
 from oomproof.plan.tracing import Tracing
-from oomproof.plan.turned import promise_of
+from oomproof.plan.turned_knobs import promise_of
 from oomproof.sources.job import PROMISES, Knob, Option
 
 WORTH_SAYING = 1 << 26
@@ -38,7 +38,7 @@ def find_hints(tracing: Tracing, problem: Problem, step: Timeline, forecast: For
     """The surest first: what is enough by itself, then what keeps the training, then what saves the most."""
     found = [*_of_the_run(tracing, problem, step, forecast)]
     if len(step.work) and not step.about.recorded:  # else a compiler has laid it out, or it cannot be made smaller
-        traced = tracing.traced_step((), problem.settings, step, problem.images)
+        traced = tracing.make_traced_step((), problem.settings, step, problem.images)
         estimates = first_estimates(problem, tracing, step, (traced,), forecast)
         found += _of_the_step(estimates, forecast)
     sure = [each for each in found if each.hint.saves is not None and each.hint.saves >= WORTH_SAYING]
@@ -50,7 +50,7 @@ def _of_the_run(tracing: Tracing, problem: Problem, step: Timeline, now: Forecas
     """The run around the step needs no estimate: the same trace is replayed."""
     for knob in (problem.by_name[name] for name in RUN if name in problem.by_name):
         option = knob.options[-1]
-        then = tracing.forecast(step, problem.settings.changed(option.settings))
+        then = tracing.forecast(step, problem.settings.with_values(option.settings))
         yield _Found(_hint(knob, option, now.excess - then.excess), then.on_device_outcome == "fits")
 
 
@@ -58,7 +58,7 @@ def _of_the_step(estimates: Estimates, forecast: Forecast) -> Iterator[_Found]:
     problem, now = estimates.problem, estimates.as_it_is()
     for knob in problem.knobs:
         if knob.name == "checkpoint":
-            yield from _recomputing(estimates, now, forecast, knob)
+            yield from _hint_at_recomputing(estimates, now, forecast, knob)
         elif knob.role == "image size" or knob is problem.batch or (knob.name in ESTIMATED and knob.name not in RUN):
             ways = [(option, way) for option in knob.options[1:] if (way := estimates.estimate(((knob, option),)))]
             yield from _first_that_fits(estimates, now, forecast, knob, ways)
@@ -76,17 +76,17 @@ def _first_that_fits(
     chosen = next(fitting, least)
     if chosen is not None:
         option, way = chosen
-        yield _Found(_hint(knob, option, _saved(forecast, now, way.peak)), way.peak <= room)
+        yield _Found(_hint(knob, option, _estimate_saving(forecast, now, way.peak)), way.peak <= room)
 
 
-def _recomputing(estimates: Estimates, now: Way, forecast: Forecast, knob: Knob) -> Iterator[_Found]:
+def _hint_at_recomputing(estimates: Estimates, now: Way, forecast: Forecast, knob: Knob) -> Iterator[_Found]:
     """Which modules to compute again, a plan works out; here is the most that it could bring."""
-    saves = _saved(forecast, now, estimates.ways.least_peak(now))
+    saves = _estimate_saving(forecast, now, estimates.ways.least_peak(now))
     why = "names modules to compute again in backward, for time"
     yield _Found(Hint("checkpoint", {}, saves, knob.promise, why, at_most=True), enough=False)
 
 
-def _saved(forecast: Forecast, now: Way, peak: int) -> int:
+def _estimate_saving(forecast: Forecast, now: Way, peak: int) -> int:
     """Of the upper figure, where as much is reserved for a live byte as in the step as it is."""
     return int((now.peak - peak) * forecast.reserved.high / max(1, now.peak))
 

@@ -11,7 +11,7 @@ from oomproof.memory.host_memory import host_memory
 from oomproof.memory.make_forecast import at_runtime
 from oomproof.plan.plan import Change, Plan
 from oomproof.plan.tracing import Tracing
-from oomproof.plan.turned import Turned, describe, promise_of, with_turned
+from oomproof.plan.turned_knobs import Turned, describe_turned, promise_of, with_turned
 from oomproof.sources.job import PROMISES, Knob, ReadsData, Settings
 
 WORTH = 1 << 20
@@ -71,7 +71,7 @@ def choose(host: Host, settings: Settings, knobs: Sequence[Knob]) -> list[Turned
     now = settings
     for promise in PROMISES:
         saves = {
-            knob.name: host.needed(now) - host.needed(now.changed(knob.options[-1].settings))
+            knob.name: host.needed(now) - host.needed(now.with_values(knob.options[-1].settings))
             for knob in knobs
             if knob.promise == promise
         }
@@ -80,11 +80,11 @@ def choose(host: Host, settings: Settings, knobs: Sequence[Knob]) -> list[Turned
                 break
             if saves[knob.name] < WORTH:
                 continue
-            further = (option for option in knob.options[1:] if host.enough(now.changed(option.settings)))
+            further = (option for option in knob.options[1:] if host.enough(now.with_values(option.settings)))
             option = next(further, knob.options[-1])
             chosen.append((knob, option))
-            now = now.changed(option.settings)
-    return _relax(host, settings, _needed_ones(host, settings, chosen)) if host.enough(now) else chosen
+            now = now.with_values(option.settings)
+    return _relax(host, settings, _drop_needless(host, settings, chosen)) if host.enough(now) else chosen
 
 
 def _relax(host: Host, settings: Settings, chosen: list[Turned]) -> list[Turned]:
@@ -92,12 +92,12 @@ def _relax(host: Host, settings: Settings, chosen: list[Turned]) -> list[Turned]
     for place, (knob, _) in reversed(list(enumerate(chosen))):
         others = [each for each in chosen if each[0] is not knob]
         start = with_turned(settings, others)
-        mildest = next(option for option in knob.options[1:] if host.enough(start.changed(option.settings)))
+        mildest = next(option for option in knob.options[1:] if host.enough(start.with_values(option.settings)))
         chosen = [*chosen[:place], (knob, mildest), *chosen[place + 1 :]]
     return chosen
 
 
-def _needed_ones(host: Host, settings: Settings, chosen: list[Turned]) -> list[Turned]:
+def _drop_needless(host: Host, settings: Settings, chosen: list[Turned]) -> list[Turned]:
     """Without those that a later, larger change has made needless."""
     for each in list(chosen):
         others = [one for one in chosen if one is not each]
@@ -163,7 +163,7 @@ def _needs(host: Host, plan: Plan, every: Sequence[Knob], allowed: Sequence[Knob
         others = ",".join(knob.name for knob, option in more if promise_of(knob, option) == PROMISES[2])
         where = "/dev/shm" if host.ram is None else "the host's RAM"
         words = " ".join(filter(None, (promised, others and f"--allow {others}")))
-        found.append(f"{words}: {describe(turned)} would fit {where}")
+        found.append(f"{words}: {describe_turned(turned)} would fit {where}")
     elif host.shm is not None and host.needed_of_shm(with_turned(plan.settings, turned)) > host.shm:
         found.append("--set workers=0: the training process loads its data by itself, without /dev/shm")
     if plan.settings.get("optimizer_state") == "host":

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from oomproof.memory.cards.devices import Device
 from oomproof.plan.estimates.roofline import Speed, speed_of
-from oomproof.plan.turned import Turned, with_turned
+from oomproof.plan.turned_knobs import Turned, with_turned
 from oomproof.sources.job import PROMISES, Job, Knob, Settings
 
 SMALL = 2
@@ -78,7 +78,7 @@ class Problem:
     def rank(self, knob: Knob) -> int:
         return list(self.by_name).index(knob.name)
 
-    def retraced_knobs(self, *, all_of_them: bool = False) -> list[Knob]:
+    def list_retraced_knobs(self, *, all_of_them: bool = False) -> list[Knob]:
         """Knobs that want a trace of their own and make no other training. Most are tried when nothing else fits, or
         when they are named; precision always."""
         return [
@@ -93,7 +93,7 @@ class Problem:
 
     def with_all_memory(self) -> Settings:
         """The framework is told to take what it leaves to others by itself."""
-        return self.settings.changed(self.by_name[LIMIT].options[-1].settings)
+        return self.settings.with_values(self.by_name[LIMIT].options[-1].settings)
 
     def at_images(self, images: int, settings: Settings) -> Settings:
         """For a trace of so many images, one micro-batch of them."""
@@ -102,4 +102,4 @@ class Problem:
 
 def at_images(settings: Settings, name: str, images: int) -> Settings:
     whole = {"accumulate": 1} if "accumulate" in settings else {}
-    return settings.changed({name: images, **whole})
+    return settings.with_values({name: images, **whole})

@@ -26,7 +26,7 @@ from oomproof.plan.plan import Attempt
 from oomproof.plan.problem import LIMIT, Problem
 from oomproof.plan.step_tracer import StepTracer, count_images
 from oomproof.plan.tracing import Tracing
-from oomproof.plan.turned import Turned, combine
+from oomproof.plan.turned_knobs import Turned, combine
 from oomproof.sources.job import PROMISES
 from oomproof.trace.request import count_values
 
@@ -84,7 +84,7 @@ class Search:
 
     def _whole_from_few(self, few: Timeline) -> Timeline:
         whole = what_if.with_images(few, self.problem.images / self.problem.few)
-        return what_if.accumulated(whole) if self.problem.settings.get("accumulate", 1) > 1 else whole
+        return what_if.accumulate_gradients(whole) if self.problem.settings.get("accumulate", 1) > 1 else whole
 
     def _check_parameters_fit(self, step: Timeline) -> None:
         problem = self.problem
@@ -103,7 +103,7 @@ class Search:
         """Looks for the best way, in one stage after another until something fits."""
         self._settle(self._trace_combinations())
         if self.best is None and self.estimates.room.easy:
-            self._set_room(self.estimates.room.packed_tight())
+            self._set_room(self.estimates.room.pack_tight())
             self._settle(self._trace_combinations())
         if self.best is None and self.problem.room_may_grow and LIMIT not in self.problem.named:
             step = self.estimates.base[0].timeline
@@ -122,13 +122,13 @@ class Search:
 
     def trace_each(self, sets: Sequence[tuple[Turned, ...]]) -> Estimates:
         """Estimates that know what each of these sets of turned knobs would come to by itself."""
-        return self.estimates.knowing(self.tracer.trace(turned) for turned in sets)
+        return self.estimates.with_steps(self.tracer.trace(turned) for turned in sets)
 
     def _trace_combinations(self, *, all_of_them: bool = False) -> list[TracedStep]:
         """The job as it is, and with every combination of the knobs that want a trace and make no other training."""
-        wanted = self.problem.retraced_knobs(all_of_them=all_of_them)
+        wanted = self.problem.list_retraced_knobs(all_of_them=all_of_them)
         found = [step for turned in combine(wanted) if (step := self.tracer.trace_if_it_runs(turned))]
-        self.estimates = self.estimates.knowing(found)
+        self.estimates = self.estimates.with_steps(found)
         return [*self.estimates.base, *found]
 
     def _settle_for_another_training(self) -> None:
@@ -147,10 +147,10 @@ class Search:
     def _settle(self, steps: list[TracedStep], tries: int = MOST_TRIES) -> bool:
         """Confirms the best of what the steps allow; false where nothing of it looks as if it would fit."""
         for turn in range(tries):
-            found = self.estimates.fitting(steps)
+            found = self.estimates.find_fitting(steps)
             if self._base_grew(found):
                 steps.insert(0, self.estimates.base[0])
-                found = self.estimates.fitting(steps)
+                found = self.estimates.find_fitting(steps)
             self.looked_at += found
             if not found:
                 self.attempts.append(attempts.nothing_fits(steps, self.estimates))
@@ -159,21 +159,21 @@ class Search:
             try:
                 confirmed = self._confirm(way)
             except (CannotDo, JobError) as error:
-                self.attempts.append(attempts.refused(way, self.estimates, error))
+                self.attempts.append(attempts.note_refusal(way, self.estimates, error))
                 self.estimates = self.estimates.without(way)
                 continue
             if confirmed.forecast.fits and (self.best is None or confirmed.price < self.best.price):
                 self.best = confirmed
             if at_ease(confirmed.forecast):
                 return True
-            steps[steps.index(way.step)] = way.step.corrected(confirmed.correction)
+            steps[steps.index(way.step)] = way.step.correct(confirmed.correction)
         return True
 
     def _confirm(self, way: Way) -> Confirmed:
         confirmed = confirm(way, self.estimates, self.tracing)
         if not confirmed.forecast.fits and (self.missed is None or confirmed.peak < self.missed.peak):
             self.missed = confirmed
-        self.attempts.append(attempts.traced_in_full(confirmed, self.estimates, self.best))
+        self.attempts.append(attempts.note_full_trace(confirmed, self.estimates, self.best))
         return confirmed
 
     def _base_grew(self, found: Sequence[Way]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from oomproof.errors import InputError, did_you_mean
-from oomproof.plan.turned import promise_of
+from oomproof.plan.turned_knobs import promise_of
 from oomproof.sources.job import PROMISES, Knob
 
 KEEP = PROMISES[:2]
@@ -26,7 +26,7 @@ def check_words(keep: str, allow: Sequence[str], leave: Sequence[str] = ()) -> N
         )
 
 
-def known(job: str, knobs: Sequence[Knob], allow: Sequence[str]) -> None:
+def refuse_unknown_knobs(job: str, knobs: Sequence[Knob], allow: Sequence[str]) -> None:
     """Every knob that was named is one of the job's."""
     names = [knob.name for knob in knobs]
     for name in allow:
@@ -34,7 +34,9 @@ def known(job: str, knobs: Sequence[Knob], allow: Sequence[str]) -> None:
             raise InputError(f"{job} has no knob '{name}'{did_you_mean(name, names, '.')} It has {', '.join(names)}")
 
 
-def allowed(knobs: Sequence[Knob], keep: str, allow: Sequence[str] = (), leave: Sequence[str] = ()) -> tuple[Knob, ...]:
+def select_knobs(
+    knobs: Sequence[Knob], keep: str, allow: Sequence[str] = (), leave: Sequence[str] = ()
+) -> tuple[Knob, ...]:
     """The knobs that may be turned, each with the options that may be taken (the present one first)."""
     limit = PROMISES.index(keep)
     chosen = []

@@ -10,7 +10,7 @@ from oomproof.plan.estimates.traced_step import TracedStep, split_by_size
 from oomproof.plan.plan import Attempt
 from oomproof.plan.problem import Problem
 from oomproof.plan.tracing import Tracing
-from oomproof.plan.turned import Turned, describe
+from oomproof.plan.turned_knobs import Turned, describe_turned
 
 
 @dataclass
@@ -25,7 +25,7 @@ class StepTracer:
 
     def trace(self, turned: tuple[Turned, ...]) -> TracedStep:
         """With these knobs turned, for few images; raises what the job refuses with."""
-        words = describe(turned)
+        words = describe_turned(turned)
         if words in self._refused:
             raise self._refused[words]
         if words not in self._steps:
@@ -51,7 +51,7 @@ class StepTracer:
         """By proportion where the effect is one of proportion, else by a trace."""
         traced, by_size = split_by_size(turned)
         start = self.trace(traced) if traced else base
-        return start.resized(turned, self.problem.with_turned(turned)) if by_size else start
+        return start.resize(turned, self.problem.with_turned(turned)) if by_size else start
 
     def trace_few(self) -> TracedStep:
         """The job as it is, but for few images."""
@@ -61,12 +61,12 @@ class StepTracer:
         """The job as it is."""
         settings, images = self.problem.settings, self.problem.images
         step, _ = self.tracing.trace(settings, f"tracing the step as it is, with {images} images")
-        return self.tracing.traced_step((), settings, step, images)
+        return self.tracing.make_traced_step((), settings, step, images)
 
     def _trace(self, turned: tuple[Turned, ...], doing: str) -> TracedStep:
         few, settings = self.problem.few, self.problem.with_turned(turned)
         step, _ = self.tracing.trace(self.problem.at_images(few, settings), doing)
-        return self.tracing.traced_step(turned, settings, step, few)
+        return self.tracing.make_traced_step(turned, settings, step, few)
 
 
 def count_images(count: int) -> str:

@@ -13,11 +13,11 @@ from oomproof.memory.cards.devices import Device
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.lasting import with_lasting
 from oomproof.memory.make_forecast import Terms
-from oomproof.memory.scratch import priced
+from oomproof.memory.scratch import price_calls
 from oomproof.memory.timeline import Timeline
 from oomproof.plan.estimates.traced_step import TracedStep
 from oomproof.plan.estimates.what_if import step_start
-from oomproof.plan.turned import Turned
+from oomproof.plan.turned_knobs import Turned
 from oomproof.sources.job import Job, Settings
 from oomproof.trace.request import TraceRequest
 
@@ -63,7 +63,7 @@ class Tracing:
         return replace(step, work=replace(work, tick=start, owner=np.zeros(len(work), dtype=np.int64)))
 
     def forecast(self, step: Timeline, settings: Settings) -> Forecast:
-        return forecaster.forecast(step, self.device, forecaster.at_runtime(settings), self.job.name, settings)
+        return forecaster.build_forecast(step, self.device, forecaster.at_runtime(settings), self.job.name, settings)
 
     def terms(self, step: Timeline, settings: Settings) -> Terms:
         """What the device's side of a forecast rests on: the room for live blocks, and whether they leave gaps."""
@@ -72,11 +72,13 @@ class Tracing:
     def lean(self, step: Timeline, settings: Settings) -> tuple[Timeline, int]:
         """The step with the least scratch that its kernels can do with; and what is held all the time besides."""
         runtime, held = forecaster.at_runtime(settings), self.terms(step, settings)
-        expected, low, _ = priced(step, held.prices)
+        expected, low, _ = price_calls(step, held.prices)
         besides = with_lasting(step, self.device, runtime).bytes.sum() - step.bytes.sum() if held.caching else 0
         return step.with_scratch(low if held.caching else expected), int(besides)
 
-    def traced_step(self, turned: tuple[Turned, ...], settings: Settings, step: Timeline, images: int) -> TracedStep:
+    def make_traced_step(
+        self, turned: tuple[Turned, ...], settings: Settings, step: Timeline, images: int
+    ) -> TracedStep:
         lean, besides = self.lean(step, settings)
         return TracedStep(turned, settings, lean, images, besides)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oomproof.memory.forecast import Forecast, Hint
-from oomproof.report.sizes import gib, named
+from oomproof.report.sizes import describe_setting, gib
 from oomproof.report.verdict import describe_room
 from oomproof.sources.job import Role, Setting
 
@@ -64,11 +64,11 @@ def _option(hint: Hint, settings: Sequence[Setting]) -> str:
     told = leading or told  # the others follow
     if not told or len(told) > MOST_OPTIONS or any(_is_nested(value) for value in told.values()):
         return f"oomproof fit{f' --allow {hint.knob}' if hint.promise == 'different' else ''}"
-    return " ".join(known[name].as_option(_typed(name, value)) for name, value in told.items())
+    return " ".join(known[name].as_option(_describe_argument(name, value)) for name, value in told.items())
 
 
-def _typed(name: str, value: Any) -> str:
-    text = named(name, value)
+def _describe_argument(name: str, value: Any) -> str:
+    text = describe_setting(name, value)
     return f'"{text}"' if " " in text else text
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oomproof.memory.cards.devices import Device, estimated
+from oomproof.memory.cards.devices import Device, is_estimated
 from oomproof.memory.forecast import Forecast, Range, Seconds
 from oomproof.memory.sweep import Sweep
 from oomproof.report.epoch import epoch_document as epoch
@@ -75,7 +75,7 @@ def gpus(devices: Sequence[Device]) -> list[dict[str, Any]]:
         {
             "name": device.name,
             "total": int(device.total),
-            "estimated": estimated(device),
+            "estimated": is_estimated(device),
             "architecture": device.architecture,
             "capability": list(device.capability),
         }

@@ -45,7 +45,7 @@ def changes(plan: Plan) -> RenderableType:
         what = Text(f"{change.knob} {brief(change.before)} -> {brief(change.after)}", style="bold")
         table.add_row(with_reason(what, change.why), _promise(change.promise), _frees(change), times(change.time))
     if len(plan.changes) > 1:
-        together = _all_freed(plan)
+        together = _describe_all_freed(plan)
         table.add_row("together", _promise(plan.promise), together, times(plan.time))
     return table
 
@@ -116,10 +116,10 @@ def whole(setting: Any) -> str:
     return ", ".join(inner) if "," in value(setting) else value(setting)
 
 
-def freed(nbytes: int) -> str:
+def describe_freed(nbytes: int) -> str:
     """GiB that a change frees; one that takes memory has a minus before it.
 
-    >>> freed(3 << 29), freed(-(1 << 29)), freed(0)
+    >>> describe_freed(3 << 29), describe_freed(-(1 << 29)), describe_freed(0)
     ('1.50', '-0.50', '0.00')
     """
     return number(nbytes) if nbytes >= 0 else f"-{number(-nbytes)}" if -nbytes >= GIB // 200 else "0.00"
@@ -127,17 +127,17 @@ def freed(nbytes: int) -> str:
 
 def _frees(change: Change) -> str:
     """Of the device; a change that is made for the host frees nothing there."""
-    return f"RAM {freed(change.frees_host)}" if change.frees_host else freed(change.frees)
+    return f"RAM {describe_freed(change.frees_host)}" if change.frees_host else describe_freed(change.frees)
 
 
-def _all_freed(plan: Plan) -> str:
+def _describe_all_freed(plan: Plan) -> str:
     device, host = (
         plan.before.on_device.expected - plan.after.on_device.expected,
         plan.before.host.high - plan.after.host.high,
     )
     of_host = any(change.frees_host for change in plan.changes)
-    both = [freed(device)] if device or not of_host else []
-    return ", ".join([*both, *([f"RAM {freed(host)}"] if of_host else [])])
+    both = [describe_freed(device)] if device or not of_host else []
+    return ", ".join([*both, *([f"RAM {describe_freed(host)}"] if of_host else [])])
 
 
 def times(factor: float) -> str:
@@ -146,9 +146,9 @@ def times(factor: float) -> str:
     return f"{percent:+d} %" if percent else "as before"
 
 
-def listed(parts: Iterable[str]) -> str:
+def join_with_and(parts: Iterable[str]) -> str:
     """
-    >>> listed(["a", "b", "c"])
+    >>> join_with_and(["a", "b", "c"])
     'a, b and c'
     """
     *first, last = parts

@@ -16,7 +16,7 @@ SHOWN = 16
 """images of a batch that are listed"""
 
 
-def batches(epoch: Epoch) -> RenderableType:
+def build_batches(epoch: Epoch) -> RenderableType:
     left = f", {epoch.left_out:,} without objects left out" if epoch.left_out else ""
     facts = Table.grid(padding=(0, 2))
     facts.add_column(no_wrap=True)

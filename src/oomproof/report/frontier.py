@@ -28,7 +28,7 @@ class Frontier:
     budget: int
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        shown = thinned(sorted(self.points, key=lambda point: (point.time, -point.device)))
+        shown = thin_points(sorted(self.points, key=lambda point: (point.time, -point.device)))
         blocks = can_print(console, EIGHTHS + "│►")
         length = max(8, min(32, options.max_width // 3 - 4))
         end = min(max([self.budget, *(point.device for point in shown)]), round(WIDEST * self.budget)) or 1
@@ -63,7 +63,7 @@ class Frontier:
         return drawn
 
 
-def thinned(points: Sequence[Point]) -> list[Point]:
+def thin_points(points: Sequence[Point]) -> list[Point]:
     """At most MOST points: the ends, the chosen one, and others evenly between."""
     if len(points) <= MOST:
         return list(points)

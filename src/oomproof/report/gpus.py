@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from oomproof.memory.cards.devices import Device, estimated
+from oomproof.memory.cards.devices import Device, is_estimated
 from oomproof.report.sizes import number
 
 
@@ -20,7 +20,7 @@ def report(devices: Sequence[Device]) -> RenderableType:
     table.add_column("capability", justify="right", no_wrap=True)
     for device in devices:
         capability = "{}.{}".format(*device.capability) if any(device.capability) else ""
-        about = "~" if estimated(device) else ""
+        about = "~" if is_estimated(device) else ""
         table.add_row(device.name, about + number(device.total), device.architecture.capitalize(), capability)
     note = Text("~ estimated from the GPU's family; the others as out-of-memory messages show them", style="dim")
-    return Group(table, "", note) if any(map(estimated, devices)) else table
+    return Group(table, "", note) if any(map(is_estimated, devices)) else table

@@ -12,12 +12,12 @@ from rich.text import Text
 from oomproof.memory.forecast import Forecast, Range
 from oomproof.plan.plan import Plan
 from oomproof.report import changes
-from oomproof.report.epoch import batches
+from oomproof.report.epoch import build_batches
 from oomproof.report.frontier import Frontier
 from oomproof.report.plan_verdict import next_step, verdict, why
-from oomproof.report.sizes import named as written
+from oomproof.report.sizes import describe_setting as written
 from oomproof.report.sizes import number
-from oomproof.report.terminal import STYLES, closing, describe_job, device_facts, levels, section
+from oomproof.report.terminal import STYLES, build_closing, describe_job, device_facts, levels, section
 from oomproof.report.verdict import moment
 from oomproof.sources.job import Setting, Settings
 
@@ -38,19 +38,19 @@ def report(
     rejected = plan.alternatives if everything else plan.alternatives[:FEW_ALTERNATIVES]
     miss = "" if plan.fits else " of the nearest miss"
     return Group(
-        _opening(plan, settings, writing, named),
+        _build_opening(plan, settings, writing, named),
         *section(f"Changes{miss}, least harmful first", changes.changes(plan)),
         *section(f"Settings{miss}, in full", _settings(plan)),
         *(section("Memory, GiB", levels(plan.after)) if not plan.changes else ()),
         *(_before_and_after(plan) if everything and plan.changes else ()),  # else the verdict and its reason say it
-        *(() if plan.after.epoch is None else section("Batches of the data", batches(plan.after.epoch))),
+        *(() if plan.after.epoch is None else section("Batches of the data", build_batches(plan.after.epoch))),
         *section("Turned down", changes.alternatives(rejected)),
         *section("Memory against time per image", frontier),
-        *closing([*_notes(plan, everything), *plan.after.notes], plan.after.not_counted, everything),
+        *build_closing([*_notes(plan, everything), *plan.after.notes], plan.after.not_counted, everything),
     )
 
 
-def _opening(plan: Plan, settings: Sequence[Setting], writing: bool, named: Collection[str]) -> RenderableType:
+def _build_opening(plan: Plan, settings: Sequence[Setting], writing: bool, named: Collection[str]) -> RenderableType:
     sentence, steps = next_step(plan, writing)
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)

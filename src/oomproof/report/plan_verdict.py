@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from oomproof.memory.forecast import Forecast
 from oomproof.plan.plan import Change, Plan
 from oomproof.report import verdict as of_forecast
-from oomproof.report.changes import brief, listed
+from oomproof.report.changes import brief, join_with_and
 from oomproof.report.sizes import GIB, gib, number
 
 NAMED = 3
@@ -31,7 +31,7 @@ def why(plan: Plan) -> str:
     """What the job needs as it is, and which changes free the most; where it does not fit, what is still in the way."""
     if not plan.changes:
         return of_forecast.why(plan.after)
-    sentences = [f"as it is it {_need(plan.before, plan.before_estimated)}", *_freeing(plan)]
+    sentences = [f"as it is it {_need(plan.before, plan.before_estimated)}", *_describe_freeing(plan)]
     if not plan.fits:
         sentences.append(f"even so {of_forecast.why(plan.after).partition('; ')[0]}")
     return "; ".join(sentences)
@@ -67,7 +67,7 @@ def _only_ram_is_short(plan: Plan) -> bool:
 
 def _on_the_host(plan: Plan) -> str:
     """What is in the way comes first: a line that begins with "fits" is read no further."""
-    head, _, figures = of_forecast.on_host(plan.after).removeprefix("; ").partition(": ")
+    head, _, figures = of_forecast.describe_host(plan.after).removeprefix("; ").partition(": ")
     used = plan.after.on_device
     device = f"{plan.device.name} itself has room: {number(used.expected)} of {gib(plan.after.budget)}"
     return f"{head}{_count(plan)}: {figures}; {device} (at worst {number(used.high)})"
@@ -107,15 +107,16 @@ def _need(before: Forecast, estimated: bool) -> str:
     return f"needs {' and '.join(needs)}"
 
 
-def _freeing(plan: Plan) -> Iterator[str]:
-    most = sorted(plan.changes, key=_all_freed, reverse=True)[:NAMED]
-    telling = [change for change in most if _all_freed(change) >= WORTH_SAYING]
+def _describe_freeing(plan: Plan) -> Iterator[str]:
+    most = sorted(plan.changes, key=_count_freed, reverse=True)[:NAMED]
+    telling = [change for change in most if _count_freed(change) >= WORTH_SAYING]
     if telling:
-        yield listed(
-            f"{change.knob} {brief(change.after)} frees {gib(_all_freed(change))}{' of RAM' * bool(change.frees_host)}"
+        yield join_with_and(
+            f"{change.knob} {brief(change.after)} frees "
+            f"{gib(_count_freed(change))}{' of RAM' * bool(change.frees_host)}"
             for change in telling
         )
 
 
-def _all_freed(change: Change) -> int:
+def _count_freed(change: Change) -> int:
     return change.frees_host or change.frees

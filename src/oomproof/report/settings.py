@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.table import Table
 
-from oomproof.report.sizes import named
+from oomproof.report.sizes import describe_setting
 from oomproof.sources.job import Setting
 
 
@@ -18,5 +18,5 @@ def report(settings: Sequence[Setting]) -> RenderableType:
     table.add_column("meaning", overflow="fold")
     for setting in settings:
         choices = f" ({', '.join(setting.choices)})" if setting.choices else ""
-        table.add_row(setting.name, named(setting.name, setting.default), setting.help + choices)
+        table.add_row(setting.name, describe_setting(setting.name, setting.default), setting.help + choices)
     return table

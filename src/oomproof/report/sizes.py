@@ -35,10 +35,10 @@ def value(setting: Any) -> str:
     return str(setting)
 
 
-def named(name: str, setting: Any) -> str:
+def describe_setting(name: str, setting: Any) -> str:
     """The value of a setting by that name: keys of a config, which have dots in them, are written as in Python.
 
-    >>> named("image_size", (800, 1333)), named("SOLVER.STEPS", (60000, 80000))
+    >>> describe_setting("image_size", (800, 1333)), describe_setting("SOLVER.STEPS", (60000, 80000))
     ('800x1333', '(60000, 80000)')
     """
     return str(setting) if "." in name else value(setting)

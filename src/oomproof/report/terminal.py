@@ -13,9 +13,9 @@ from rich.text import Text
 from oomproof.memory.forecast import Forecast, Range, Seconds
 from oomproof.report.advice import next_steps
 from oomproof.report.bars import Chart
-from oomproof.report.epoch import batches
+from oomproof.report.epoch import build_batches
+from oomproof.report.sizes import describe_setting as written
 from oomproof.report.sizes import gib, number
-from oomproof.report.sizes import named as written
 from oomproof.report.verdict import PLURALS, moment, verdict, why
 from oomproof.sources.job import Role, Setting
 
@@ -32,18 +32,18 @@ def report(
     kinds, phases = Chart(_kinds(forecast), forecast.on_device.expected), list(forecast.phases.items())
     owners = Chart(_owners(forecast, OWNERS if everything else FEW_OWNERS), forecast.allocated.expected)
     return Group(
-        _opening(forecast, settings, named, everything),
-        *(() if forecast.epoch is None else section("Batches of the data", batches(forecast.epoch))),
+        _build_opening(forecast, settings, named, everything),
+        *(() if forecast.epoch is None else section("Batches of the data", build_batches(forecast.epoch))),
         *section("Parts of the run, GiB", parts(forecast)),
         *section("Memory of a training step, GiB" if forecast.validation else "Memory, GiB", levels(forecast)),
         *(section("On the device at the peak, GiB", kinds) if everything else ()),
         *section("Modules that hold the most at the peak, GiB", owners),
         *(section("Most in each phase, GiB", Chart(phases, forecast.allocated.expected)) if everything else ()),
-        *closing([*forecast.notes, *_more_notes(forecast)], forecast.not_counted, everything),
+        *build_closing([*forecast.notes, *_more_notes(forecast)], forecast.not_counted, everything),
     )
 
 
-def closing(notes: Sequence[str], not_counted: Sequence[str], everything: bool) -> Iterator[RenderableType]:
+def build_closing(notes: Sequence[str], not_counted: Sequence[str], everything: bool) -> Iterator[RenderableType]:
     """Notes, and what is not counted: of the notes the first sentences, unless all is asked for."""
     yield from section("Notes", bullets(notes if everything else [first_sentence(note) for note in notes]))
     if not_counted:
@@ -60,7 +60,7 @@ def first_sentence(note: str) -> str:
     return note.split(". ", 1)[0]
 
 
-def _opening(
+def _build_opening(
     forecast: Forecast, settings: Sequence[Setting], named: Collection[str], everything: bool
 ) -> RenderableType:
     sentence, steps = next_steps(forecast, settings)

@@ -20,7 +20,7 @@ PLURALS = {
 
 def verdict(forecast: Forecast) -> str:
     """One line that can stand alone, as in a log or a JSON field."""
-    return f"{on_device(forecast)}{in_validation(forecast)}{on_host(forecast)}{in_shm(forecast)}"
+    return f"{on_device(forecast)}{in_validation(forecast)}{describe_host(forecast)}{in_shm(forecast)}"
 
 
 def in_validation(forecast: Forecast) -> str:
@@ -41,7 +41,7 @@ def in_shm(forecast: Forecast) -> str:
     return f"; {fits} /dev/shm: {number(forecast.shm)} of {gib(forecast.shm_limit)}"
 
 
-def on_host(forecast: Forecast) -> str:
+def describe_host(forecast: Forecast) -> str:
     """What becomes of the host RAM, where it is known how much there is."""
     if forecast.ram is None:
         return ""
@@ -76,13 +76,13 @@ def _of_step(forecast: Forecast) -> str:
     if forecast.on_device_outcome == "fits":
         return f"fits {name}: {number(used.expected)} of {budget} {worst}"
     if forecast.room is not None and used.expected <= forecast.budget and forecast.reserved.high > forecast.room:
-        return _limited(forecast, forecast.room)
+        return _describe_limit(forecast, forecast.room)
     if forecast.on_device_outcome == "at risk":
         return f"at risk on {name}: {number(used.expected)} of {budget} expected, {number(used.high)} at worst"
     return f"does not fit {name}: needs {gib(used.expected)} {worst}, has {number(forecast.budget)}"
 
 
-def _limited(forecast: Forecast, room: int) -> str:
+def _describe_limit(forecast: Forecast, room: int) -> str:
     """The device has room enough, but the framework does not let its allocator take all of it."""
     name, wants = forecast.device.name, forecast.reserved
     outcome = "at risk on" if forecast.on_device_outcome == "at risk" else "does not fit"

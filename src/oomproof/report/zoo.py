@@ -31,7 +31,7 @@ TITLES = {
 
 
 @dataclass(frozen=True)
-class Row:
+class ZooRow:
     """One model of the zoo on one device."""
 
     published: Published
@@ -51,10 +51,10 @@ class Row:
         return self.plan.after if self.plan is not None else self.forecast
 
 
-def listing(entries: Sequence[Published]) -> RenderableType:
+def build_listing(entries: Sequence[Published]) -> RenderableType:
     """The published figures alone."""
     parts: list[RenderableType] = []
-    site = _shared([entry.source for entry in entries])
+    site = _find_common_folder([entry.source for entry in entries])
     for group in _groups(entries):
         table = _table(group[0])
         table.add_column("GFLOPs", justify="right", no_wrap=True)
@@ -66,7 +66,7 @@ def listing(entries: Sequence[Published]) -> RenderableType:
     return Group(*parts, Text(f"Sources are under {site}; GFLOPs are of one image in inference.", style="dim"))
 
 
-def survey(rows: Sequence[Row], device: str) -> RenderableType:
+def survey(rows: Sequence[ZooRow], device: str) -> RenderableType:
     """A row a model: does it train on the device, and with what changes?"""
     parts: list[RenderableType] = [Text(f"{conclusion(rows, device)}\n", style=STYLES[_outcome(rows)])]
     found = {row.published.job: row for row in rows}
@@ -88,7 +88,7 @@ def survey(rows: Sequence[Row], device: str) -> RenderableType:
     return Group(*parts, Text(note, style="dim"))
 
 
-def conclusion(rows: Sequence[Row], device: str) -> str:
+def conclusion(rows: Sequence[ZooRow], device: str) -> str:
     as_they_are = sum(1 for row in rows if row.fits and row.plan is None)
     changed = sum(1 for row in rows if row.fits and row.plan is not None)
     if not as_they_are + changed:
@@ -98,12 +98,12 @@ def conclusion(rows: Sequence[Row], device: str) -> str:
     return f"{device} trains {as_they_are + changed} of these {len(rows)} models: {', '.join(parts)}."
 
 
-def document(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def document(rows: Sequence[ZooRow]) -> list[dict[str, Any]]:
     """The JSON; what was not asked for, or cannot be, is null."""
     return [_row_document(row) for row in rows]
 
 
-def _row_document(row: Row) -> dict[str, Any]:
+def _row_document(row: ZooRow) -> dict[str, Any]:
     entry, final = row.published, row.final
     about = None if final is None else forecast_document(final)
     return {
@@ -133,7 +133,7 @@ def _groups(entries: Iterable[Published]) -> list[list[Published]]:
     return list(groups.values())
 
 
-def _shared(addresses: Sequence[str]) -> str:
+def _find_common_folder(addresses: Sequence[str]) -> str:
     """The folder that all of them are under."""
     levels = zip(*(address.split("/")[:-1] for address in addresses), strict=False)
     return "".join(f"{level[0]}/" for level in takewhile(lambda level: len(set(level)) == 1, levels))
@@ -160,7 +160,7 @@ def _facts(entry: Published) -> tuple[str, str]:
     return f"{entry.value:.1f}", f"{entry.parameters / 1e6:.1f} M" if entry.parameters else ""
 
 
-def _result(row: Row) -> tuple[str, str, str, Text]:
+def _result(row: ZooRow) -> tuple[str, str, str, Text]:
     """Its figures, and what came out."""
     final = row.final
     if final is None:
@@ -171,7 +171,7 @@ def _result(row: Row) -> tuple[str, str, str, Text]:
     return (*figures, times(row.plan.time) if row.plan else "", said)
 
 
-def _settings(row: Row) -> str:
+def _settings(row: ZooRow) -> str:
     if row.plan is not None and row.plan.changes:
         return ", ".join(f"{each.knob} {brief(each.before)} -> {brief(each.after)}" for each in row.plan.changes)
     assert row.final is not None
@@ -179,5 +179,5 @@ def _settings(row: Row) -> str:
     return f"batch {value(settings.of('batch'))}, {value(settings['image_size'])}"
 
 
-def _outcome(rows: Sequence[Row]) -> str:
+def _outcome(rows: Sequence[ZooRow]) -> str:
     return "fits" if any(row.fits for row in rows) else "does not fit"

@@ -40,19 +40,19 @@ def open_job(
     """The job that a text names. ``pairs`` is KEY, VALUE, KEY, VALUE ... of a config; ``given`` are the settings that
     the user gives, some of which have to be known before a job is loaded (Keras's backend); ``config_file`` is the file
     that a training script reads."""
-    source = next((each for each in known_sources() if each.recognises(text)), None)
+    source = next((each for each in list_sources() if each.recognises(text)), None)
     if source is None:
         if (Path(text).suffix or os.sep in text) and not Path(text).exists() and ":" not in text:
             raise InputError(f"there is no file {text}: check the path, or see `oomproof check --help` for other jobs")
-        forms = [form for each in known_sources() for form in each.forms]
+        forms = [form for each in list_sources() for form in each.forms]
         raise InputError(f"'{text}' is not a job: expected {', '.join(forms[:-1])} or {forms[-1]}")
     if pairs and not source.takes_pairs:
-        takers = " and ".join(each.name for each in known_sources() if each.takes_pairs)
+        takers = " and ".join(each.name for each in list_sources() if each.takes_pairs)
         raise InputError(
             f"'{pairs[0]}': pairs KEY VALUE after the job are for configs of {takers}; {text} takes --set NAME=VALUE"
         )
     if config_file and not source.takes_config_file:
-        takers = " and ".join(each.name for each in known_sources() if each.takes_config_file)
+        takers = " and ".join(each.name for each in list_sources() if each.takes_config_file)
         raise InputError(f"--config-file {config_file} is for training scripts of {takers}; {text} is not one")
     return source.open(Opening(text, tuple(pairs), dict(given or {}), config_file))
 
@@ -62,7 +62,7 @@ def as_job(given: Any, pairs: Sequence[str] = (), settings: Mapping[str, Any] | 
     Keras model)."""
     if isinstance(given, str):
         return open_job(given, pairs, settings)
-    for source in known_sources():
+    for source in list_sources():
         job = source.adopts(given)
         if job is not None:
             return job
@@ -75,13 +75,13 @@ def as_job(given: Any, pairs: Sequence[str] = (), settings: Mapping[str, Any] | 
     return opened
 
 
-def described_forms(*, others: bool) -> str:
+def describe_forms(*, others: bool) -> str:
     """What a job may look like, for the help; with what other packages bring, who take a moment to be looked for."""
     found = [*_our_sources(), *(_sources_of_others() if others else ())]
     return ". ".join(f"{', '.join(source.forms)}: {source.about}" for source in found) + "."
 
 
-def known_sources() -> Iterator[Source]:
+def list_sources() -> Iterator[Source]:
     """Ours, then those of other packages, which are looked for when none of ours will do."""
     yield from _our_sources()
     yield from _sources_of_others()

@@ -45,4 +45,4 @@ def _assumes_objects(request: TraceRequest) -> bool:
 def _fewest(request: TraceRequest) -> Settings:
     if not _assumes_objects(request):
         return request.settings
-    return request.settings.changed({request.settings.name_of("boxes"): FEWEST_OBJECTS})
+    return request.settings.with_values({request.settings.name_of("boxes"): FEWEST_OBJECTS})

@@ -18,7 +18,7 @@ BF16 = (8, 0)
 def all_knobs(job: Job, settings: Settings, about: About, device: Device) -> tuple[Knob, ...]:
     """``about`` is what a trace of the job found."""
     found = (*map(_with_role, job.knobs(settings, about)), *run_knobs(settings, about, device))
-    return _suited(found, device)
+    return _suit_knobs(found, device)
 
 
 def _with_role(knob: Knob) -> Knob:
@@ -64,7 +64,7 @@ def _on(name: str, value: bool, why: str) -> Knob:
     return Knob(name, (Option(not value, {name: not value}), Option(value, {name: value})), "identical", why)
 
 
-def _suited(knobs: Sequence[Knob], device: Device) -> tuple[Knob, ...]:
+def _suit_knobs(knobs: Sequence[Knob], device: Device) -> tuple[Knob, ...]:
     """Without options that this device does not have: of the half precisions the one that suits it."""
     old = device.capability != (0, 0) and device.capability < BF16
     unsuited = "bf16" if old else "fp16"

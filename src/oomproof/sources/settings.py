@@ -74,7 +74,7 @@ def _read(setting: Setting, value: Any) -> Any:
         if str(value) not in setting.choices:
             raise InputError(f"{setting.name} must be one of {', '.join(setting.choices)}; got '{value}'")
         return str(value)
-    read = _typed(setting, value)
+    read = _read_value(setting, value)
     if isinstance(read, bool) or not isinstance(setting.default, (int, tuple)):
         return read
     numbers = read if isinstance(read, tuple) else (read,)
@@ -86,7 +86,7 @@ def _read(setting: Setting, value: Any) -> Any:
     return read
 
 
-def _typed(setting: Setting, value: Any) -> Any:
+def _read_value(setting: Setting, value: Any) -> Any:
     """A text read as the default's type; anything else must have its form already."""
     default, read = setting.default, value
     if isinstance(value, str):

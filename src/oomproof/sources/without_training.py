@@ -73,7 +73,7 @@ class _Watcher(MetaPathFinder):
             for method in methods:
                 home = next((each for each in getattr(part, "__mro__", (part,)) if method in vars(each)), None)
                 if part is not None and home is not None:
-                    self._patches.enter_context(patch.object(home, method, _stopping(f"{owner}.{method}")))
+                    self._patches.enter_context(patch.object(home, method, _make_stop(f"{owner}.{method}")))
 
     def stop(self) -> None:
         self._patches.close()
@@ -113,7 +113,7 @@ class _WatchedLoader(Loader):
         self._watcher.watch(module)
 
 
-def _stopping(name: str) -> Any:
+def _make_stop(name: str) -> Any:
     def train(*_: Any, **__: Any) -> Any:
         here = inspect.currentframe()
         raise _Trains(f"{_users_line(here and here.f_back)} ({name})")

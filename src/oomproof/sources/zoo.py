@@ -50,15 +50,15 @@ def zoo(task: str = "all") -> tuple[Published, ...]:
     from oomproof.sources.detectron2.zoo import published as detectron2
 
     tasks = _TASKS if task == "all" else (task,)
-    others = detectron2.published()
+    others = detectron2.list_published()
     return tuple(
         entry
         for each in tasks
-        for entry in _sorted((*published(each), *(other for other in others if other.task == each)))
+        for entry in _sort_entries((*list_published(each), *(other for other in others if other.task == each)))
     )
 
 
-def published(task: str) -> tuple[Published, ...]:
+def list_published(task: str) -> tuple[Published, ...]:
     """torchvision's models of a task, from the metadata of their newest weights: nothing is downloaded."""
     from oomproof.sources.torchvision.job import model_names
 
@@ -97,5 +97,5 @@ def _source(name: str, task: str, recipe: str) -> str:
     return f"{page}#{name}" if mark and task == "segmentation" else recipe
 
 
-def _sorted(entries: tuple[Published, ...]) -> list[Published]:
+def _sort_entries(entries: tuple[Published, ...]) -> list[Published]:
     return sorted(entries, key=lambda entry: (_OUTPUTS.index(entry.outputs), -entry.value))

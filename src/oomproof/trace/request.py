@@ -51,7 +51,7 @@ class TraceRequest:
         name = settings.name_of("boxes")
         if self.batch is None or not name:
             return settings
-        return settings.changed({name: max((image.objects for image in self.batch.images), default=0)})
+        return settings.with_values({name: max((image.objects for image in self.batch.images), default=0)})
 
     def refuse_validation(self, job: str) -> None:
         """For jobs that say nothing of how they validate."""
@@ -61,7 +61,7 @@ class TraceRequest:
                 "TorchJob(validate=...) (docs/jobs.md)"
             )
 
-    def changed(self, settings: Settings) -> TraceRequest:
+    def with_settings(self, settings: Settings) -> TraceRequest:
         """The same request under other settings."""
         return replace(self, settings=settings)
 

@@ -75,8 +75,8 @@ class SumStep:
         return tf.constant(1.0), tf.constant(0.0)
 
 
-def loop_of(monkeypatch: pytest.MonkeyPatch, room: int, said: list[str], **given: Any) -> loops.Loop:
-    monkeypatch.setattr(loops, "Step", SumStep)
+def loop_of(monkeypatch: pytest.MonkeyPatch, room: int, said: list[str], **given: Any) -> loops.TrainingLoop:
+    monkeypatch.setattr(loops, "DetectionStep", SumStep)
     monkeypatch.setattr(SumStep, "room", room)
     # Python decides here whether memory is there, so functions run as they are.
     monkeypatch.setattr(tf, "function", lambda function, autograph=True: function)
@@ -86,7 +86,7 @@ def loop_of(monkeypatch: pytest.MonkeyPatch, room: int, said: list[str], **given
     step = SumStep(tf, weight, statistic, counter, StepOptions("ssd", IMAGES))
     built: Any = SimpleNamespace(model=weight, optimizer=statistic, counter=counter, step=step)
     request = TrainingRequest("", "", 8, 8, 10, **given)
-    return loops.Loop(tf, tf.distribute.get_strategy(), built, request, None, said.append)  # type: ignore[arg-type]
+    return loops.TrainingLoop(tf, tf.distribute.get_strategy(), built, request, None, said.append)  # type: ignore[arg-type]
 
 
 def batch() -> list[Any]:

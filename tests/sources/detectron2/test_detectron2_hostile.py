@@ -11,7 +11,7 @@ import pytest
 from oomproof.errors import InputError
 from oomproof.sources.detectron2.config.config import read
 from oomproof.sources.detectron2.config.yaml_file import parse, read_text
-from oomproof.sources.detectron2.script.expression import evaluate
+from oomproof.sources.detectron2.script.expression import evaluate_text
 
 
 def fan(first: str, other: str) -> str:
@@ -63,7 +63,7 @@ def test_bases_that_fan_out(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_arithmetic_without_end(text: str) -> None:
     with pytest.raises(InputError, match="not plain arithmetic"):
-        evaluate(text)
+        evaluate_text(text)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pipes and devices as Linux has them")

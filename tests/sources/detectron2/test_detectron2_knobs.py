@@ -116,7 +116,7 @@ def test_a_batch_that_gpus_cannot_share() -> None:
 
 
 def test_every_published_config_opens() -> None:
-    for name in zoo.names():
+    for name in zoo.list_names():
         job = open_job(name)
         assert isinstance(job, Detectron2Job) and not job.config.notes
         found = job.knobs(resolve(job, {"gpus": 8}), About())

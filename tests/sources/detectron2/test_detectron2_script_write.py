@@ -34,7 +34,7 @@ def opened(folder: Path, text: str, *overrides: str) -> Detectron2Job:
 
 
 def planned(job: Detectron2Job, **changes: Any) -> Settings:
-    return resolve(job, {"expandable_segments": False}).changed(changes)
+    return resolve(job, {"expandable_segments": False}).with_values(changes)
 
 
 def test_what_only_a_run_tells_stays_what_the_script_makes_it(tmp_path: Path) -> None:

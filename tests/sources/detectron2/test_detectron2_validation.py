@@ -11,7 +11,7 @@ import pytest
 import oomproof
 from oomproof.api.check import forecast_step
 from oomproof.memory.batch_spec import BatchSpec, ImageSpec
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.validation import Validation
 from oomproof.sources import open_job
@@ -31,7 +31,7 @@ OTHERS = (
 
 
 def validated(name: str, how: Validation, *images: tuple[int, int], real: bool = False) -> Forecast:
-    job, device = open_job(name), find("T4")
+    job, device = open_job(name), find_device("T4")
     settings = resolve(job, {"real": real})
     batch = BatchSpec(tuple(ImageSpec(height, width, 0) for height, width in images)) if images else None
     step = job.trace(TraceRequest(settings, device, validation=how, batch=batch))

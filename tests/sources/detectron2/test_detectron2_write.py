@@ -19,7 +19,7 @@ from oomproof.sources import open_job
 from oomproof.sources.detectron2.config.config import read
 from oomproof.sources.detectron2.config.yaml_file import parse
 from oomproof.sources.detectron2.job import Detectron2Job
-from oomproof.sources.detectron2.write import edited
+from oomproof.sources.detectron2.write import edit_text
 from oomproof.sources.settings import resolve
 
 
@@ -52,10 +52,10 @@ def test_any_knobs_in_any_sample(name: str, picks: list[int]) -> None:
     job, present, path = opened(name)
     plan = present
     for knob, pick in zip(job.knobs(present, About()), picks, strict=False):
-        plan = plan.changed(knob.options[pick % len(knob.options)].settings)
+        plan = plan.with_values(knob.options[pick % len(knob.options)].settings)
     planned = job.values(plan)
     before = path.read_bytes().decode()
-    after = edited(path, planned, path)
+    after = edit_text(path, planned, path)
 
     target = path.with_name("after.yaml")
     target.write_bytes(after.encode())
@@ -90,7 +90,7 @@ def _kept(before: str, after: str, planned: dict[str, Any], job: Detectron2Job) 
 def test_a_plan_that_changes_nothing_changes_no_byte() -> None:
     for name in EVERY:
         job, present, path = opened(name)
-        assert edited(path, job.values(present), path) == path.read_bytes().decode()
+        assert edit_text(path, job.values(present), path) == path.read_bytes().decode()
 
 
 def test_the_file_itself_is_edited_and_its_first_form_kept(folder: Path) -> None:
@@ -115,7 +115,7 @@ def test_in_another_folder_the_base_is_found_all_the_same(folder: Path) -> None:
     job = open_job(str(folder / "child.yaml"))
     target = folder / "deep" / "fitted.yaml"
     target.parent.mkdir()
-    job.write(resolve(job, {}).changed({"SOLVER.IMS_PER_BATCH": 2}), target)
+    job.write(resolve(job, {}).with_values({"SOLVER.IMS_PER_BATCH": 2}), target)
     assert '_BASE_: "../shared.yaml"' in target.read_text()
     found = read(target)
     assert found.values == {**read(folder / "child.yaml").values, "SOLVER.IMS_PER_BATCH": 2}
@@ -126,7 +126,7 @@ def test_a_published_config_becomes_a_file_of_its_own(tmp_path: Path) -> None:
     job = open_job("mask_rcnn_R_50_FPN_3x.yaml", ("MODEL.ROI_HEADS.NUM_CLASSES", "3"))
     target = tmp_path / "fitted.yaml"
     changed = {"SOLVER.IMS_PER_BATCH": 8, "checkpoint": "backbone.bottom_up.res4", "zero_grad": "before_forward"}
-    plan = resolve(job, {}).changed({**changed, "expandable_segments": True})
+    plan = resolve(job, {}).with_values({**changed, "expandable_segments": True})
     told = job.write(plan, target, device="RTX 3060", changes=["two\nlines"])
     text = target.read_text()
     assert text.startswith("# mask_rcnn_R_50_FPN_3x.yaml, as oomproof fitted it to RTX 3060\n# two lines\nVERSION: 2\n")
@@ -151,9 +151,9 @@ def test_an_old_config_is_not_given_new_names(tmp_path: Path) -> None:
     path.write_text("MODEL:\n  WEIGHT: w.pkl\nSOLVER:\n  IMS_PER_BATCH: 8\n")
     job = open_job(str(path))
     with pytest.raises(InputError, match="old version"):
-        job.write(resolve(job, {}).changed({"MODEL.WEIGHTS": "v.pkl"}), None)
+        job.write(resolve(job, {}).with_values({"MODEL.WEIGHTS": "v.pkl"}), None)
     assert not (tmp_path / "old.yaml.orig").exists()
-    job.write(resolve(job, {}).changed({"SOLVER.IMS_PER_BATCH": 4}), None)
+    job.write(resolve(job, {}).with_values({"SOLVER.IMS_PER_BATCH": 4}), None)
     assert path.read_text() == "MODEL:\n  WEIGHT: w.pkl\nSOLVER:\n  IMS_PER_BATCH: 4\n"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from oomproof.errors import InputError
 from oomproof.sources.detectron2.config.values import decode
-from oomproof.sources.detectron2.config.yaml_edit import with_value, written
+from oomproof.sources.detectron2.config.yaml_edit import format_value, write_value
 from oomproof.sources.detectron2.config.yaml_file import parse
 
 
@@ -46,7 +46,7 @@ from oomproof.sources.detectron2.config.yaml_file import parse
     ],
 )
 def test_only_the_value_changes(text: str, key: str, value: Any, after: str) -> None:
-    changed = with_value(text, key, value)
+    changed = write_value(text, key, value)
     assert changed == after
     found = decode(parse(changed, "after").leaves[key])
     assert (list(found) if isinstance(value, tuple) else found) == (list(value) if isinstance(value, tuple) else value)
@@ -54,11 +54,11 @@ def test_only_the_value_changes(text: str, key: str, value: Any, after: str) -> 
 
 def test_a_section_that_is_an_alias_is_left_alone() -> None:
     with pytest.raises(InputError, match="alias"):
-        with_value("X: &x\n  B: 1\nA: *x\n", "A.C", 2)
+        write_value("X: &x\n  B: 1\nA: *x\n", "A.C", 2)
 
 
 @pytest.mark.parametrize(
     "value", [0.01, 1e-05, 1e20, 3, True, (1,), (1, 2.5), [[16.0], [32]], "a: 'b' \"c\" # d", None]
 )
 def test_written_values_read_back(value: Any) -> None:
-    assert decode(parse(f"A: {written(value)}\n", "text").leaves["A"]) == value
+    assert decode(parse(f"A: {format_value(value)}\n", "text").leaves["A"]) == value

@@ -15,14 +15,17 @@ DIGEST = "b2456a8384d5138bbc39405d7f179ffe8d6f262230abfd64bc3b6f018104b5c1"
 
 
 def test_what_they_set_has_not_changed() -> None:
-    lines = [f"{name} {sorted({**DEFAULTS, **(zoo.published(name) or {})}.items())!r}" for name in sorted(zoo.names())]
+    lines = [
+        f"{name} {sorted({**DEFAULTS, **(zoo.find_published(name) or {})}.items())!r}"
+        for name in sorted(zoo.list_names())
+    ]
     assert len(lines) == 59
     assert hashlib.sha256("\n".join(lines).encode()).hexdigest() == DIGEST
 
 
 def test_every_key_exists_and_has_its_type() -> None:
-    for name in zoo.names():
-        for key, value in (zoo.published(name) or {}).items():
+    for name in zoo.list_names():
+        for key, value in (zoo.find_published(name) or {}).items():
             assert type(value) is type(DEFAULTS[key]), (name, key)
 
 
@@ -41,10 +44,10 @@ def test_names() -> None:
 
 
 def test_schedules_and_families() -> None:
-    facts = zoo.published("Misc/scratch_mask_rcnn_R_50_FPN_9x_syncbn.yaml") or {}
+    facts = zoo.find_published("Misc/scratch_mask_rcnn_R_50_FPN_9x_syncbn.yaml") or {}
     assert facts["SOLVER.IMS_PER_BATCH"] == 64 and facts["MODEL.RESNETS.NORM"] == "SyncBN"
     assert facts["MODEL.BACKBONE.FREEZE_AT"] == 0 and facts["MODEL.WEIGHTS"] == ""
-    lvis = zoo.published("LVISv0.5-InstanceSegmentation/mask_rcnn_X_101_32x8d_FPN_1x.yaml") or {}
+    lvis = zoo.find_published("LVISv0.5-InstanceSegmentation/mask_rcnn_X_101_32x8d_FPN_1x.yaml") or {}
     assert lvis["MODEL.ROI_HEADS.NUM_CLASSES"] == 1230 and lvis["MODEL.RESNETS.NUM_GROUPS"] == 32
 
 
@@ -67,4 +70,4 @@ def test_detectron2_itself_resolves_them_so() -> None:
     for path in found:
         cfg = get_cfg()
         cfg.merge_from_file(str(path))
-        assert {**DEFAULTS, **(zoo.published(path.relative_to(folder).as_posix()) or {})} == flat(cfg), path
+        assert {**DEFAULTS, **(zoo.find_published(path.relative_to(folder).as_posix()) or {})} == flat(cfg), path

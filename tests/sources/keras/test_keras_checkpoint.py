@@ -56,7 +56,7 @@ def test_blocks_are_known_from_a_trace() -> None:
         assert step.phase_at(call.leave) == "forward"
         assert step.bytes[list(call.outputs)].tolist() == [tensor]
     assert "checkpoint" in [knob.name for knob in job.knobs(settings, step.about)]
-    again = job.trace(TraceRequest(settings.changed({"checkpoint": "all"})))
+    again = job.trace(TraceRequest(settings.with_values({"checkpoint": "all"})))
     assert again.peak().bytes < 0.75 * step.peak().bytes
     work, plain = again.work, step.work
     backward = PHASES.index("backward")

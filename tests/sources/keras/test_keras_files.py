@@ -15,7 +15,7 @@ import keras
 import oomproof
 from oomproof.errors import DamagedFile, InputError
 from oomproof.sources import open_job
-from oomproof.sources.keras.files import load
+from oomproof.sources.keras.files import load_model
 
 # Keras 3.15 on NumPy 2: said while weights are saved.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -62,7 +62,7 @@ def test_layers_of_the_users_are_refused_until_their_module_is_named(tmp_path: P
     assert oomproof.check(str(file), on="8GiB", batch=4, custom=module).fits
     assert marker.exists()
     with pytest.raises(InputError, match="json has no far, Twice"):
-        load(file, "json")
+        load_model(file, "json")
 
 
 @pytest.mark.parametrize("suffix", ["keras", "h5"])
@@ -121,8 +121,8 @@ def test_a_model_saved_for_inference_is_forecast_with_a_stated_training(tmp_path
 
 def test_each_output_has_the_loss_of_its_activation(tmp_path: Path) -> None:
     file = saved_for_inference(tmp_path / "two.keras")
-    assert load(file).loss == {"classes": "sparse_categorical_crossentropy", "mask": "mse"}
-    assert load(file, loss="mae").loss == {"classes": "mae", "mask": "mae"}
+    assert load_model(file).loss == {"classes": "sparse_categorical_crossentropy", "mask": "mse"}
+    assert load_model(file, loss="mae").loss == {"classes": "mae", "mask": "mae"}
     assert oomproof.check(str(file), on="8GiB", batch=8).fits
 
 

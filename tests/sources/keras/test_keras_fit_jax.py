@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from oomproof.api.fit import fit
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.plan.tracing import Tracing
 from oomproof.sources import as_job
 from oomproof.sources.settings import resolve
-from oomproof.trace.xla.installed import xla_installed
+from oomproof.trace.xla.installed import is_xla_installed
 
 pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 
 import keras
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not xla_installed(), reason="needs oomproof[xla]")]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not is_xla_installed(), reason="needs oomproof[xla]")]
 
 
 def small() -> keras.Model:
@@ -26,7 +26,7 @@ def small() -> keras.Model:
 
 def test_time_is_that_of_the_operations_one_by_one() -> None:
     job = as_job(small())
-    tracing = Tracing(job, find("2GiB"), lambda doing, done: None)
+    tracing = Tracing(job, find_device("2GiB"), lambda doing, done: None)
     compiled, _ = tracing.trace(resolve(job, {"batch": 8, "backend": "jax"}), "tracing")
     plain, _ = tracing.trace(resolve(job, {"batch": 8, "backend": "tensorflow", "jit_compile": "false"}), "tracing")
     assert "compiled by the XLA" in compiled.about.framework

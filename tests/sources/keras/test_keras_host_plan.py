@@ -89,8 +89,8 @@ def test_data_are_priced_as_a_trace_prices_them(own: bool, tmp_path: Any) -> Non
     settings = resolve(opened, {"batch": 8, "prefetch": 3})
     price = opened.price_data(settings)
     for changed in ({}, {"shuffle": 100}, {"prefetch": 1, "map": 2}):
-        facts = price(settings.changed(changed))
-        about = opened.trace(TraceRequest(settings.changed(changed))).about
+        facts = price(settings.with_values(changed))
+        about = opened.trace(TraceRequest(settings.with_values(changed))).about
         assert {name: getattr(about, name) for name in ("pipeline", "pipeline_high")} == {
             name: facts[name] for name in ("pipeline", "pipeline_high")
         }

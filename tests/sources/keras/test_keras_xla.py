@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oomproof.errors import InputError
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.memory.settings import Settings
 from oomproof.sources.keras.compiled import MaybeCompiled
 
@@ -43,12 +43,12 @@ def net(**given: Any) -> Any:
 @pytest.fixture
 def with_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """The decision alone; nothing is compiled."""
-    monkeypatch.setattr(xla, "xla_installed", lambda: True)
+    monkeypatch.setattr(xla, "is_xla_installed", lambda: True)
     monkeypatch.setattr(xla, "require_xla", lambda what: None)
 
 
 def way_of(model: Any, settings: dict[str, str]) -> XlaChoice:
-    return xla.way_of(model, settings, find("RTX 3060"))
+    return xla.way_of(model, settings, find_device("RTX 3060"))
 
 
 def compiled(way: XlaChoice) -> bool:
@@ -82,7 +82,7 @@ def test_what_keras_would_not_compile_is_not() -> None:
 
 
 def test_without_the_extra_the_note_says_what_the_figure_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xla, "xla_installed", lambda: False)
+    monkeypatch.setattr(xla, "is_xla_installed", lambda: False)
     way = way_of(net(), {})
     assert not compiled(way)
     assert way.notes[0].startswith("for compile(jit_compile=False)")

@@ -8,7 +8,7 @@ import pytest
 
 from oomproof.errors import InputError
 from oomproof.memory.about import About
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.memory.settings import Settings
 
 pytest.importorskip("tensorflow", reason="Keras jobs need TensorFlow: pip install 'oomproof[tensorflow]'")
@@ -24,9 +24,9 @@ from oomproof.sources.keras import knobs, xla
 from oomproof.sources.keras.job import KerasJob
 from oomproof.sources.keras.knobs import training_knobs
 from oomproof.trace.xla import compiler
-from oomproof.trace.xla.installed import xla_installed
+from oomproof.trace.xla.installed import is_xla_installed
 
-compiling = pytest.mark.skipif(not xla_installed(), reason="needs oomproof[xla]")
+compiling = pytest.mark.skipif(not is_xla_installed(), reason="needs oomproof[xla]")
 PLAIN = {"batch": 8, "backend": "tensorflow", "jit_compile": "false", "checkpoint": "none"}
 OTHERS = ("batch", "checkpoint", "precision")
 
@@ -62,19 +62,19 @@ def knob(**settings: str) -> Knob | None:
 
 
 def test_xla_is_offered_where_its_compiler_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(knobs, "xla_installed", lambda: True)
+    monkeypatch.setattr(knobs, "is_xla_installed", lambda: True)
     offered = knob()
     assert offered is not None and offered.promise == "equivalent"
     assert [option.value for option in offered.options] == ["false", "true"]
     assert offered.options[1].settings == {"jit_compile": "true"}
     assert knob(checkpoint="add1") is None  # XLA may undo it
     assert knob(backend="jax") is None and knob(backend="torch") is None
-    monkeypatch.setattr(knobs, "xla_installed", lambda: False)
+    monkeypatch.setattr(knobs, "is_xla_installed", lambda: False)
     assert knob() is None
 
 
 def test_without_xla_is_offered_where_it_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(knobs, "xla_installed", lambda: False)
+    monkeypatch.setattr(knobs, "is_xla_installed", lambda: False)
     offered = knob(jit_compile="true")
     assert offered is not None and [option.value for option in offered.options] == ["true", "false"]
     assert knob(jit_compile="own", backend="jax") is None
@@ -92,8 +92,8 @@ def test_recomputation_under_xla_is_refused() -> None:
 
 
 def test_what_is_computed_again_is_forecast_without_xla(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xla, "xla_installed", lambda: True)
-    card = find("RTX 3060")
+    monkeypatch.setattr(xla, "is_xla_installed", lambda: True)
+    card = find_device("RTX 3060")
     assert xla.way_of(residual(), {"checkpoint": "none"}, card).target is not None
     way = xla.way_of(residual(), {"checkpoint": "add0"}, card)
     assert way.target is None and "XLA may undo checkpoint=add0" in way.notes[0]

@@ -11,7 +11,7 @@ import pytest
 
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.script.command import read_command
-from oomproof.sources.script.running import Run, run_script
+from oomproof.sources.script.running import ScriptRun, run_script
 from oomproof.trace.request import be_silent
 
 pytestmark = [pytest.mark.slow, pytest.mark.thorough]
@@ -26,7 +26,7 @@ LOOPS = {
 
 
 def follow(text: str) -> Timeline:
-    return run_script(Run(read_command(text), patience=600), be_silent)
+    return run_script(ScriptRun(read_command(text), patience=600), be_silent)
 
 
 @pytest.mark.parametrize("text", LOOPS)
@@ -96,8 +96,8 @@ def test_validation_is_counted_where_it_is_asked_for(tmp_path: Path, monkeypatch
         "        print(out.argmax(1).cpu().numpy().sum())\n"
     )
     command = read_command("python train.py")
-    plain = run_script(Run(command), be_silent)
-    whole = run_script(Run(command, validate=True), be_silent)
+    plain = run_script(ScriptRun(command), be_silent)
+    whole = run_script(ScriptRun(command, validate=True), be_silent)
     weights, images = (1000 * 1000 + 1000) * 4, 4096 * 1000 * 4
     assert whole.peak().phase == "validation" and plain.peak().phase == "backward"
     assert whole.peak().bytes == 2 * weights + 2 * images  # with gradients; what goes in and what comes out

@@ -123,7 +123,7 @@ def test_accumulation_is_a_line_after_the_optimizer(folder: Path) -> None:
     settings = job.settings_for_plans(resolve(job, {}))
     knobs = {knob.name: knob for knob in job.knobs(settings, job.trace(TraceRequest(settings)).about)}
     assert knobs["BATCH"].promise == "equivalent"
-    chosen = settings.changed({"BATCH": 8, "accumulation": 4, "workers": 1})
+    chosen = settings.with_values({"BATCH": 8, "accumulation": 4, "workers": 1})
     shown = job.show_change(chosen)
     assert "+BATCH = 8" in shown and "+    oomproof.accumulate(optimizer, 4)" in shown and "num_workers=1)" in shown
     whole, parts = (job.trace(TraceRequest(each)).peak().bytes for each in (settings, chosen))

@@ -13,14 +13,14 @@ from oomproof.cli import main
 from oomproof.errors import JobError
 from oomproof.sources.script.command import read_command
 from oomproof.sources.script.ending import TAG
-from oomproof.sources.script.running import Run, run_script
+from oomproof.sources.script.running import ScriptRun, run_script
 from oomproof.trace.request import be_silent
 
 
 def refused(tmp_path: Path, source: str, patience: int = 60, arguments: str = "") -> str:
     (tmp_path / "train.py").write_text(source)
     with pytest.raises(JobError) as raised:
-        run_script(Run(read_command(f"python train.py {arguments}"), patience=patience), be_silent)
+        run_script(ScriptRun(read_command(f"python train.py {arguments}"), patience=patience), be_silent)
     assert "\n" not in str(raised.value)
     assert not left_running()
     return str(raised.value)

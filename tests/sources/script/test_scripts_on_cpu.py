@@ -14,10 +14,10 @@ import pytest
 
 import oomproof
 from oomproof.api.check import forecast_step
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.sources.script.command import read_command
 from oomproof.sources.script.job import ScriptJob
-from oomproof.sources.script.running import Run, run_script
+from oomproof.sources.script.running import ScriptRun, run_script
 from oomproof.sources.settings import resolve
 from oomproof.trace.request import be_silent
 from thorough import thorough_but
@@ -67,9 +67,9 @@ def test_script_as_the_real_allocator_has_it(
     monkeypatch.chdir(folder)
     before = files_in(folder)
     job = ScriptJob(read_command(f"python {SCRIPTS[name]}"))
-    step = run_script(Run(job.command, dialect="cpu", patience=600, batches=1), be_silent)
+    step = run_script(ScriptRun(job.command, dialect="cpu", patience=600, batches=1), be_silent)
     assert files_in(folder) == before
-    traced = forecast_step(step, find("64GiB"), resolve(job, {}))
+    traced = forecast_step(step, find_device("64GiB"), resolve(job, {}))
 
     answer = tmp_path / "answer.json"
     words = [sys.executable, str(HERE / "real_script.py"), str(answer), *SCRIPTS[name].split()]

@@ -16,11 +16,11 @@ import pytest
 import oomproof
 from oomproof.api.check import forecast_step
 from oomproof.errors import JobError
-from oomproof.memory.cards.devices import find
+from oomproof.memory.cards.devices import find_device
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.script.command import read_command
 from oomproof.sources.script.job import ScriptJob
-from oomproof.sources.script.running import Run, run_script
+from oomproof.sources.script.running import ScriptRun, run_script
 from oomproof.sources.settings import resolve
 from oomproof.trace.request import be_silent
 from thorough import thorough_but
@@ -51,7 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def follow(text: str, **how: str) -> Timeline:
-    return run_script(Run(read_command(f"python {text}"), patience=600, **how), be_silent)  # type: ignore[arg-type]
+    return run_script(ScriptRun(read_command(f"python {text}"), patience=600, **how), be_silent)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", thorough_but(QUICK, SCRIPTS))
@@ -61,7 +61,7 @@ def test_step_as_the_real_allocator_has_it(text: str, folder: Path, tmp_path: Pa
     before = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     step = follow(text, dialect="cpu")
     assert {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-    told = forecast_step(step, find("64GiB"), resolve(ScriptJob(read_command(f"python {text}")), {})).allocated
+    told = forecast_step(step, find_device("64GiB"), resolve(ScriptJob(read_command(f"python {text}")), {})).allocated
 
     answer = tmp_path / "answer.json"
     words = [sys.executable, str(HERE / "real_tf_script.py"), str(answer), SCRIPTS[text], *text.split()]
@@ -105,7 +105,7 @@ def test_a_plain_function_is_captured() -> None:
 def refused(source: str, patience: int = 300) -> str:
     Path("train.py").write_text(source)
     with pytest.raises(JobError) as raised:
-        run_script(Run(read_command("python train.py"), patience=patience), be_silent)
+        run_script(ScriptRun(read_command("python train.py"), patience=patience), be_silent)
     assert "\n" not in str(raised.value) and len(str(raised.value)) < 1000
     return str(raised.value)
 
@@ -116,7 +116,9 @@ def test_the_body_of_a_loop_is_captured() -> None:
     assert any("operation by operation" in note for note in step.about.notes)
     lasting = step.by_kind(step.ticks - 1)
     assert lasting["optimizer"] == pytest.approx(2 * lasting["parameter"], rel=0.01)
-    told = forecast_step(step, find("64GiB"), resolve(ScriptJob(read_command("python eager_loop.py")), {})).allocated
+    told = forecast_step(
+        step, find_device("64GiB"), resolve(ScriptJob(read_command("python eager_loop.py")), {})
+    ).allocated
     assert told.high >= 1.8 * told.expected
     assert told.expected > 8 * (64 * 64 * 32 + 32 * 32 * 64) * 4  # what both convolutions make, for backward
 
@@ -185,6 +187,20 @@ def test_validation_of_fit_is_followed(validation: str) -> None:
     assert step.about.validated and step.peak().phase == "validation"
     assert step.peak().bytes == pytest.approx(256 * (62 * 62 * 64 + 64 * 64 * 3) * 4, rel=0.15)
     assert step.by_kind(step.peak().tick)["optimizer"] > 1.9 * step.by_kind(step.peak().tick)["parameter"]
+
+
+def test_validation_of_fit_on_jax_is_followed() -> None:
+    """Where Keras takes the values out of a model while it trains."""
+    pytest.importorskip("jax")
+    source = FIT.format(validation="validation_data=(x, y), validation_batch_size=256")
+    source = source.replace(", jit_compile=False", "").replace("tensorflow as tf", "keras")
+    Path("train.py").write_text(source.replace("tf.keras", "keras"))
+    run = ScriptRun(
+        read_command("KERAS_BACKEND=jax python train.py"), device=find_device("T4"), patience=600, validate=True
+    )
+    step = run_script(run, be_silent)
+    assert step.about.validated and step.peak().phase == "validation"
+    assert step.peak().bytes > 256 * 62 * 62 * 64 * 4
 
 
 def test_a_fit_without_validation_says_so() -> None:

@@ -16,7 +16,7 @@ from oomproof.sources.tf_object_detection.config.config import Config, config_of
 from oomproof.sources.tf_object_detection.job import ObjectDetectionJob, open_config
 from oomproof.sources.tf_object_detection.knobs import knobs_of
 from oomproof.sources.tf_object_detection.lighter import BOXES, MASKS, describe_lighter, find_lighter
-from oomproof.sources.tf_object_detection.planned import planned_values
+from oomproof.sources.tf_object_detection.planned_values import find_planned_values
 from oomproof.trace.request import TraceRequest
 from oomproof.trace.tf_object_detection import process
 
@@ -45,7 +45,7 @@ def job_of(text: str) -> ObjectDetectionJob:
 
 def changed(text: str, **given: object) -> Config:
     job = job_of(text)
-    return job.config.with_values(planned_values(job.config, resolve(job, given)))
+    return job.config.with_values(find_planned_values(job.config, resolve(job, given)))
 
 
 def test_a_pyramid_brings_its_anchors_and_head_along() -> None:

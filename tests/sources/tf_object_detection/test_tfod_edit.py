@@ -13,7 +13,7 @@ from tfod_samples import MASK_RCNN, SSD, Drawn
 from oomproof.errors import InputError
 from oomproof.sources.tf_object_detection.config.config import Config, config_of_text
 from oomproof.sources.tf_object_detection.config.paths import parse_path, walk
-from oomproof.sources.tf_object_detection.config.reading import Leaf, plain
+from oomproof.sources.tf_object_detection.config.reading import Leaf, plain_entry
 from oomproof.sources.tf_object_detection.config.schema import ROOT, MessageType
 
 
@@ -368,9 +368,9 @@ def edited(message: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 def test_any_edit_gives_exactly_the_plan(seed: int) -> None:
     message, text, path, value = draw_edit(seed)
     before = config(text)
-    assert plain(before.reading.root) == message
+    assert plain_entry(before.reading.root) == message
     after = before.with_value(path, value)
-    assert plain(after.reading.root) == edited(message, path, value)
+    assert plain_entry(after.reading.root) == edited(message, path, value)
     assert after.with_value(path, value).text == after.text
 
 
@@ -384,7 +384,7 @@ def test_any_edit_leaves_the_rest_of_the_text(seed: int) -> None:
     if isinstance(entry, Leaf):  # its own characters change, no other
         start, end = entry.at.start, entry.at.end
         assert after.text.startswith(text[:start]) and after.text.endswith(text[end:])
-    elif entry is None and has_all(plain(after.reading.root), plain(before.reading.root)):
+    elif entry is None and has_all(plain_entry(after.reading.root), plain_entry(before.reading.root)):
         # no oneof was switched: the new text lies between two halves of the old
         assert common(text, after.text) + common(text[::-1], after.text[::-1]) >= len(text)
 

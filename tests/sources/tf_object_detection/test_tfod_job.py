@@ -20,7 +20,7 @@ from oomproof.sources.tf_object_detection.host import WORKING, bytes_of_image, d
 from oomproof.sources.tf_object_detection.job import ObjectDetectionJob, open_config
 from oomproof.sources.tf_object_detection.knobs import knobs_of
 from oomproof.sources.tf_object_detection.notes import notes_of
-from oomproof.sources.tf_object_detection.planned import planned_values
+from oomproof.sources.tf_object_detection.planned_values import find_planned_values
 from oomproof.trace.request import TraceRequest
 
 MASK_RCNN = PLAIN.replace(
@@ -44,7 +44,7 @@ def job_of(text: str = SSD) -> ObjectDetectionJob:
 
 def planned(text: str = SSD, **given: Any) -> dict[str, Any]:
     job = job_of(text)
-    return planned_values(job.config, resolve(job, given))
+    return find_planned_values(job.config, resolve(job, given))
 
 
 def test_fields_are_settings_under_their_own_names() -> None:
@@ -112,7 +112,7 @@ def test_anchors_of_a_larger_input_keep_the_smallest_in_pixels() -> None:
 
 def test_another_optimizer_keeps_the_schedule() -> None:
     job = job_of()
-    values = planned_values(job.config, resolve(job, {"optimizer": "adam_optimizer", "batch": 12}))
+    values = find_planned_values(job.config, resolve(job, {"optimizer": "adam_optimizer", "batch": 12}))
     changed = job.config.with_values(values)
     assert changed.which("train_config.optimizer") == "adam_optimizer"
     rate = "train_config.optimizer.adam_optimizer.learning_rate.cosine_decay_learning_rate"
@@ -250,7 +250,7 @@ def test_a_plan_is_written_in_place(tmp_path: Path) -> None:
     assert path.with_name("pipeline.config.orig").read_text() == SSD
     again = open_job(str(path))
     assert resolve(again, {})["batch_size"] == 12
-    assert not planned_values(again.config, resolve(again, {}))  # type: ignore[attr-defined]
+    assert not find_planned_values(again.config, resolve(again, {}))  # type: ignore[attr-defined]
 
 
 def test_a_file_that_has_changed_is_left_alone(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from oomproof.frameworks.detectron2 import inner_trainer, metrics_writer, next_b
 
 
 @dataclass(frozen=True)
-class Part:
+class MicroBatch:
     """A micro-batch, what its losses count for (all alike, or each by its name), and the random numbers it begins with
     where they are to be those of an earlier run."""
 
@@ -28,7 +28,7 @@ class Part:
 
 
 Forward = Callable[[Any], Any]
-Weigh = Callable[[torch.nn.Module, Forward, Sequence[Any]], AbstractContextManager[Iterable[Part]]]
+Weigh = Callable[[torch.nn.Module, Forward, Sequence[Any]], AbstractContextManager[Iterable[MicroBatch]]]
 """weigh(model, forward, batches): gives each micro-batch the weights of its losses, for as long as they are trained"""
 
 
@@ -37,7 +37,7 @@ def accumulated_step(trainer: Any, count: int, weigh: Weigh | None = None) -> No
 
     Each counts the same, as on ``count`` GPUs. ``weigh`` gives them other weights, and wants to see all of them first.
     """
-    count = checked_count(count)
+    count = check_count(count)
     trainer = simple_trainer(trainer)
     if not trainer.model.training:
         raise JobError(
@@ -45,21 +45,25 @@ def accumulated_step(trainer: Any, count: int, weigh: Weigh | None = None) -> No
         )
     waits: list[float] = []
 
-    def drawn() -> Any:
+    def draw_batch() -> Any:
         start = time.perf_counter()
         batch = next_batch(trainer)
         waits.append(time.perf_counter() - start)
         return batch
 
     if weigh is None:  # drawn one by one: only one at a time is in memory
-        parts: AbstractContextManager[Iterable[Part]] = nullcontext(Part(drawn(), 1 / count) for _ in range(count))
+        parts: AbstractContextManager[Iterable[MicroBatch]] = nullcontext(
+            MicroBatch(draw_batch(), 1 / count) for _ in range(count)
+        )
     else:
         model = bare(trainer.model)
         if getattr(trainer, "async_write_metrics", False):
             # Detectron2 has one stack of storages for all threads: what is still being written would go to a storage
             # that only counts.
             trainer.concurrent_executor.submit(int).result()
-        parts = weigh(model, lambda batch: forward_in_precision(trainer, model, batch), [drawn() for _ in range(count)])
+        parts = weigh(
+            model, lambda batch: forward_in_precision(trainer, model, batch), [draw_batch() for _ in range(count)]
+        )
     losses: dict[str, torch.Tensor] = {}
     with parts as each:
         for place, part in enumerate(each):
@@ -77,7 +81,7 @@ def simple_trainer(trainer: Any) -> Any:
     return inner
 
 
-def checked_count(count: Any) -> int:
+def check_count(count: Any) -> int:
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise InputError(f"the number of micro-batches must be a whole number from 1 on; got {count!r}")
     return count
@@ -92,7 +96,7 @@ def device_of(model: torch.nn.Module) -> torch.device:
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
-def _pass(trainer: Any, part: Part, first: bool, last: bool) -> dict[str, torch.Tensor]:
+def _pass(trainer: Any, part: MicroBatch, first: bool, last: bool) -> dict[str, torch.Tensor]:
     """Adds the gradients of one micro-batch; returns its part of each loss, without a graph."""
     # Attributes that Detectron2 0.6 did not have yet are asked for with their later defaults.
     early = getattr(trainer, "zero_grad_before_forward", False)
@@ -104,7 +108,7 @@ def _pass(trainer: Any, part: Part, first: bool, last: bool) -> dict[str, torch.
     # GPUs exchange gradients once for an update, and that is decided in the forward pass.
     exchange_later = not last and hasattr(trainer.model, "no_sync")
     with trainer.model.no_sync() if exchange_later else nullcontext():
-        losses = _weighted(forward_in_precision(trainer, trainer.model, part.batch), part.weight)
+        losses = _weigh_losses(forward_in_precision(trainer, trainer.model, part.batch), part.weight)
         total = sum(losses.values())
         if first and not early:
             trainer.optimizer.zero_grad()
@@ -120,7 +124,7 @@ def forward_in_precision(trainer: Any, model: torch.nn.Module, batch: Any) -> An
         return model(batch)
 
 
-def _weighted(found: Any, weight: float | Mapping[str, float]) -> dict[str, torch.Tensor]:
+def _weigh_losses(found: Any, weight: float | Mapping[str, float]) -> dict[str, torch.Tensor]:
     """The losses by name, each by its weight. A single loss has the name that Detectron2 gives it."""
     losses = {"total_loss": found} if isinstance(found, torch.Tensor) else found
     if not isinstance(losses, Mapping) or not losses:

@@ -8,7 +8,7 @@ from typing import Any
 
 from detectron2.engine import AMPTrainer, DefaultTrainer, HookBase, SimpleTrainer
 
-from oomproof.changes.detectron2.accumulating import accumulated_step, checked_count, simple_trainer
+from oomproof.changes.detectron2.accumulating import accumulated_step, check_count, simple_trainer
 from oomproof.changes.detectron2.weights import whole_batch as weigh_whole_batch
 from oomproof.errors import InputError
 from oomproof.frameworks.detectron2 import inner_trainer
@@ -22,7 +22,7 @@ def accumulate(trainer: Any, count: int, whole_batch: bool = False) -> None:
     Losses are divided by what each micro-batch has, as on ``count`` GPUs. With ``whole_batch`` they are divided by what
     all of them have together, as on one GPU with room for all: each micro-batch runs forward once more for that.
     """
-    checked_count(count)
+    check_count(count)
     refuse_own_step(trainer, "Accumulate", f"oomproof.run.detectron2.accumulated_step(self, {count})")
     inner = simple_trainer(trainer)
     # The function is kept by the trainer it needs: weakly, as Detectron2's hooks know their trainer.
@@ -42,7 +42,7 @@ class Accumulate(HookBase):  # type: ignore[misc]  # Detectron2 has no types
     """``trainer.register_hooks([Accumulate(4)])``: ``accumulate`` as a hook, at work from ``trainer.train()`` on."""
 
     def __init__(self, count: int, whole_batch: bool = False) -> None:
-        self.count, self.whole_batch = checked_count(count), whole_batch
+        self.count, self.whole_batch = check_count(count), whole_batch
 
     def before_train(self) -> None:
         accumulate(self.trainer, self.count, self.whole_batch)
@@ -52,7 +52,7 @@ class AccumulatingTrainer(DefaultTrainer):  # type: ignore[misc]  # Detectron2 h
     """DefaultTrainer with ``accumulate`` micro-batches for an update: ``AccumulatingTrainer(cfg, accumulate=4)``."""
 
     def __init__(self, cfg: Any, accumulate: int = 1, whole_batch: bool = False) -> None:
-        checked_count(accumulate)  # before a model is built
+        check_count(accumulate)  # before a model is built
         super().__init__(cfg)
         _accumulate(self, accumulate, whole_batch)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from oomproof.changes.detectron2.accumulating import Part, device_of, random_state
+from oomproof.changes.detectron2.accumulating import MicroBatch, device_of, random_state
 from oomproof.changes.torch.whole_batch import statistics_kept
 from oomproof.errors import InputError
 from oomproof.frameworks.detectron2 import averaging_by, has_moving_average, update_average
@@ -33,27 +33,27 @@ _LOSSES_FROM = (
 @contextmanager
 def whole_batch(
     model: torch.nn.Module, forward: Callable[[Any], Any], batches: Sequence[Any]
-) -> Iterator[Sequence[Part]]:
+) -> Iterator[Sequence[MicroBatch]]:
     """The micro-batches with their weights; ``forward`` runs the model in the precision it is trained in."""
     _refuse_other_losses(model)
     states, divisors = [], []
     averages: list[tuple[str, float]] = []
 
-    def noted(name: str, value: float, initial: float, *_: float) -> float:
+    def note_average(name: str, value: float, initial: float, *_: float) -> float:
         averages.append((name, initial))
         return value
 
-    with torch.no_grad(), statistics_kept(model), averaging_by(model, noted):
+    with torch.no_grad(), statistics_kept(model), averaging_by(model, note_average):
         for batch in batches:
             states.append(random_state(device_of(model)))
             divisors.append(_divisors(model, forward, batch))
     if has_moving_average(model):
-        average = _averaged(model, *averages[0], divisors)
+        average = _move_average(model, *averages[0], divisors)
         with averaging_by(model, lambda *_: average):
-            yield [Part(batch, 1.0, state) for batch, state in zip(batches, states, strict=True)]
+            yield [MicroBatch(batch, 1.0, state) for batch, state in zip(batches, states, strict=True)]
     else:
         weights = _weights(divisors)
-        yield [Part(*each) for each in zip(batches, weights, states, strict=True)]
+        yield [MicroBatch(*each) for each in zip(batches, weights, states, strict=True)]
 
 
 def _weights(divisors: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
@@ -103,7 +103,7 @@ def _divisors(model: torch.nn.Module, forward: Callable[[Any], Any], batch: Sequ
     return found
 
 
-def _averaged(model: Any, name: str, initial: float, divisors: Sequence[Mapping[str, float]]) -> float:
+def _move_average(model: Any, name: str, initial: float, divisors: Sequence[Mapping[str, float]]) -> float:
     """RetinaNet and FCOS divide by a moving average of positive anchors: that of the whole batch, moved once."""
     return update_average(model, name, max(sum(each[_POSITIVES] for each in divisors), 1), initial)
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from oomproof.changes.keras.cloning import cloned
-from oomproof.changes.keras.recompile import accumulation, compile_as, optimizer_of
-from oomproof.changes.keras.recompute import NONE, names_in, recompute, recomputing
+from oomproof.changes.keras.cloning import clone_model
+from oomproof.changes.keras.recompile import accumulation, compile_as, make_optimizer
+from oomproof.changes.keras.recompute import NONE, blocks_recomputed, names_in, recompute
 from oomproof.changes.keras.slim import narrower
 from oomproof.changes.settings_file import read_settings_and_own
 from oomproof.errors import CannotDo, InputError
@@ -25,8 +25,8 @@ def apply(model: Any, settings: Any) -> Any:
     shapes. Other changes are made to the model itself, which is compiled anew.
     """
     chosen = settings_from(settings)
-    _not_undone(chosen)
-    copy = changed(model, chosen)
+    _refuse_undone_blocks(chosen)
+    copy = change_model(model, chosen)
     if "checkpoint" in chosen:
         recompute(copy, str(chosen["checkpoint"]))
     name, steps, xla = chosen.get("optimizer", "own"), chosen.get("accumulate"), chosen.get("jit_compile") == "true"
@@ -47,26 +47,26 @@ def settings_from(settings: Any, *, with_own: bool = False) -> Mapping[str, Any]
     return given if with_own else {name: value for name, value in given.items() if name not in own}
 
 
-def changed(model: Any, settings: Mapping[str, Any], *, weights: bool = True) -> Any:
+def change_model(model: Any, settings: Mapping[str, Any], *, weights: bool = True) -> Any:
     """The model as the settings build it, not compiled; itself where they change nothing of it."""
     policy = str(settings.get("precision", "own"))
     if policy not in PRECISIONS:
         raise InputError(f"precision must be one of {', '.join(PRECISIONS)}; got '{policy}'")
     policy = "" if policy in ("own", model.dtype_policy.name) else policy
-    width, size, present = float(settings.get("width", 1.0)), settings.get("image_size"), image_size(model)
+    width, size, present = float(settings.get("width", 1.0)), settings.get("image_size"), find_image_size(model)
     result = model
     if width != 1.0:
         result = narrower(result, width, policy=policy, weights=weights)
     elif policy:
-        result = cloned(result, f"precision={policy}", policy=policy, weights=weights)
+        result = clone_model(result, f"precision={policy}", policy=policy, weights=weights)
     if size is not None and present is not None and tuple(size) != present:
         sides = (int(size[0]), int(size[1]))
         what = f"image_size={sides[0]}x{sides[1]}"
-        result = cloned(result, what, policy=result.dtype_policy.name, image_size=sides, weights=weights)
+        result = clone_model(result, what, policy=result.dtype_policy.name, image_size=sides, weights=weights)
     return result
 
 
-def image_size(model: Any) -> tuple[int, int] | None:
+def find_image_size(model: Any) -> tuple[int, int] | None:
     """Height and width that the model is built for, where it has one input of images of a fixed size."""
     inputs = list(getattr(model, "inputs", None) or [])
     if len(inputs) != 1 or len(inputs[0].shape) != 4 or None in inputs[0].shape[1:3]:
@@ -79,13 +79,13 @@ def image_size(model: Any) -> tuple[int, int] | None:
 def compiled_for(model: Any, settings: Mapping[str, Any]) -> Iterator[Any]:
     """The model as a plan would train it, for as long as it is looked at; the model that was given is not changed.
     Weights of a copy have no meaning."""
-    _not_undone(settings)
-    copy = changed(model, settings, weights=False)
-    with recomputing(copy, str(settings.get("checkpoint", NONE))):
-        yield from _compiled(copy, model, settings)
+    _refuse_undone_blocks(settings)
+    copy = change_model(model, settings, weights=False)
+    with blocks_recomputed(copy, str(settings.get("checkpoint", NONE))):
+        yield from _compile_copy(copy, model, settings)
 
 
-def _not_undone(settings: Mapping[str, Any]) -> None:
+def _refuse_undone_blocks(settings: Mapping[str, Any]) -> None:
     """XLA sees that a block is computed twice, and may keep the first result after all."""
     again = str(settings.get("checkpoint", NONE))
     if names_in(again) and str(settings.get("jit_compile")) == "true":
@@ -95,7 +95,7 @@ def _not_undone(settings: Mapping[str, Any]) -> None:
         )
 
 
-def _compiled(copy: Any, model: Any, settings: Mapping[str, Any]) -> Iterator[Any]:
+def _compile_copy(copy: Any, model: Any, settings: Mapping[str, Any]) -> Iterator[Any]:
     name, steps = str(settings.get("optimizer", "own")), settings.get("accumulate")
     if copy is not model:
         yield compile_as(copy, model, optimizer=name, accumulate=steps)
@@ -104,13 +104,13 @@ def _compiled(copy: Any, model: Any, settings: Mapping[str, Any]) -> Iterator[An
         yield model
         return
     before = model.optimizer
-    model.optimizer = _scaled(before, optimizer_of(model, name, steps))
+    model.optimizer = _wrap_in_scaling(before, make_optimizer(model, name, steps))
     try:
         yield model
     finally:
         model.optimizer = before
 
 
-def _scaled(before: Any, new: Any) -> Any:
+def _wrap_in_scaling(before: Any, new: Any) -> Any:
     """With loss scaling around it where there was some."""
     return type(before)(new) if hasattr(before, "inner_optimizer") else new

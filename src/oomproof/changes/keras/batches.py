@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from oomproof.changes.keras.applying import settings_from
-from oomproof.changes.keras.pipeline import KINDS, rebuilt, sizes
+from oomproof.changes.keras.pipeline import KINDS, rebuild_dataset, sizes
 from oomproof.errors import InputError
 
 NAMES = ("batch", "batch_size", "bs")
@@ -26,32 +26,32 @@ def batches(dataset: Any, settings: Any) -> Any:
             f"batch_size={size}; let a PyDataset or a generator make batches of {size} by itself"
         )
     known = _elements(dataset, int(size))
-    return _of_known_length(_resized(dataset, settings_from(settings)).rebatch(int(size)), known, int(size))
+    return _assert_length(_resize_buffers(dataset, settings_from(settings)).rebatch(int(size)), known, int(size))
 
 
-def _resized(dataset: Any, chosen: Mapping[str, Any]) -> Any:
+def _resize_buffers(dataset: Any, chosen: Mapping[str, Any]) -> Any:
     present = sizes(dataset)
     named = {name: chosen[name] for name in chosen if name.partition("_")[0] in KINDS}
-    return rebuilt(dataset, {name: value for name, value in named.items() if value != present.get(name)})
+    return rebuild_dataset(dataset, {name: value for name, value in named.items() if value != present.get(name)})
 
 
 def _elements(dataset: Any, size: int) -> int | None:
     """Images in the dataset, where its batches are whole numbers of micro-batches and their number is known."""
     import tensorflow as tf
 
-    from oomproof.frameworks.tensorflow import input_of, size_of
+    from oomproof.frameworks.tensorflow import input_of, read_size
 
     seen = dataset
-    while seen is not None and size_of(seen, "batch_size") is None:
+    while seen is not None and read_size(seen, "batch_size") is None:
         seen = input_of(seen)
-    batch = None if seen is None else tf.get_static_value(size_of(seen, "batch_size"))
+    batch = None if seen is None else tf.get_static_value(read_size(seen, "batch_size"))
     if batch is None or int(batch) % size:
         return None
     images, count = int(input_of(seen).cardinality()), int(dataset.cardinality())
     return images if images > 0 and count == -(-images // int(batch)) else None
 
 
-def _of_known_length(dataset: Any, images: int | None, size: int) -> Any:
+def _assert_length(dataset: Any, images: int | None, size: int) -> Any:
     """rebatch() forgets how many batches there are, and Keras warns at the end of an epoch it does not see coming."""
     import tensorflow as tf
 

@@ -63,7 +63,7 @@ def _block(graph: Any, nodes: Sequence[Any], start: int, end: int, prefix: str) 
     if start < end:
         inside = tuple(nodes[start:end])
         paths = tuple(f"{prefix}{node.operation.name}" for node in inside)
-        outputs = tuple(crossing(graph, nodes, start, end))
+        outputs = tuple(find_crossing_tensors(graph, nodes, start, end))
         # A loss looks for the logits behind a softmax; a block would hide them.
         seen = not prefix and {id(each) for each in outputs} & {id(each) for each in outputs_of(graph)}
         yield Block(paths[-1], graph, inside, outputs, paths, not seen and all(map(_repeatable, inside)))
@@ -81,7 +81,7 @@ def nodes_of(graph: Any) -> list[Any]:
     return [node for node in nodes_in_order(graph) if node.operation and not node.is_input]
 
 
-def crossing(graph: Any, nodes: Sequence[Any], start: int, end: int) -> list[Any]:
+def find_crossing_tensors(graph: Any, nodes: Sequence[Any], start: int, end: int) -> list[Any]:
     """Tensors that are made in ``nodes[start:end]`` and needed after."""
     later = {id(tensor) for node in nodes[end:] for tensor in node.input_tensors}
     later |= {id(tensor) for tensor in outputs_of(graph)}
@@ -92,8 +92,8 @@ def _ends(graph: Any, nodes: Sequence[Any], start: int, place: int) -> bool:
     heavy = sum(_has_kernel(node.operation) for node in nodes[start : place + 1])
     if heavy < FEW or place + 1 == len(nodes):
         return False
-    return len(crossing(graph, nodes, 0, place + 1)) == 1 or (
-        heavy >= MANY and len(crossing(graph, nodes, start, place + 1)) <= MOST_GOING_ON
+    return len(find_crossing_tensors(graph, nodes, 0, place + 1)) == 1 or (
+        heavy >= MANY and len(find_crossing_tensors(graph, nodes, start, place + 1)) <= MOST_GOING_ON
     )
 
 

@@ -15,7 +15,7 @@ Change = Callable[[Any], Mapping[str, Any]]
 """what changes in the config of a layer"""
 
 
-def cloned(
+def clone_model(
     model: Any,
     what: str,
     *,
@@ -42,7 +42,7 @@ def cloned(
         pairs.append((layer, made))
         return made
 
-    with _under(policy), _uncompiled(model):
+    with _under(policy), _compile_state_hidden(model):
         try:
             inputs = None if image_size is None else _inputs(model, image_size)
             result = keras.models.clone_model(model, input_tensors=inputs, clone_function=copy, recursive=True)
@@ -115,7 +115,7 @@ def _under(policy: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _uncompiled(model: Any) -> Iterator[None]:
+def _compile_state_hidden(model: Any) -> Iterator[None]:
     """clone_model compiles the copy from a config, which a loss function of the user's does not survive."""
     compiled, model.compiled = model.compiled, False
     try:

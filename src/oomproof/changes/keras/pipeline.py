@@ -22,12 +22,12 @@ KINDS = {
 MAX_ARRAYS = 1 << 30
 
 
-def rebuilt(dataset: Any, settings: Mapping[str, int]) -> Any:
+def rebuild_dataset(dataset: Any, settings: Mapping[str, int]) -> Any:
     """``dataset`` with ``settings``: {"shuffle": 500, "prefetch": 2, "map": 4}. Where there are several of a kind, the
     last in the code is ``shuffle``, the one before it ``shuffle_2``, and so on."""
     import tensorflow as tf
 
-    from oomproof.frameworks.tensorflow import dataset_from, written_dataset
+    from oomproof.frameworks.tensorflow import dataset_from, write_dataset
 
     if not settings:
         return dataset
@@ -35,9 +35,10 @@ def rebuilt(dataset: Any, settings: Mapping[str, int]) -> Any:
     if held > MAX_ARRAYS:
         raise InputError(
             f"the dataset holds arrays of {held >> 20} MiB, and making it again would copy them; expected at most "
-            f"{MAX_ARRAYS >> 20} MiB: change {', '.join(map(said, settings.items()))} where the pipeline is written"
+            f"{MAX_ARRAYS >> 20} MiB: change {', '.join(map(describe_call, settings.items()))} where the pipeline is "
+            "written"
         )
-    graph = tf.compat.v1.GraphDef.FromString(written_dataset(dataset))
+    graph = tf.compat.v1.GraphDef.FromString(write_dataset(dataset))
     places = _places(graph)
     for name, value in settings.items():
         if name not in places:
@@ -52,10 +53,10 @@ def rebuilt(dataset: Any, settings: Mapping[str, int]) -> Any:
 
 
 def sizes(dataset: Any) -> dict[str, int]:
-    """The numbers that the dataset has now, by the names of ``rebuilt``; its graph is not written out for it."""
+    """The numbers that the dataset has now, by the names of ``rebuild_dataset``; its graph is not written for it."""
     import tensorflow as tf
 
-    from oomproof.frameworks.tensorflow import inputs_of, size_of
+    from oomproof.frameworks.tensorflow import inputs_of, read_size
 
     found: dict[str, int] = {}
     counts: dict[str, int] = {}
@@ -64,7 +65,7 @@ def sizes(dataset: Any) -> dict[str, int]:
         for kind, (operation, number) in KINDS.items():
             if re.fullmatch(operation, type(each).__name__.lstrip("_")):
                 counts[kind] = counts.get(kind, 0) + 1
-                value = tf.get_static_value(size_of(each, number))
+                value = tf.get_static_value(read_size(each, number))
                 if value is not None:
                     found[kind if counts[kind] == 1 else f"{kind}_{counts[kind]}"] = int(value)
         for before in inputs_of(each):
@@ -74,7 +75,7 @@ def sizes(dataset: Any) -> dict[str, int]:
     return found
 
 
-def said(change: tuple[str, int]) -> str:
+def describe_call(change: tuple[str, int]) -> str:
     """A change as the call that a user would write."""
     name, value = change
     kind = name.partition("_")[0]
@@ -113,8 +114,8 @@ def _input(node: Any, name: str) -> str:
 
 
 def _arrays(dataset: Any) -> int:
-    from oomproof.frameworks.tensorflow import inputs_of, tensors_held_by
+    from oomproof.frameworks.tensorflow import find_held_tensors, inputs_of
 
-    tensors = [each for each in tensors_held_by(dataset) if each.dtype.is_numpy_compatible]
+    tensors = [each for each in find_held_tensors(dataset) if each.dtype.is_numpy_compatible]
     own: int = sum(int(each.shape.num_elements() or 0) * max(1, each.dtype.size) for each in tensors)
     return own + sum(_arrays(each) for each in inputs_of(dataset))

@@ -27,7 +27,7 @@ def compile_as(
     """Compiles ``model`` with the arguments that ``other`` was compiled with, but for the optimizer and XLA. Returns
     it."""
     given = dict(arguments(other))
-    given |= {"optimizer": optimizer_of(other, optimizer, accumulate), "jit_compile": jit_compile}
+    given |= {"optimizer": make_optimizer(other, optimizer, accumulate), "jit_compile": jit_compile}
     model.compile(**given)
     return model
 
@@ -44,7 +44,7 @@ def arguments(model: Any) -> Mapping[str, Any]:
     return {**given, "optimizer": model.optimizer}  # Keras 3.15 forgets it among these when it saves HDF5
 
 
-def optimizer_of(model: Any, name: str = "own", accumulate: int | None = None) -> Any:
+def make_optimizer(model: Any, name: str = "own", accumulate: int | None = None) -> Any:
     """A new optimizer as the model's, or another one; ``accumulate`` micro-batches an update, or as many as it has."""
     arguments(model)
     present = inner(model.optimizer)

@@ -47,7 +47,7 @@ def recompute(model: Any, setting: str) -> Any:
 
 
 @contextlib.contextmanager
-def recomputing(model: Any, setting: str) -> Iterator[None]:
+def blocks_recomputed(model: Any, setting: str) -> Iterator[None]:
     """For as long as a model is looked at; ``none`` leaves it as it is."""
     if not names_in(setting):
         yield

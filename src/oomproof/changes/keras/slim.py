@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oomproof.changes.keras.cloning import cloned
+from oomproof.changes.keras.cloning import clone_model
 from oomproof.changes.keras.recompile import compile_as
 from oomproof.changes.keras.widths import widths_of
 from oomproof.errors import CannotDo, InputError
@@ -26,7 +26,7 @@ def narrower(model: Any, factor: float, *, policy: str = "", weights: bool = Tru
     widths = widths_of(model)
     if not widths.changeable:
         raise CannotDo(f"width={factor}: the model has no inner convolution or Dense layer that may be narrower")
-    return cloned(
+    return clone_model(
         model,
         f"width={factor}",
         change=lambda layer: widths.config(layer, factor),

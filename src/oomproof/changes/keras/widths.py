@@ -124,7 +124,7 @@ def widths_of(model: Any) -> Widths:
     """Walks a Functional or Sequential model."""
     found = Widths()
     graph = _graph(model)
-    for channels in _walk(graph, [_fixed(tensor.shape) for tensor in inputs_of(graph)], found):
+    for channels in _walk(graph, [_fix_channels(tensor.shape) for tensor in inputs_of(graph)], found):
         channels.fix()
     return found
 
@@ -154,20 +154,20 @@ def _through(node: Any, inputs: list[Channels], found: Widths) -> list[Channels]
     layer = node.operation
     if isinstance(layer, keras.Sequential) or has_graph(layer):
         return _walk(_graph(layer), inputs, found)
-    result = _known(node, inputs, found)
+    result = _find_channels(node, inputs, found)
     if result is None:
         for channels in inputs:
             channels.fix()
-        return [_fixed(tensor.shape) for tensor in node.outputs]
+        return [_fix_channels(tensor.shape) for tensor in node.outputs]
     if len(inputs) == 1 and isinstance(layer, keras.Layer):
         first = found.given.setdefault(id(layer), inputs[0])
         found.seen.add(id(layer))
         if first is not inputs[0]:
-            _joined([first, inputs[0]])
+            _join_channels([first, inputs[0]])
     return [result]
 
 
-def _known(node: Any, inputs: list[Channels], found: Widths) -> Channels | None:
+def _find_channels(node: Any, inputs: list[Channels], found: Widths) -> Channels | None:
     """None where the layer is not known to keep channels apart."""
     layer, kind = node.operation, type(node.operation)
     foreign = getattr(layer, "data_format", "channels_last") == "channels_first"
@@ -177,7 +177,7 @@ def _known(node: Any, inputs: list[Channels], found: Widths) -> Channels | None:
         return Channels(tuple(group for each in inputs for group in each.groups), all(each.exact for each in inputs))
     merges = isinstance(layer, _MERGES) or kind is layers.Concatenate
     if merges or (_is_op(layer) and kind.__name__ in _MERGE_OPS and len(inputs) > 1):
-        return _joined(inputs)
+        return _join_channels(inputs)
     return _of_one(node, inputs[0], found) if len(inputs) == 1 else None
 
 
@@ -223,7 +223,7 @@ _ALONG_AXIS = (layers.BatchNormalization, layers.LayerNormalization, layers.Grou
 _OF_CHANNELS = (layers.DepthwiseConv1D, layers.DepthwiseConv2D, layers.GroupNormalization)
 
 
-def _joined(given: Sequence[Channels]) -> Channels:
+def _join_channels(given: Sequence[Channels]) -> Channels:
     """Tensors that are added, multiplied or stacked: equally many channels, but for single ones that are spread."""
     largest = max(given, key=lambda each: each.size)
     for each in given:
@@ -247,5 +247,5 @@ def _is_op(operation: Any) -> bool:
     return not isinstance(operation, keras.Layer) and type(operation).__module__.startswith("keras.")
 
 
-def _fixed(shape: Sequence[int | None]) -> Channels:
+def _fix_channels(shape: Sequence[int | None]) -> Channels:
     return Channels((Group(int(shape[-1] or 0) if shape else 0, fixed=True),))

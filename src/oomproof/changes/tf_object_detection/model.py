@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oomproof.changes.tf_object_detection.recompute import recompute_blocks
-from oomproof.changes.tf_object_detection.step import Step, StepOptions
+from oomproof.changes.tf_object_detection.step import DetectionStep, StepOptions
 from oomproof.frameworks.object_detection import part, predict_with_objects
 
 HALF = "mixed_float16"
@@ -32,7 +32,7 @@ class Built:
     """a function"""
     counter: Any
     """the API's global step"""
-    step: Step
+    step: DetectionStep
 
 
 def build_training(tf: Any, config: Any, size: tuple[int, int], extras: Extras, watch: Any = None) -> Built:
@@ -68,7 +68,7 @@ def build_training(tf: Any, config: Any, size: tuple[int, int], extras: Extras, 
         clip=clip if clip > 0 else None,
         seed=extras.seed,
     )
-    step = Step(tf, model, optimizer, counter, options)
+    step = DetectionStep(tf, model, optimizer, counter, options)
     return Built(model, optimizer, rate if callable(rate) else lambda: rate, counter, step)
 
 
@@ -90,10 +90,10 @@ def _answer_in_float32(tf: Any, model: Any) -> None:
     """The API's losses take float32; it casts from bfloat16 by itself, and knows no float16."""
     predict = model.predict
 
-    def widened(*args: Any, **kwargs: Any) -> Any:
+    def predict_float32(*args: Any, **kwargs: Any) -> Any:
         return tf.nest.map_structure(
             lambda each: tf.cast(each, tf.float32) if getattr(each, "dtype", None) == tf.float16 else each,
             predict(*args, **kwargs),
         )
 
-    object.__setattr__(model, "predict", widened)
+    object.__setattr__(model, "predict", predict_float32)

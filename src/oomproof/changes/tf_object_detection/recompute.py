@@ -20,7 +20,7 @@ _NOT_AGAIN = ("Dropout", "Random", "Sync", "Masking", "Noise")
 
 
 @dataclass(frozen=True)
-class Block:
+class LayerStretch:
     nodes: tuple[Any, ...]
     given: tuple[str, ...]
     made: tuple[str, ...]
@@ -46,7 +46,7 @@ def recompute_blocks(tf: Any, model: Any) -> int:
     return count
 
 
-def blocks_of(graph: Any) -> Iterator[Block]:
+def blocks_of(graph: Any) -> Iterator[LayerStretch]:
     """Stretches of layers, each ending where one tensor alone is needed by the layers that follow."""
     nodes = tf_keras.nodes_of(graph)
     kept = set(tf_keras.outputs_of_graph(graph))
@@ -60,24 +60,24 @@ def blocks_of(graph: Any) -> Iterator[Block]:
             made = [name for each in inside for name in tf_keras.outputs_of(each)]
             given = dict.fromkeys(name for each in inside for name in tf_keras.inputs_of(each) if name not in made)
             going_on = tuple(name for name in made if name in needed[place] | kept)
-            yield Block(tuple(inside), tuple(given), going_on, all(map(_is_repeatable, inside)))
+            yield LayerStretch(tuple(inside), tuple(given), going_on, all(map(_is_repeatable, inside)))
             start = place
 
 
-def _install(tf: Any, graph: Any, blocks: Sequence[Block]) -> None:
+def _install(tf: Any, graph: Any, blocks: Sequence[LayerStretch]) -> None:
     def run(inputs: Any, training: Any = None, mask: Any = None) -> Any:
-        values = tf_keras.given_to(graph, inputs)
+        values = tf_keras.first_values(graph, inputs)
         for block in blocks:
             if block.repeatable:
                 _run_again(tf, block, values)
             else:
                 tf_keras.run_nodes(block.nodes, values, tf.nest.flatten)
-        return tf_keras.packed_outputs(graph, values, tf.nest.pack_sequence_as)
+        return tf_keras.pack_outputs(graph, values, tf.nest.pack_sequence_as)
 
     tf_keras.replace_run(graph, run)
 
 
-def _run_again(tf: Any, block: Block, values: dict[str, Any]) -> None:
+def _run_again(tf: Any, block: LayerStretch, values: dict[str, Any]) -> None:
     def body(*tensors: Any) -> list[Any]:
         inner = dict(zip(block.given, tensors, strict=True))
         tf_keras.run_nodes(block.nodes, inner, tf.nest.flatten)

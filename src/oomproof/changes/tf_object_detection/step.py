@@ -1,6 +1,6 @@
 """One update of the API's model: the gradients of all micro-batches are added up, and applied once.
 
->>> step = Step(tf, model, optimizer, counter, StepOptions("ssd", images=8, accumulate=4))     # doctest: +SKIP
+>>> step = DetectionStep(tf, model, optimizer, counter, StepOptions("ssd", images=8, accumulate=4))     # doctest: +SKIP
 >>> step.begin()                                                                               # doctest: +SKIP
 >>> for features, labels in micro_batches: step.add(features, labels, tf.constant(1.0))        # doctest: +SKIP
 >>> step.update()                                                                              # doctest: +SKIP
@@ -38,7 +38,7 @@ class StepOptions:
     seed: int = 0
 
 
-class Step:
+class DetectionStep:
     """``model`` has its variables already; ``counter`` is the API's global step."""
 
     def __init__(self, tf: Any, model: Any, optimizer: Any, counter: Any, options: StepOptions) -> None:

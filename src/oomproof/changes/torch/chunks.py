@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from oomproof.changes.torch.trees import is_fake, like_mapping, like_sequence, mapped, tensors_of
+from oomproof.changes.torch.trees import is_fake, like_mapping, like_sequence, map_tensors, tensors_of
 from oomproof.errors import CannotDo, JobError
 from oomproof.frameworks.torch import BatchNormBase
 
@@ -25,7 +25,7 @@ def in_chunks(path: str, run: Callable[..., Any], size: int, inputs: tuple[Any, 
         return run(*inputs, **named)
     sizes = [min(size, images - first) for first in range(0, images, size)]
     chunks = _split((inputs, dict(named)), images, sizes)
-    return _joined(path, [run(*some, **more) for some, more in chunks], sizes)
+    return _join_chunks(path, [run(*some, **more) for some, more in chunks], sizes)
 
 
 def separate_images(
@@ -44,9 +44,9 @@ def separate_images(
         return
     pair = _split((inputs, dict(named)), images, [2, images - 2] if images > 2 else [2])[0]
     generators = _generators((inputs, dict(named)))
-    with torch.no_grad(), _casting_anew(), _evaluating(module), torch.random.fork_rng(generators):
+    with torch.no_grad(), _autocast_cache_off(), _in_evaluation_mode(module), torch.random.fork_rng(generators):
         together = forward(*pair[0], **pair[1])
-        alone = _joined(path, [forward(*some, **more) for some, more in _split(pair, 2, [1, 1])], [1, 1])
+        alone = _join_chunks(path, [forward(*some, **more) for some, more in _split(pair, 2, [1, 1])], [1, 1])
     expected, found = list(tensors_of(together)), list(tensors_of(alone))
     if len(expected) != len(found) or not all(_close(*two) for two in zip(expected, found, strict=True)):
         raise JobError(
@@ -56,7 +56,7 @@ def separate_images(
 
 
 @contextmanager
-def _casting_anew() -> Iterator[None]:
+def _autocast_cache_off() -> Iterator[None]:
     """Autocast keeps the weights that it has cast until it is left. Of those that were cast without gradients, PyTorch
     2.4 to 2.8 would give them none in the forward pass that follows."""
     cached = torch.is_autocast_cache_enabled()
@@ -87,12 +87,12 @@ def _split(tree: Any, images: int, sizes: list[int]) -> list[Any]:
                 pieces[id(tensor)] = tensor.split(sizes)
             return pieces[id(tensor)][place]
 
-        return mapped(part, tree)
+        return map_tensors(part, tree)
 
     return [chunk(place) for place in range(len(sizes))]
 
 
-def _joined(path: str, parts: list[Any], sizes: list[int]) -> Any:
+def _join_chunks(path: str, parts: list[Any], sizes: list[int]) -> Any:
     first = parts[0]
     if isinstance(first, torch.Tensor):
         if any(part.dim() == 0 or part.shape[0] != size for part, size in zip(parts, sizes, strict=True)):
@@ -102,9 +102,9 @@ def _joined(path: str, parts: list[Any], sizes: list[int]) -> Any:
             )
         return torch.cat(parts)
     if isinstance(first, Mapping):
-        return like_mapping(first, {key: _joined(path, [part[key] for part in parts], sizes) for key in first})
+        return like_mapping(first, {key: _join_chunks(path, [part[key] for part in parts], sizes) for key in first})
     if isinstance(first, (list, tuple)):
-        return like_sequence(first, [_joined(path, list(each), sizes) for each in zip(*parts, strict=True)])
+        return like_sequence(first, [_join_chunks(path, list(each), sizes) for each in zip(*parts, strict=True)])
     if any(part is not first and part != first for part in parts[1:]):
         raise JobError(
             f"checkpoint: {path} returns a {type(first).__name__} that differs from chunk to chunk and cannot be "
@@ -130,7 +130,7 @@ def _generators(tree: Any) -> list[torch.device]:
 
 
 @contextmanager
-def _evaluating(module: torch.nn.Module) -> Iterator[None]:
+def _in_evaluation_mode(module: torch.nn.Module) -> Iterator[None]:
     """Evaluation mode, and afterwards every layer in the mode it was in."""
     modes = {layer: layer.training for layer in module.modules()}
     for layer in modes:

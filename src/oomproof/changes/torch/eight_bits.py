@@ -20,7 +20,7 @@ Packed = tuple[torch.Tensor, torch.Tensor]
 """(codes, one byte a number in the form of the values; the largest value of every block)"""
 
 
-def quantised(values: torch.Tensor, signed: bool, place: Packed | None = None) -> Packed:
+def quantise_values(values: torch.Tensor, signed: bool, place: Packed | None = None) -> Packed:
     """Values as codes, written into ``place`` if there is one."""
     blocks = _blocks(values, torch.float32)
     negative = blocks < 0
@@ -36,7 +36,7 @@ def quantised(values: torch.Tensor, signed: bool, place: Packed | None = None) -
     return codes, kept.copy_(largest)
 
 
-def dequantised(codes: torch.Tensor, largest: torch.Tensor, signed: bool) -> torch.Tensor:
+def dequantise_codes(codes: torch.Tensor, largest: torch.Tensor, signed: bool) -> torch.Tensor:
     blocks = _blocks(codes, torch.float32)
     top = _STEPS[signed] + signed
     if signed:

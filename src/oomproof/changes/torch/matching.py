@@ -22,7 +22,7 @@ PAIRS = 1 << 22
 """Pairs of box and anchor that are compared at a time: about 0.1 GiB. Images with few boxes take one part, or two."""
 
 
-def chunked_matching(model: torch.nn.Module) -> list[str]:
+def chunk_matching(model: torch.nn.Module) -> list[str]:
     """Applies the setting to every part of the model that matches anchors; returns their paths."""
     known = "torchvision" in sys.modules  # else no part of the model can be one of its detectors
     found = [path for path, module in model.named_modules() if known and _apply(module)]
@@ -46,11 +46,11 @@ def _apply(module: torch.nn.Module) -> bool:
     if isinstance(module, RegionProposalNetwork):
         module.box_similarity = Overlaps
     elif isinstance(module, RoIHeads):
-        module.assign_targets_to_proposals = partial(_comparing_lazily, module.assign_targets_to_proposals)
+        module.assign_targets_to_proposals = partial(_call_with_lazy_overlaps, module.assign_targets_to_proposals)
     elif isinstance(module, RetinaNet):
-        module.compute_loss = partial(_comparing_lazily, module.compute_loss)
+        module.compute_loss = partial(_call_with_lazy_overlaps, module.compute_loss)
     elif isinstance(module, SSD):
-        module.forward = partial(_comparing_lazily, module.forward)
+        module.forward = partial(_call_with_lazy_overlaps, module.forward)
     else:
         return False
     module.proposal_matcher = ChunkedMatcher(module.proposal_matcher)
@@ -81,7 +81,7 @@ def _parts(anchors: torch.Tensor, boxes: int) -> Iterator[tuple[int, torch.Tenso
         yield first, anchors[first : first + size]
 
 
-def _comparing_lazily(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _call_with_lazy_overlaps(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """These parts of torchvision call box_iou by name and hand the result to their matcher."""
     from torchvision.ops import boxes
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from oomproof.changes.torch.trees import like_mapping, like_sequence, mapped
+from oomproof.changes.torch.trees import like_mapping, like_sequence, map_tensors
 from oomproof.errors import CannotDo, InputError
 
 _CHANNELS = (1, 3, 4)
@@ -45,9 +45,9 @@ def split(batch: Any, count: int) -> list[Any]:
     return [_part(batch, images, first, last, whole=True) for first, last in pairwise(ends)]
 
 
-def moved(batch: Any, device: torch.device) -> Any:
+def move_batch(batch: Any, device: torch.device) -> Any:
     """The batch with every tensor on ``device``."""
-    return mapped(lambda tensor: tensor.to(device, non_blocking=True), batch)
+    return map_tensors(lambda tensor: tensor.to(device, non_blocking=True), batch)
 
 
 def _counts(batch: Any) -> Iterator[int]:

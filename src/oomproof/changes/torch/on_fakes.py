@@ -14,7 +14,7 @@ Kept = Callable[[torch.nn.Module], dict[str, Any]]
 """own_parameters or own_buffers"""
 
 
-class Fakes(Protocol):
+class FakeMode(Protocol):
     """While it is entered, tensors have a shape and no memory: oomproof's Tracer, in which detectors run too."""
 
     def __enter__(self) -> Any: ...
@@ -29,7 +29,7 @@ class Fakes(Protocol):
 
 
 @contextmanager
-def on_fakes(model: torch.nn.Module, fakes: Callable[[], Fakes]) -> Iterator[dict[torch.Tensor, torch.Tensor]]:
+def on_fakes(model: torch.nn.Module, fakes: Callable[[], FakeMode]) -> Iterator[dict[torch.Tensor, torch.Tensor]]:
     """While this is open the model runs on fake tensors; yields the real parameter of each fake one."""
     parameters, buffers = each(model, own_parameters, same), each(model, own_buffers, same)
     contents = each(model, own_buffers, torch.Tensor.cpu)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from oomproof.changes.torch.eight_bits import dequantised, quantised
+from oomproof.changes.torch.eight_bits import dequantise_codes, quantise_values
 from oomproof.changes.torch.some_parameters import only, plain_step, replace_step
 from oomproof.errors import InputError
 
@@ -56,7 +56,7 @@ def keep_state(optimizer: torch.optim.Optimizer, where: str) -> None:
             put(parameter, state, {})
 
     def as_usual(self: torch.optim.Optimizer, saved: dict[str, Any]) -> dict[str, Any]:
-        return {**saved, "state": {key: _unpacked(state) for key, state in saved["state"].items()}}
+        return {**saved, "state": {key: _unpack_state(state) for key, state in saved["state"].items()}}
 
     put_all(optimizer)
     replace_step(optimizer, step)
@@ -113,7 +113,7 @@ def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def _bring_from_8_bits(parameter: torch.Tensor, state: State) -> None:
-    state.update(_unpacked(state))
+    state.update(_unpack_state(state))
     for name in [name for name in state if name.endswith(_LARGEST)]:
         del state[name]
 
@@ -125,13 +125,13 @@ def _put_in_8_bits(parameter: torch.Tensor, state: State, before: State) -> None
         exact = name == "square_avg" and "grad_avg" in state
         if heavy and name in _SIGNED | _UNSIGNED and not exact:
             place = (before[name], before[name + _LARGEST]) if name + _LARGEST in before else None
-            state[name], state[name + _LARGEST] = quantised(value, name in _SIGNED, place)
+            state[name], state[name + _LARGEST] = quantise_values(value, name in _SIGNED, place)
 
 
-def _unpacked(state: State) -> State:
+def _unpack_state(state: State) -> State:
     """The state as the optimizer knows it."""
     return {
-        name: dequantised(value, state[name + _LARGEST], name in _SIGNED) if name + _LARGEST in state else value
+        name: dequantise_codes(value, state[name + _LARGEST], name in _SIGNED) if name + _LARGEST in state else value
         for name, value in state.items()
         if not name.endswith(_LARGEST)
     }

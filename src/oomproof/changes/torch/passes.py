@@ -16,13 +16,13 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from oomproof.changes.torch.frozen_norm import freeze_batchnorm
 from oomproof.changes.torch.gradients import at_once
 from oomproof.changes.torch.losses import total
-from oomproof.changes.torch.matching import chunked_matching
+from oomproof.changes.torch.matching import chunk_matching
 from oomproof.changes.torch.optimizer_state import keep_state
 from oomproof.changes.torch.recompute import recompute
 from oomproof.changes.torch.training import CHOICES, PRECISIONS, Training
-from oomproof.changes.torch.trees import mapped
+from oomproof.changes.torch.trees import map_tensors
 from oomproof.errors import CannotDo, InputError
-from oomproof.frameworks.torch import uncompiled
+from oomproof.frameworks.torch import unwrap_compiled
 
 Loss = Callable[[torch.nn.Module, Any], Any]
 """loss(model, batch): a tensor, or a dict or list of tensors"""
@@ -30,21 +30,21 @@ Share = float | Mapping[str, float]
 """what a micro-batch's losses count for: all alike, or each by its name"""
 
 
-def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+def unwrap_model(model: torch.nn.Module) -> torch.nn.Module:
     """The user's own model, whose modules the settings name, inside what compiles it or spreads it over GPUs."""
-    model = uncompiled(model)
+    model = unwrap_compiled(model)
     while isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
-        model = uncompiled(model.module)
+        model = unwrap_compiled(model.module)
     return model
 
 
 def prepare_model(model: torch.nn.Module, training: Training) -> None:
     """What must be done to a model before its weights are counted or handed to an optimizer."""
-    model = unwrapped(model)
+    model = unwrap_model(model)
     if training.freeze_batchnorm:
         freeze_batchnorm(model)
     if training.matching == "chunked":
-        chunked_matching(model)
+        chunk_matching(model)
     if training.channels_last:
         model.to(memory_format=torch.channels_last)
 
@@ -59,7 +59,7 @@ class Passes:
         update_by(optimizer, training.update)
         self._at_once = at_once(model, optimizer, training)
         keep_state(optimizer, training.optimizer_state)
-        own = unwrapped(model)
+        own = unwrap_model(model)
         self.average = AveragedModel(own, multi_avg_fn=get_ema_multi_avg_fn()) if training.ema else None
         recompute(own, training.checkpoint)  # last: the average must not be computed again
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
@@ -102,7 +102,7 @@ class Passes:
         else:
             self.optimizer.step()
         if self.average is not None:
-            self.average.update_parameters(unwrapped(self.model))
+            self.average.update_parameters(unwrap_model(self.model))
 
     def losses(self, batch: Any) -> Any:
         """What the loss function returns, in the precision that is trained in."""
@@ -122,7 +122,7 @@ class Passes:
         self.optimizer.zero_grad(set_to_none=self.training.zero_grad != "keep")
 
 
-def checked(training: Training) -> Training:
+def check_training(training: Training) -> Training:
     """Refuses values that no setting has; texts on a command line are checked before, settings in code are not."""
     for name, choices in CHOICES.items():
         if getattr(training, name) not in choices:
@@ -150,6 +150,6 @@ def update_by(optimizer: torch.optim.Optimizer, update: str) -> None:
 
 def in_channels_last(batch: Any) -> Any:
     """The batch with its 4-D tensors in channels_last memory format."""
-    return mapped(
+    return map_tensors(
         lambda tensor: tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor, batch
     )

@@ -31,9 +31,9 @@ def recompute(model: torch.nn.Module, setting: str) -> list[str]:
     if setting == "none":
         return []
     if setting in EVERY_BLOCK:
-        chosen = [(path, 0) for path in repeated_blocks(model)]
+        chosen = [(path, 0) for path in find_repeated_blocks(model)]
     else:
-        chosen = chosen_modules(model, setting)
+        chosen = parse_modules(model, setting)
     for path, chunk in chosen:
         module = model.get_submodule(path)
         module.forward = Recomputed(model, module, path, chunk, reentrant=setting == "reentrant")
@@ -71,7 +71,7 @@ class Recomputed:
         before = self._versions(inputs, named)
         run = _SecondTimeUnnoticed(self.module, self.forward)
         outputs = checkpoint(run, *inputs, use_reentrant=self.reentrant, **named)
-        self._unchanged(before, self._versions(inputs, named))
+        self._refuse_changes(before, self._versions(inputs, named))
         return outputs
 
     def _versions(self, *inputs: Any) -> dict[str, tuple[int, ...]]:
@@ -86,7 +86,7 @@ class Recomputed:
         }
         return {"": given, **buffers}
 
-    def _unchanged(self, before: dict[str, tuple[int, ...]], after: dict[str, tuple[int, ...]]) -> None:
+    def _refuse_changes(self, before: dict[str, tuple[int, ...]], after: dict[str, tuple[int, ...]]) -> None:
         for name, version in before.items():
             if after.get(name, version) != version:
                 what = f"its buffer {name}" if name else "its own input in place"
@@ -126,7 +126,7 @@ def _statistics_kept(module: torch.nn.Module) -> Iterator[None]:
             norm.momentum, own_buffers(norm)["num_batches_tracked"] = momentum, counter
 
 
-def repeated_blocks(model: torch.nn.Module) -> list[str]:
+def find_repeated_blocks(model: torch.nn.Module) -> list[str]:
     """Paths of a network's repeated blocks: residual blocks, encoder layers."""
     chosen: list[str] = []
     for path, container in model.named_modules():
@@ -147,7 +147,7 @@ def repeated_blocks(model: torch.nn.Module) -> list[str]:
     return chosen
 
 
-def chosen_modules(model: torch.nn.Module, setting: str) -> list[tuple[str, int]]:
+def parse_modules(model: torch.nn.Module, setting: str) -> list[tuple[str, int]]:
     """``PATH`` and ``PATH:N``, comma-separated, as (path, images at a time or 0), checked against the model."""
     modules = dict(model.named_modules(remove_duplicate=False))
     chosen: dict[str, int] = {}

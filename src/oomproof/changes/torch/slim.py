@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from oomproof.changes.torch.on_fakes import Fakes, each, empty, on_fakes, put
+from oomproof.changes.torch.on_fakes import FakeMode, each, empty, on_fakes, put
 from oomproof.changes.torch.trees import tensors_of
 from oomproof.errors import CannotDo, InputError, JobError, OomproofError
 from oomproof.frameworks import torch_pruning
@@ -30,8 +30,8 @@ Forward = Callable[[torch.nn.Module], Any]
 """Runs one forward pass; returns what the training looks at: a loss, a dict of losses, or outputs."""
 
 
-def slimmed(
-    make_model: Callable[[], torch.nn.Module], forward: Forward, factor: float, fakes: Callable[[], Fakes]
+def slim_factory(
+    make_model: Callable[[], torch.nn.Module], forward: Forward, factor: float, fakes: Callable[[], FakeMode]
 ) -> Callable[[], torch.nn.Module]:
     """A model factory that makes the narrow network: of real tensors, or of fake ones where it is called in a trace."""
 
@@ -52,7 +52,7 @@ def slimmed(
     return make
 
 
-def slim(model: torch.nn.Module, forward: Forward, factor: float, fakes: Callable[[], Fakes]) -> torch.nn.Module:
+def slim(model: torch.nn.Module, forward: Forward, factor: float, fakes: Callable[[], FakeMode]) -> torch.nn.Module:
     """The model itself, with about ``factor`` of the channels of its inner layers."""
     if not 0 < factor <= 1:
         raise InputError(f"width={factor}: expected the part of the channels that stays, above 0 and up to 1, as 0.5")
@@ -105,7 +105,7 @@ def _own_failures_apart(forward: Forward) -> Forward:
 # -- the graph ---------------------------------------------------------------------------------------------------
 
 
-def _graph(model: torch.nn.Module, forward: Forward, fakes: Callable[[], Fakes]) -> Any:
+def _graph(model: torch.nn.Module, forward: Forward, fakes: Callable[[], FakeMode]) -> Any:
     """torch-pruning's DependencyGraph of the model."""
     library = torch_pruning.library()
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from oomproof.errors import CannotDo
-from oomproof.frameworks.torch import scheduled_step
+from oomproof.frameworks.torch import make_scheduled_step
 
 Group = dict[str, Any]
 
@@ -31,7 +31,7 @@ def plain_step(optimizer: torch.optim.Optimizer, setting: str, instead: str) -> 
 def replace_step(optimizer: torch.optim.Optimizer, step: Callable[..., Any]) -> None:
     """``step(optimizer, closure)`` instead of the optimizer's own. Its hooks (and the tracer's) and learning-rate
     schedulers, made before or later, see one step as before."""
-    optimizer.step = MethodType(scheduled_step(step), optimizer)  # bound, since schedulers look at its __func__
+    optimizer.step = MethodType(make_scheduled_step(step), optimizer)  # bound, since schedulers look at its __func__
 
 
 @contextmanager

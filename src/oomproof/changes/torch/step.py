@@ -16,8 +16,8 @@ import torch
 from torch.optim.swa_utils import AveragedModel
 
 from oomproof.changes.settings_file import read_settings_and_own
-from oomproof.changes.torch.micro_batches import images_in, moved, split
-from oomproof.changes.torch.passes import Loss, Passes, checked, in_channels_last, prepare_model
+from oomproof.changes.torch.micro_batches import images_in, move_batch, split
+from oomproof.changes.torch.passes import Loss, Passes, check_training, in_channels_last, prepare_model
 from oomproof.changes.torch.training import training_from
 from oomproof.errors import InputError
 
@@ -45,7 +45,7 @@ class Step:
     ) -> None:
         self.settings = as_mapping(settings)
         self.weight = weight
-        training = checked(training_from(self.settings))
+        training = check_training(training_from(self.settings))
         self._largest = largest_micro_batch(self.settings)
         given = type(optimizer).__name__
         if training.optimizer not in ("own", given.lower()):
@@ -73,7 +73,7 @@ class Step:
         total = torch.zeros((), device=passes.device)
         passes.begin()
         for place, (part, share) in enumerate(zip(parts, shares, strict=True), 1):
-            here = moved(part, passes.device)
+            here = move_batch(part, passes.device)
             if passes.training.channels_last:
                 here = in_channels_last(here)
             total += passes.backward(here, share, last=place == len(parts))

@@ -27,7 +27,7 @@ def has_adafactor() -> bool:
 
 def _adafactor() -> Any:
     if not has_adafactor():
-        raise TORCH.lacking("optimizer=adafactor", oldest="2.5")
+        raise TORCH.missing_error("optimizer=adafactor", oldest="2.5")
     return torch.optim.Adafactor
 
 

@@ -31,14 +31,14 @@ def tensors_of(tree: Any, inside: tuple[int, ...] = ()) -> Iterator[torch.Tensor
             yield from tensors_of(branch, (*inside, id(tree)))
 
 
-def mapped(change: Callable[[torch.Tensor], Any], tree: Any) -> Any:
+def map_tensors(change: Callable[[torch.Tensor], Any], tree: Any) -> Any:
     """The same tree with every tensor changed."""
     if isinstance(tree, torch.Tensor):
         return change(tree)
     if isinstance(tree, Mapping):
-        return like_mapping(tree, {key: mapped(change, branch) for key, branch in tree.items()})
+        return like_mapping(tree, {key: map_tensors(change, branch) for key, branch in tree.items()})
     if isinstance(tree, (list, tuple)):
-        return like_sequence(tree, [mapped(change, branch) for branch in tree])
+        return like_sequence(tree, [map_tensors(change, branch) for branch in tree])
     return tree
 
 

@@ -55,10 +55,10 @@ class WholeBatch:
     device: torch.device
 
     @contextmanager
-    def drawing(self) -> Iterator[None]:
+    def as_one_batch(self) -> Iterator[None]:
         """While this lasts, samplers draw as in one batch; afterwards random numbers go on behind them."""
         streams = dict(self.streams)
-        with _instrumented(self.detector, streams, _Seen(), self.device):
+        with _samplers_instrumented(self.detector, streams, _Seen(), self.device):
             yield
         if _PROPOSALS in streams:
             _set_state(streams[_PROPOSALS], self.device)
@@ -93,7 +93,7 @@ def look_at(
     with torch.no_grad(), statistics_kept(detector):
         for part in parts:
             each = _Seen({IMAGES: images_in(part)})
-            with _instrumented(detector, streams, each, device):
+            with _samplers_instrumented(detector, streams, each, device):
                 found = losses(part)
             names |= set(found) if isinstance(found, dict) else {""}
             seen.append(each.counts)
@@ -121,11 +121,11 @@ def _weights(seen: Sequence[dict[str, int]], divisors: dict[str, str]) -> list[d
 
 
 @contextmanager
-def _instrumented(detector: Any, streams: Streams, seen: _Seen, device: torch.device) -> Iterator[None]:
+def _samplers_instrumented(detector: Any, streams: Streams, seen: _Seen, device: torch.device) -> Iterator[None]:
     """The detector with samplers that draw from their own streams, and losses that are counted."""
     with ExitStack() as stack:
         if hasattr(detector, "rpn"):
-            draw = _drawing(streams, device)
+            draw = _draw_by_stream(streams, device)
             _wrap(stack, detector.transform, "torch_choice", lambda own, sizes: draw(_RESIZE, own, sizes))
 
             def anchors(own: Callable[..., Any], labels: Any) -> Any:
@@ -144,15 +144,15 @@ def _instrumented(detector: Any, streams: Streams, seen: _Seen, device: torch.de
         else:
             owner = detector.head if hasattr(detector, "center_sampling_radius") else detector
 
-            def counted(own: Callable[..., Any], targets: Any, outputs: Any, boxes: Any, matches: Any) -> Any:
+            def count_matches(own: Callable[..., Any], targets: Any, outputs: Any, boxes: Any, matches: Any) -> Any:
                 seen.add(MATCHED, sum(int((match >= 0).sum()) for match in matches))
                 return own(targets, outputs, boxes, matches)
 
-            _wrap(stack, owner, "compute_loss", counted)
+            _wrap(stack, owner, "compute_loss", count_matches)
         yield
 
 
-def _drawing(streams: Streams, device: torch.device) -> Callable[..., Any]:
+def _draw_by_stream(streams: Streams, device: torch.device) -> Callable[..., Any]:
     def draw(stream: str, own: Callable[..., Any], *given: Any) -> Any:
         around = _state(device)
         _set_state(streams[stream], device)

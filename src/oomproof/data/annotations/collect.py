@@ -99,7 +99,7 @@ class Collector:
         kept = there & (widths > 0)
         self._tell(kinds.NO_SIZE, there & ~kept, np.arange(len(there)))
         if not kept.any():
-            raise InputError(self._nothing_left())
+            raise InputError(self._describe_nothing())
         images = np.frombuffer(self.images, np.int32)
         usable = self._usable_objects(images, there, kept, widths, heights)
         renumbered = np.cumsum(kept) - 1
@@ -121,7 +121,7 @@ class Collector:
             mask_bytes=np.frombuffer(self.mask_bytes, np.int32)[chosen],
             crowd=np.frombuffer(self.crowd, np.bool_)[chosen],
             record_bytes=np.frombuffer(self.record_bytes, np.int64)[kept] if self.record_bytes else None,
-            problems=self.problems.listed(),
+            problems=self.problems.list_entries(),
             notes=tuple(self.notes),
         )
 
@@ -161,8 +161,8 @@ class Collector:
         for place, row in zip(range(kinds.EXAMPLES), named, strict=False):
             self.problems.add(kind, self.names[row], 0 if place else count)
 
-    def _nothing_left(self) -> str:
-        found = self.problems.listed()
+    def _describe_nothing(self) -> str:
+        found = self.problems.list_entries()
         if not found:
             return f"{self.path} ({self.format}) has no images in it: expected annotations or images"
         worst = found[0]

@@ -43,7 +43,7 @@ def crc32c(data: bytes | memoryview) -> int:
     return rest ^ 0xFFFFFFFF
 
 
-def masked_crc32c(data: bytes | memoryview) -> int:
+def mask_crc32c(data: bytes | memoryview) -> int:
     crc = crc32c(data)
     return ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF
 
@@ -61,7 +61,7 @@ def _join(crcs: Table) -> np.uint32:
 
 def _move(crcs: Table, length: int) -> Table:
     """CRCs after ``length`` more bytes of zero."""
-    table = _moved(length)
+    table = _shift_table(length)
     eight = np.uint32(8)
     return np.asarray(
         table[0][crcs & np.uint32(0xFF)]
@@ -72,7 +72,7 @@ def _move(crcs: Table, length: int) -> Table:
 
 
 @cache
-def _moved(length: int) -> Table:
+def _shift_table(length: int) -> Table:
     """For each of the four bytes of a CRC and each value of it, what it becomes ``length`` bytes of zero later."""
     values = np.arange(256, dtype=np.uint32)
     table = np.stack([values << np.uint32(8 * byte) for byte in range(4)])

@@ -64,12 +64,12 @@ def integers(feature: memoryview | None) -> list[int]:
     found: list[int] = []
     for kind, number, value in _values(feature, 3):
         if kind == VARINT:
-            found.append(_signed(number))
+            found.append(_to_signed(number))
         elif kind == BYTES and isinstance(value, memoryview):
             at = 0
             while at < len(value):
                 plain, at = _varint(value, at)
-                found.append(_signed(plain))
+                found.append(_to_signed(plain))
                 if len(found) > MOST_VALUES:
                     raise NotAnExample(f"more than {MOST_VALUES:,} values")
     return found
@@ -124,5 +124,5 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
     raise NotAnExample("a number without an end")
 
 
-def _signed(number: int) -> int:
+def _to_signed(number: int) -> int:
     return number - (1 << 64) if number >> 63 else number

@@ -39,7 +39,7 @@ class Problems:
         if len(named) < EXAMPLES:
             named.append(printable(example))
 
-    def listed(self) -> tuple[BrokenEntry, ...]:
+    def list_entries(self) -> tuple[BrokenEntry, ...]:
         """Most frequent first."""
         order = sorted(self.counts, key=lambda kind: -self.counts[kind])
         return tuple(BrokenEntry(kind, self.counts[kind], tuple(self.examples[kind])) for kind in order)

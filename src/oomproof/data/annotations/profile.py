@@ -72,7 +72,7 @@ def profile(of: Dataset, worst: int = 5) -> Profile:
     def size(image: int) -> Size:
         return int(heights[image]), int(widths[image])
 
-    def named(key: Integers, least: int = 1) -> tuple[Image, ...]:
+    def largest_images(key: Integers, least: int = 1) -> tuple[Image, ...]:
         return tuple(_image(of, place, size(place)) for place in _largest(key, worst) if key[place] >= least)
 
     return Profile(
@@ -91,9 +91,9 @@ def profile(of: Dataset, worst: int = 5) -> Profile:
         most_objects=int(objects.max()),
         empty=int((objects == 0).sum()),
         histogram=_histogram(objects),
-        crowded=named(objects),
-        huge=named(areas),
-        detailed=named(details),
+        crowded=largest_images(objects),
+        huge=largest_images(areas),
+        detailed=largest_images(details),
     )
 
 

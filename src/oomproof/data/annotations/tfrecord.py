@@ -46,7 +46,7 @@ def is_pattern(text: str) -> bool:
 def read(path: Path, images: Path | None, split: str, say: Say) -> Dataset:
     if images is not None:
         raise InputError(f"the images of TFRecords are in them: leave out --images for {path}")
-    return read_files(path, _chosen(path, split), say)
+    return read_files(path, _choose_files(path, split), say)
 
 
 def find_records(patterns: Sequence[str]) -> list[Path]:
@@ -85,7 +85,7 @@ def _files_in(path: Path) -> list[Path]:
     return [file for file in list_files(path, ("",), deep=False) if FILE.search(file.name)]
 
 
-def _chosen(path: Path, split: str) -> list[Path]:
+def _choose_files(path: Path, split: str) -> list[Path]:
     """One file with the other shards of its set, or all of a folder; of these, with a split, those named so."""
     if is_folder(path):
         files = [file for file in _files_in(path) if split in file.name]

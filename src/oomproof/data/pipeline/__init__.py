@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from oomproof.data.pipeline.buffers import Pipeline
-from oomproof.data.pipeline.prices import priced
+from oomproof.data.pipeline.prices import price_pipeline
 from oomproof.data.pipeline.sizes import with_batch, with_sizes
 from oomproof.data.pipeline.stages import Assumed
 
@@ -28,4 +28,4 @@ def pipeline_of(
 
     last, options = read(dataset)
     last = with_sizes(last, sizes or {})
-    return priced(last if batch is None else with_batch(last, batch), options, assumed or Assumed())
+    return price_pipeline(last if batch is None else with_batch(last, batch), options, assumed or Assumed())

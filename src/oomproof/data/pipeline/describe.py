@@ -7,7 +7,7 @@ from typing import Any
 
 from oomproof.data.pipeline import Assumed, Pipeline, pipeline_of
 from oomproof.data.pipeline.generators import pipeline_of_generator, warnings_of_generator
-from oomproof.data.pipeline.warnings import said, warnings_of
+from oomproof.data.pipeline.warnings import show_size, warnings_of
 
 
 def describe_data(data: Any, assumed: Assumed | None = None, ram: int | None = None) -> dict[str, Any]:
@@ -50,5 +50,8 @@ def describe_pipeline(pipeline: Pipeline, ram: int | None = None) -> dict[str, A
 
 def summary(pipeline: Pipeline) -> str:
     largest = sorted(pipeline.buffers, key=lambda each: -each.expected)[:3]
-    parts = ", ".join(f"{each.stage} {said(each.expected)}" for each in largest if each.expected)
-    return f"the input pipeline keeps {said(pipeline.expected)} of host RAM, at most {said(pipeline.high)}: {parts}"
+    parts = ", ".join(f"{each.stage} {show_size(each.expected)}" for each in largest if each.expected)
+    return (
+        f"the input pipeline keeps {show_size(pipeline.expected)} of host RAM, at most {show_size(pipeline.high)}: "
+        f"{parts}"
+    )

@@ -11,7 +11,7 @@ from typing import Any
 from oomproof.data.pipeline.buffers import Buffer, Element, Pipeline
 from oomproof.data.pipeline.prices import PREFETCH, PREFETCH_HIGH
 from oomproof.data.pipeline.stages import Options, Stage
-from oomproof.data.pipeline.warnings import WORTH, said
+from oomproof.data.pipeline.warnings import WORTH, show_size
 from oomproof.errors import InputError
 
 MIB = 1 << 20
@@ -34,24 +34,26 @@ def pipeline_of_generator(data: Any, batch: Any = None, times: float = 1.0) -> P
         )
     size = int(times * _bytes(data[0] if batch is None else batch))
     if not queued:
-        return priced_generator(size)
-    return priced_generator(size, workers=data.workers, processes=data.use_multiprocessing, queue=data.max_queue_size)
+        return price_generator(size)
+    return price_generator(size, workers=data.workers, processes=data.use_multiprocessing, queue=data.max_queue_size)
 
 
-def priced_generator(batch: int, *, workers: int = 1, processes: bool = False, queue: int = 10) -> Pipeline:
+def price_generator(batch: int, *, workers: int = 1, processes: bool = False, queue: int = 10) -> Pipeline:
     """``batch``: bytes of one."""
     element = Element(batch, batch)
     buffers = []
     if workers > 1 or (workers > 0 and processes):
         waiting = queue + 1 if queue > 0 else 2 * workers  # 0: a queue without an end
-        buffers.append(_held("queue", waiting, waiting + workers, batch, f"max_queue_size={queue}, {workers} workers"))
+        buffers.append(
+            _hold_batches("queue", waiting, waiting + workers, batch, f"max_queue_size={queue}, {workers} workers")
+        )
     else:
-        buffers.append(_held("prefetch", PREFETCH, PREFETCH_HIGH, batch, "AUTOTUNE, which Keras asks for"))
+        buffers.append(_hold_batches("prefetch", PREFETCH, PREFETCH_HIGH, batch, "AUTOTUNE, which Keras asks for"))
     if processes and workers > 0:
         buffers.append(Buffer("processes", workers, WORKER, workers * WORKER, workers * WORKER_HIGH, "Python in each"))
-        buffers.append(_held("processes", workers, 2 * workers, batch, "the batch that each makes and sends"))
-    buffers.append(_held("from_generator", 1, 2, batch, "the array that becomes a tensor"))
-    buffers.append(_held("the training loop", 1, 2, batch, "the batch that is trained on"))
+        buffers.append(_hold_batches("processes", workers, 2 * workers, batch, "the batch that each makes and sends"))
+    buffers.append(_hold_batches("from_generator", 1, 2, batch, "the array that becomes a tensor"))
+    buffers.append(_hold_batches("the training loop", 1, 2, batch, "the batch that is trained on"))
     last = Stage("Generator", (), settings={"workers": workers, "max_queue_size": queue, "processes": int(processes)})
     left_out = ("the generator's own data: arrays, lists and caches that its Python code keeps",)
     return Pipeline(last, tuple(buffers), element, (), left_out, Options(inject_prefetch=False))
@@ -64,24 +66,24 @@ def warnings_of_generator(pipeline: Pipeline) -> tuple[str, ...]:
     found = []
     if waiting >= WORTH:
         found.append(
-            f"max_queue_size={queue} keeps {queue + 1} batches of {said(pipeline.element.bytes)} = {said(waiting)}; "
-            f"max_queue_size=2 keeps {said(3 * pipeline.element.bytes)}"
+            f"max_queue_size={queue} keeps {queue + 1} batches of {show_size(pipeline.element.bytes)} = "
+            f"{show_size(waiting)}; max_queue_size=2 keeps {show_size(3 * pipeline.element.bytes)}"
         )
     if settings["processes"] and workers > 1:
         taken = sum(each.expected for each in pipeline.buffers if each.stage == "processes")
         found.append(
-            f"{workers} worker processes take about {said(taken)} beside what they share, and arrays that the "
+            f"{workers} worker processes take about {show_size(taken)} beside what they share, and arrays that the "
             "PyDataset holds once in each where they are written to (or processes are spawned, not forked)"
         )
     elif workers >= MANY:
         found.append(
-            f"{workers} worker threads each make a batch of {said(pipeline.element.bytes)} at the same time, with all "
-            "that decoding needs; 2 to 4 are enough where Python's lock is the limit"
+            f"{workers} worker threads each make a batch of {show_size(pipeline.element.bytes)} at the same time, with "
+            "all that decoding needs; 2 to 4 are enough where Python's lock is the limit"
         )
     return tuple(found)
 
 
-def _held(stage: str, count: int, high: int, batch: int, why: str) -> Buffer:
+def _hold_batches(stage: str, count: int, high: int, batch: int, why: str) -> Buffer:
     return Buffer(stage, count, batch, count * batch, high * batch, why)
 
 

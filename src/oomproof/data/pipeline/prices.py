@@ -26,7 +26,7 @@ _HOLD_NOTHING |= {"TextLine", "FixedLengthRecord", GIVEN, *_KEEP_STORAGE}
 """stages without a price that keep next to nothing; any other is told as not counted"""
 
 
-def priced(last: Stage, options: Options, assumed: Assumed) -> Pipeline:
+def price_pipeline(last: Stage, options: Options, assumed: Assumed) -> Pipeline:
     pricing = _Pricing(options, assumed)
     element = pricing.visit(last)
     end = next(each for each in last.walk() if each.kind != "Options")
@@ -66,9 +66,9 @@ class _Pricing:
         before = [self.visit(each, times) for each in stage.inputs]
         self.now = stage
         first = before[0] if before else Element(0, 0)
-        leading = self.leading(stage, first)
+        leading = self.find_leading(stage, first)
         shared = stage.kind in _KEEP_STORAGE and bool(before) and all(each.shared for each in before)
-        element = self.sized(stage, leading, shared)
+        element = self.size_element(stage, leading, shared)
         price: _Price | None = getattr(self, f"_{stage.kind.lower()}", None)
         if price is not None:
             element = price(stage, first, element, times) or element
@@ -80,7 +80,7 @@ class _Pricing:
         self.sizes.append((stage, element))
         return element
 
-    def leading(self, stage: Stage, before: Element) -> tuple[int, ...]:
+    def find_leading(self, stage: Stage, before: Element) -> tuple[int, ...]:
         batch = stage.settings.get("batch_size")
         if stage.kind in ("Batch", "ParallelBatch", "PaddedBatch") and batch:
             return (batch, *before.leading)
@@ -90,13 +90,13 @@ class _Pricing:
             return _inner_leading(stage.inner)
         return before.leading
 
-    def sized(self, stage: Stage, leading: tuple[int, ...], shared: bool = False) -> Element:
+    def size_element(self, stage: Stage, leading: tuple[int, ...], shared: bool = False) -> Element:
         assumed = self.assumed
         if stage.kind == "TensorSlice" and stage.elements > 0:  # known, even for strings
             each = stage.own // stage.elements
             return Element(each, each, leading, shared)
-        low = sum(part.sized(leading, assumed.side, assumed.text) for part in stage.parts)
-        high = sum(part.sized(leading, assumed.side_high, assumed.text_high) for part in stage.parts)
+        low = sum(part.count_bytes(leading, assumed.side, assumed.text) for part in stage.parts)
+        high = sum(part.count_bytes(leading, assumed.side_high, assumed.text_high) for part in stage.parts)
         return Element(low, high, leading, shared)
 
     def hold(
@@ -114,8 +114,8 @@ class _Pricing:
 
     def guess(self, parts: Sequence[Part], element: Element) -> None:
         for part in parts:
-            if part.guessed(element.leading):
-                self.guesses.append(_said(part, element.leading, self.assumed))
+            if part.is_guessed(element.leading):
+                self.guesses.append(_describe_guess(part, element.leading, self.assumed))
 
     def parallel(self, wanted: int) -> tuple[int, int, str]:
         """(expected, at most, why) of a number of parallel calls."""
@@ -193,7 +193,7 @@ class _Pricing:
         why = "whole arrays; a second time where the program keeps its own"
         self.buffers.append(Buffer("from_tensor_slices", 0, after.bytes, stage.own, 2 * stage.own, why))
         self.arrays += stage.own
-        aligned = all(part.item and part.sized((), 1, 0) % ALIGNED == 0 for part in stage.parts if part.shape)
+        aligned = all(part.item and part.count_bytes((), 1, 0) % ALIGNED == 0 for part in stage.parts if part.shape)
         return Element(after.bytes, after.high, after.leading, shared=aligned)
 
     def _tensor(self, stage: Stage, before: Element, after: Element, times: int) -> Element:
@@ -284,7 +284,7 @@ def _inner_leading(inner: Stage | None) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _said(part: Part, leading: tuple[int, ...], assumed: Assumed) -> str:
+def _describe_guess(part: Part, leading: tuple[int, ...], assumed: Assumed) -> str:
     if not part.item:
         return f"strings of unknown length count as {assumed.text >> 10} KiB, at most {assumed.text_high >> 10} KiB"
     shape = "unknown" if part.shape is None else str(tuple(part.shape)).replace("None", "?")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oomproof.data.pipeline.warnings import said
+from oomproof.data.pipeline.warnings import show_size
 from oomproof.errors import InputError
 from oomproof.trace.tensorflow.graph.capture import tensorflow
 
@@ -44,12 +44,12 @@ class Retracing:
         """One line for a reader; empty where nothing grows."""
         if not self.grows:
             return ""
-        size = f" of {said(self.operations * PER_OPERATION)} each" if self.operations else ""
+        size = f" of {show_size(self.operations * PER_OPERATION)} each" if self.operations else ""
         reasons = "; ".join(self.why)
         return f"memory grows: {self.calls} calls make {self.graphs} graphs{size}, which stay. {reasons}"
 
 
-def retracing_of(function: Any, calls: Sequence[Sequence[Any]]) -> Retracing:
+def count_retracing(function: Any, calls: Sequence[Sequence[Any]]) -> Retracing:
     """``function``: a tf.function; ``calls``: the arguments of some steps in a row, as the training loop gives them."""
     tensorflow()
     from oomproof.frameworks.tensorflow import relaxes_shapes, trace_type
@@ -97,7 +97,7 @@ def _operations(function: Any) -> int:
     """Of a graph that is there already, functions that it calls not included."""
     if not function.experimental_get_tracing_count():  # asking for its graphs might trace it
         return 0
-    from oomproof.frameworks.tensorflow import traced_graphs
+    from oomproof.frameworks.tensorflow import list_traced_graphs
 
-    known = traced_graphs(function)
+    known = list_traced_graphs(function)
     return max((len(each.graph.get_operations()) for each in known), default=0)

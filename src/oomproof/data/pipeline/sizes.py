@@ -23,7 +23,7 @@ NUMBERS = {
 BATCHES = ("Batch", "ParallelBatch", "PaddedBatch")
 
 
-def named(last: Stage) -> dict[str, Stage]:
+def name_stages(last: Stage) -> dict[str, Stage]:
     """The stages that have such a number, the last first."""
     counts: dict[str, int] = {}
     found = {}
@@ -36,7 +36,7 @@ def named(last: Stage) -> dict[str, Stage]:
 
 
 def sizes_of(last: Stage) -> dict[str, int]:
-    numbers = {name: stage.settings.get(NUMBERS[stage.kind][1]) for name, stage in named(last).items()}
+    numbers = {name: stage.settings.get(NUMBERS[stage.kind][1]) for name, stage in name_stages(last).items()}
     return {name: number for name, number in numbers.items() if number is not None}
 
 
@@ -45,7 +45,7 @@ def with_sizes(last: Stage, sizes: Mapping[str, int]) -> Stage:
     for name, value in sizes.items():
         if value < 1 and value != AUTOTUNE:
             raise InputError(f"{name}={value} is not a size; expected a whole number from 1 on, or -1 for AUTOTUNE")
-    new = {id(stage): sizes[name] for name, stage in named(last).items() if name in sizes}
+    new = {id(stage): sizes[name] for name, stage in name_stages(last).items() if name in sizes}
 
     def again(stage: Stage) -> Stage:
         settings = dict(stage.settings)
@@ -58,22 +58,22 @@ def with_sizes(last: Stage, sizes: Mapping[str, int]) -> Stage:
 
 def with_batch(last: Stage, size: int) -> Stage:
     """The pipeline with another number in its last batch(); itself where batches come from elsewhere."""
-    return _rebatched(last, size)[0]
+    return _rebatch(last, size)[0]
 
 
-def _rebatched(stage: Stage, size: int) -> tuple[Stage, int]:
+def _rebatch(stage: Stage, size: int) -> tuple[Stage, int]:
     """The stage, and the batch size that it had; 0 where it had none."""
     before = stage.settings.get("batch_size", 0) if stage.kind in BATCHES else 0
     if before:
-        return _scaled(replace(stage, settings={**stage.settings, "batch_size": size}), before, size), before
-    inputs = [_rebatched(each, size) for each in stage.inputs]
+        return _scale_stage(replace(stage, settings={**stage.settings, "batch_size": size}), before, size), before
+    inputs = [_rebatch(each, size) for each in stage.inputs]
     before = max((each for _, each in inputs), default=0)
     if not before:
         return stage, 0
-    return _scaled(replace(stage, inputs=tuple(each for each, _ in inputs)), before, size), before
+    return _scale_stage(replace(stage, inputs=tuple(each for each, _ in inputs)), before, size), before
 
 
-def _scaled(stage: Stage, before: int, size: int) -> Stage:
+def _scale_stage(stage: Stage, before: int, size: int) -> Stage:
     """Shapes that hold the batch, and how many batches there are."""
     elements = -(-stage.elements * before // size) if stage.elements > 0 else stage.elements
     return replace(stage, elements=elements, parts=tuple(_part(each, before, size) for each in stage.parts))

@@ -45,7 +45,7 @@ class Part:
     item: int
     """bytes of one value; 0 for a string, whose length the type does not tell"""
 
-    def sized(self, leading: tuple[int, ...], side: int, text: int) -> int:
+    def count_bytes(self, leading: tuple[int, ...], side: int, text: int) -> int:
         """Bytes, with batch sizes for the first unknown sides and ``side`` for the others."""
         shape = (*leading, None, None, 3) if self.shape is None else self.shape
         known = [
@@ -54,7 +54,7 @@ class Part:
         ]
         return prod(known) * (self.item or text)
 
-    def guessed(self, leading: tuple[int, ...]) -> bool:
+    def is_guessed(self, leading: tuple[int, ...]) -> bool:
         if self.shape is None or not self.item:
             return True
         return any(each is None and place >= len(leading) for place, each in enumerate(self.shape))

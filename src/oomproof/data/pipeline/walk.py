@@ -55,10 +55,10 @@ def _options(given: Any) -> Options:
 def _stage(dataset: Any) -> Stage:
     from oomproof.frameworks.tensorflow import (
         file_of,
+        find_held_tensors,
         function_of,
         inputs_of,
-        size_of,
-        tensors_held_by,
+        read_size,
         within_adapter,
     )
 
@@ -66,13 +66,13 @@ def _stage(dataset: Any) -> Stage:
     kind = kind_of(type(dataset).__name__)
     settings = {}
     for name in SETTINGS:
-        value = _number(size_of(dataset, name))
+        value = _number(read_size(dataset, name))
         if value is not None:
             settings[name] = value
-    reads = _number(size_of(dataset, _PARALLEL_READS))
+    reads = _number(read_size(dataset, _PARALLEL_READS))
     if reads is not None:
         settings[_PARALLEL_READS] = reads
-    tensors = tensors_held_by(dataset) if kind in ("Tensor", "TensorSlice") else ()
+    tensors = find_held_tensors(dataset) if kind in ("Tensor", "TensorSlice") else ()
     facts = set()
     if kind == "Cache" and _text(file_of(dataset)):
         facts.add("on_disk")
@@ -80,7 +80,7 @@ def _stage(dataset: Any) -> Stage:
     inner = None
     if function is not None:
         facts |= _facts(function.graph)
-        inner = _made_in(function.graph)
+        inner = _find_dataset(function.graph)
     return Stage(
         kind=kind,
         parts=_parts(dataset.element_spec),
@@ -155,7 +155,7 @@ def _facts(graph: Any) -> set[str]:
     return found
 
 
-def _made_in(graph: Any) -> Stage | None:
+def _find_dataset(graph: Any) -> Stage | None:
     """The dataset that a function makes, read from its operations."""
     for output in graph.outputs:
         operation = output.op

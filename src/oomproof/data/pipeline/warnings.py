@@ -27,11 +27,11 @@ def warnings_of(pipeline: Pipeline, ram: int | None = None) -> tuple[str, ...]:
         elif stage.kind == "Prefetch":
             found += _prefetch(pipeline, stage)
     found += _arrays(pipeline)
-    found += _changing(pipeline)
+    found += _warn_of_shapes(pipeline)
     if ram is not None and pipeline.expected > ram:
         found.append(
-            f"the input pipeline needs {said(pipeline.expected)} of host memory, and there are {said(ram)}: the system "
-            "will kill the training (exit code 137)"
+            f"the input pipeline needs {show_size(pipeline.expected)} of host memory, and there are {show_size(ram)}: "
+            "the system will kill the training (exit code 137)"
         )
     return tuple(dict.fromkeys(found))
 
@@ -41,20 +41,21 @@ def _shuffle(pipeline: Pipeline, stage: Stage) -> Iterator[str]:
     if buffer is None or buffer.expected < WORTH:
         return
     size = f"shuffle({stage.settings.get('buffer_size')})"
-    held = f"{buffer.count} x {said(buffer.element)} = {said(buffer.expected)}"
+    held = f"{buffer.count} x {show_size(buffer.element)} = {show_size(buffer.expected)}"
     batch = next((each for each in stage.inputs[0].walk() if each.kind in _BATCHES), None)
     if batch is not None and pipeline.element_of(stage).leading:
         one = buffer.expected // max(1, batch.settings.get("batch_size", 1))
         yield (
             f"{size} comes after batch({batch.settings.get('batch_size')}) and keeps batches: {held}. Before batch() "
-            f"the same number keeps {said(one)}, and mixes images instead of batches"
+            f"the same number keeps {show_size(one)}, and mixes images instead of batches"
         )
         return
     small = _smaller_before(pipeline, stage, buffer.element)
     if small is not None:
         yield (
             f"{size} keeps what a map has made large: {held}. Put shuffle before map, where an element has "
-            f"{said(small.bytes)}: it then keeps {said(small.bytes * buffer.count)} (file names or records, not images)"
+            f"{show_size(small.bytes)}: it then keeps {show_size(small.bytes * buffer.count)} (file names or records, "
+            "not images)"
         )
 
 
@@ -65,11 +66,14 @@ def _cache(pipeline: Pipeline, stage: Stage, ram: int | None) -> Iterator[str]:
     small = _smaller_before(pipeline, stage, buffer.element)
     instead = "cache('FILE') keeps it on disk"
     if small is not None:
-        instead += f"; cache() before the map keeps {said(small.bytes * buffer.count)}"
+        instead += f"; cache() before the map keeps {show_size(small.bytes * buffer.count)}"
     if ram is not None and buffer.expected > 0.8 * ram:
-        yield f"cache() keeps {said(buffer.expected)}, which does not fit in {said(ram)} of host memory: {instead}"
+        yield (
+            f"cache() keeps {show_size(buffer.expected)}, which does not fit in {show_size(ram)} of host memory: "
+            f"{instead}"
+        )
     elif ram is None or buffer.expected > 0.25 * ram:
-        yield f"cache() keeps all {buffer.count} elements in memory: {said(buffer.expected)}. {instead}"
+        yield f"cache() keeps all {buffer.count} elements in memory: {show_size(buffer.expected)}. {instead}"
 
 
 def _prefetch(pipeline: Pipeline, stage: Stage) -> Iterator[str]:
@@ -78,13 +82,15 @@ def _prefetch(pipeline: Pipeline, stage: Stage) -> Iterator[str]:
         return
     if stage.settings.get("buffer_size") == -1:
         yield (
-            f"prefetch(AUTOTUNE) may keep many batches of {said(buffer.element)}: it doubles whenever it runs empty, "
-            f"up to half of the machine's memory; {said(buffer.high)} are counted at most. prefetch(2) bounds it"
+            f"prefetch(AUTOTUNE) may keep many batches of {show_size(buffer.element)}: it doubles whenever it runs "
+            f"empty, up to half of the machine's memory; {show_size(buffer.high)} are counted at most. prefetch(2) "
+            "bounds it"
         )
     elif buffer.count > 2:
         yield (
-            f"prefetch({buffer.count}) keeps {buffer.count} x {said(buffer.element)} = {said(buffer.expected)}; "
-            f"prefetch(2) keeps {said(2 * buffer.element)} and hides the same waiting time in most trainings"
+            f"prefetch({buffer.count}) keeps {buffer.count} x {show_size(buffer.element)} = "
+            f"{show_size(buffer.expected)}; prefetch(2) keeps {show_size(2 * buffer.element)} and hides the same "
+            "waiting time in most trainings"
         )
 
 
@@ -92,16 +98,16 @@ def _arrays(pipeline: Pipeline) -> Iterator[str]:
     if pipeline.arrays < WORTH:
         return
     yield (
-        f"from_tensor_slices takes whole arrays of {said(pipeline.arrays)}: {COPIES} copies exist when the training "
-        f"starts ({said(COPIES * pipeline.arrays)}), {COPIES + 1} where the program keeps its own, and the dataset's "
-        "stays. Read from files, or give file names and load images in map()"
+        f"from_tensor_slices takes whole arrays of {show_size(pipeline.arrays)}: {COPIES} copies exist when the "
+        f"training starts ({show_size(COPIES * pipeline.arrays)}), {COPIES + 1} where the program keeps its own, and "
+        "the dataset's stays. Read from files, or give file names and load images in map()"
     )
 
 
-def _changing(pipeline: Pipeline) -> Iterator[str]:
+def _warn_of_shapes(pipeline: Pipeline) -> Iterator[str]:
     """Memory that grows: a graph or a compiled program for every shape that comes by."""
     element = pipeline.element
-    shapes = [part.shape for part in pipeline.last.parts if part.item and part.guessed(element.leading)]
+    shapes = [part.shape for part in pipeline.last.parts if part.item and part.is_guessed(element.leading)]
     if not shapes:
         return
     shape = "of unknown rank" if shapes[0] is None else str(shapes[0]).replace("None", "?")
@@ -129,7 +135,7 @@ def _smaller_before(pipeline: Pipeline, stage: Stage, size: int) -> Element | No
     return best
 
 
-def said(size: float) -> str:
+def show_size(size: float) -> str:
     for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (1 << 10, "KiB")):
         if size >= unit:
             return f"{size / unit:.2f} {name}" if unit == GIB else f"{size / unit:.0f} {name}"

@@ -6,5 +6,5 @@ from oomproof.diagnosis.advice import device, host
 from oomproof.diagnosis.facts import Facts
 
 
-def next_step(cause: str, facts: Facts) -> str:
+def advise_next_step(cause: str, facts: Facts) -> str:
     return {**device.steps(facts), **host.steps(facts)}[cause]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oomproof.diagnosis.causes.batch import known_batch
+from oomproof.diagnosis.causes.batch import find_batch
 from oomproof.diagnosis.facts import Facts
 
 TENSORFLOW = ("tfod", "keras", "tensorflow")
@@ -76,7 +76,7 @@ def steps(facts: Facts) -> dict[str, str]:
         "cudnn_workspace": _workspace(facts, fit),
         "tf_greedy_allocation": f"{GROWTH}, or TF_FORCE_GPU_ALLOW_GROWTH=true python train.py",
         "tf_memory_cap": _cap(facts),
-        "masked_oom": _masked(facts, fit),
+        "masked_oom": _advise_on_masked_oom(facts, fit),
         "train_and_eval_together": f"CUDA_VISIBLE_DEVICES=-1 python {_evaluator(facts)} --checkpoint_dir=... (the "
         "evaluation, on the CPU)",
         "retracing": "@tf.function(reduce_retracing=True) with fixed shapes: pad images to one size, "
@@ -95,13 +95,13 @@ def batch_step(facts: Facts) -> str:
 
 
 def _half(facts: Facts) -> str:
-    batch = known_batch(facts)
+    batch = find_batch(facts)
     return str(max(1, batch // 2)) if batch else "N/2"
 
 
 def _less_per_step(facts: Facts) -> str:
     """A smaller batch where the log shows that there is one to make smaller; smaller images anyway."""
-    return f"{batch_step(facts)}, or smaller images" if (known_batch(facts) or 0) > 1 else "smaller images"
+    return f"{batch_step(facts)}, or smaller images" if (find_batch(facts) or 0) > 1 else "smaller images"
 
 
 def _fit(facts: Facts) -> str:
@@ -122,12 +122,12 @@ def _watermark(facts: Facts) -> str:
 
 def _boxes(facts: Facts) -> str:
     framework = facts.setup.framework
-    if framework == "ultralytics" and (known_batch(facts) or 1) == 1:
+    if framework == "ultralytics" and (find_batch(facts) or 1) == 1:
         return "tile the crowded images"
-    return _BOXES.get(framework, _crowded(facts)).format(half=_half(facts))
+    return _BOXES.get(framework, _advise_on_crowds(facts)).format(half=_half(facts))
 
 
-def _crowded(facts: Facts) -> str:
+def _advise_on_crowds(facts: Facts) -> str:
     frames = facts.main.frames if facts.main else ()
     if any("torchvision" in frame.file for frame in frames):
         return "oomproof fit JOB --set matching=chunked (same gradients) ; or crop the crowded images"
@@ -160,7 +160,7 @@ def _workspace(facts: Facts, fit: str) -> str:
     return f"torch.backends.cudnn.benchmark = False{fit}"
 
 
-def _masked(facts: Facts, fit: str) -> str:
+def _advise_on_masked_oom(facts: Facts, fit: str) -> str:
     if facts.setup.framework in TENSORFLOW:
         return f"{GROWTH} ; nvidia-smi"
     if facts.setup.framework == "jax":

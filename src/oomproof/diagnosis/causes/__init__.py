@@ -16,13 +16,13 @@ from oomproof.diagnosis.causes import (
     tensorflow,
     workspace,
 )
-from oomproof.diagnosis.causes.ranking import ranked
+from oomproof.diagnosis.causes.ranking import rank_causes
 
 RULES = (
     outside.other_process,
     outside.memory_cap,
     workspace.cudnn_workspace,
-    outside.masked_oom,
+    outside.find_masked_oom,
     outside.without_numbers,
     device.outlier_or_bug,
     device.fragmentation,
@@ -34,12 +34,12 @@ RULES = (
     stacks.evaluation,
     tensorflow.greedy_allocation,
     tensorflow.train_and_eval_together,
-    tensorflow.retracing,
+    tensorflow.find_retracing,
     capacity.variable_shape,
     capacity.too_big,
     host.shm_too_small,
     host.container_limit,
-    host_activity.doing_then_killed,
+    host_activity.blame_last_activity,
     host_arrays.eval_results,
     host_arrays.masks,
     host_arrays.giant_image,
@@ -50,4 +50,4 @@ RULES = (
     host.too_small,
 )
 
-__all__ = ["RULES", "ranked"]
+__all__ = ["RULES", "rank_causes"]

@@ -13,7 +13,7 @@ LARGEST_KERNEL = 11
 _PER_BOX = Pattern(r"SecondStage|[Rr][Oo][Ii]|[Cc]rop|[Bb]ox|[Pp]ropos|[Mm]ask_?[Hh]ead|Detection")
 
 
-def known_batch(facts: Facts) -> int | None:
+def find_batch(facts: Facts) -> int | None:
     """What the set-up says, or the first side of an activation; a weight's or a box's is not the batch."""
     if facts.setup.batch is not None:
         return facts.setup.batch

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from oomproof.diagnosis.amounts import number, text
 from oomproof.diagnosis.causes import columns, moment, places
-from oomproof.diagnosis.causes.batch import WHOLE_SET, known_batch
-from oomproof.diagnosis.causes.moment import quoted
+from oomproof.diagnosis.causes.batch import WHOLE_SET, find_batch
+from oomproof.diagnosis.causes.moment import quote_line
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts, Failure
 
@@ -21,25 +21,25 @@ def variable_shape(facts: Facts) -> Iterator[Cause]:
         return
     step = moment.late(facts, failure)
     hint = facts.setup.found.get("multiscale", "")
-    padding = places.find(failure, places.PADDING)
-    trained = moment.trained_in_this_run(facts, failure)
+    padding = places.find_frame(failure, places.PADDING)
+    trained = moment.find_steps_of_run(facts, failure)
     if step is None and not (hint and trained):
         return
-    courses = columns.describe_training(facts, failure, "device")
+    courses = columns.describe_courses(facts, failure, "device")
     if columns.find_leak(facts, failure, "device") is not None and not hint:
         return
-    seen = [columns.describe(course) for course in courses if course.kind != "steady"][:2]
+    seen = [columns.describe_course(course) for course in courses if course.kind != "steady"][:2]
     confidence = 0.6 + (0.15 if hint else 0.0) + (0.08 if padding else 0.0) + (0.08 if seen else 0.0)
     shown = [part for part in (hint, f"frame {padding.place}" if padding else "", *seen) if part]
     request = text(failure.requested) if failure.requested is not None else "its memory"
-    said = moment.said(step or trained[-1])
+    said = moment.describe_moment(step or trained[-1])
     yield Cause(
         "variable_shape",
         min(0.83, confidence),
         f"device memory: it fitted until {said}, then a larger batch came: {request} refused",
         "the settings fit the usual batch and not the largest: image sizes, padding or boxes vary; "
         + ("; ".join(seen) if seen else "the log shows no memory figures that grow"),
-        (quoted(failure), *(f"line {each.line}: {each.text}" for each in [step] if each), *shown),
+        (quote_line(failure), *(f"line {each.line}: {each.text}" for each in [step] if each), *shown),
     )
 
 
@@ -53,7 +53,7 @@ def too_big(facts: Facts) -> Iterator[Cause]:
         return
     if failure.family == "handle" and failure.kind != "workspace":
         return
-    batch = known_batch(facts)
+    batch = find_batch(facts)
     single = batch == 1
     whole = len(failure.shape) == 4 and failure.shape[0] >= WHOLE_SET
     start = _at_start(failure)
@@ -70,7 +70,7 @@ def too_big(facts: Facts) -> Iterator[Cause]:
         base += 0.25
     memory, card = ("device", "card") if failure.where == "device" else ("host", "machine")
     sums = _sum(failure)
-    evidence = (quoted(failure), *([sums] if sums else []))
+    evidence = (quote_line(failure), *([sums] if sums else []))
     request = text(failure.requested) if failure.requested is not None else "what it asked for"
     again = f"; the same {request} were refused {facts.again} times" if facts.again > 1 else ""
     size = f" of {number(failure.total)} GiB" if failure.total else ""
@@ -111,7 +111,7 @@ def _without_activations(failure: Failure) -> str:
     """Where weights or optimizer state alone are too much, neither smaller images nor autocast help."""
     if failure.family != "cuda":
         return "a smaller model or feature extractor, or an optimizer with fewer states (SGD, not Adam)"
-    if places.find(failure, places.OPTIMIZER) is not None:
+    if places.find_frame(failure, places.OPTIMIZER) is not None:
         return "SGD instead of Adam, bitsandbytes.optim.AdamW8bit, a smaller model, or FSDP over several cards"
     return "model.to(torch.bfloat16) before it goes to the GPU, a smaller model, or FSDP over several cards"
 
@@ -125,7 +125,7 @@ def _at_start(failure: Failure) -> str:
         return f"the tensor that was refused is a weight, its gradient or its optimizer state, {failure.op}"
     if any(frame.name in ("_apply", "convert", "cuda", "to") and "module.py" in frame.file for frame in inner):
         return f"not even the weights fit: it failed in {places.own(failure)} while the model moved to the GPU"
-    frame = places.find(failure, places.OPTIMIZER)
+    frame = places.find_frame(failure, places.OPTIMIZER)
     if (
         frame is not None
         and not any("backward" in each.name for each in inner)

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from oomproof.diagnosis.causes import moment, places
-from oomproof.diagnosis.causes.moment import quoted
+from oomproof.diagnosis.causes.moment import quote_line
 from oomproof.diagnosis.diagnosis import Cause
-from oomproof.diagnosis.facts import Facts, Failure, Progress
+from oomproof.diagnosis.facts import Facts, Failure, ProgressLine
 
 FEW_STEPS = 3
 """training lines behind a restart that still count as its beginning"""
@@ -22,8 +22,10 @@ def checkpoint_on_gpu(facts: Facts) -> Iterator[Cause]:
 
 
 def _in_the_stack(failure: Failure) -> list[Cause]:
-    copied = next((frame for frame in failure.frames if places.COPYING_STATE.search(places.told(frame))), None)
-    loaded = places.find(failure, places.LOADING)
+    copied = next(
+        (frame for frame in failure.frames if places.COPYING_STATE.search(places.describe_frame(frame))), None
+    )
+    loaded = places.find_frame(failure, places.LOADING)
     if copied is not None and loaded is None:
         return [
             Cause(
@@ -31,7 +33,7 @@ def _in_the_stack(failure: Failure) -> list[Cause]:
                 0.85,
                 "device memory: weights or optimizer state are being copied on the GPU, where they already are once",
                 f"it failed in {copied.place} ({copied.code[:120]}): a copy takes as much again as what it copies",
-                (quoted(failure), f"frame {copied.place}"),
+                (quote_line(failure), f"frame {copied.place}"),
                 "keep such copies in host memory: {name: value.cpu() for name, value in model.state_dict().items()}, "
                 "or torch.save to disk",
             )
@@ -41,19 +43,19 @@ def _in_the_stack(failure: Failure) -> list[Cause]:
     return [
         Cause(
             "checkpoint_on_gpu",
-            0.92 if places.find(failure, places.DESERIALIZING) is not None else 0.8,
+            0.92 if places.find_frame(failure, places.DESERIALIZING) is not None else 0.8,
             "device memory: a checkpoint is being loaded onto the GPU, beside the model that is already there",
             f"it failed in {loaded.place}: the saved tensors go back to the GPU they were saved from, "
             "a second copy of weights and optimizer state",
-            (quoted(failure), f"frame {loaded.place}"),
+            (quote_line(failure), f"frame {loaded.place}"),
         )
     ]
 
 
 def _after_resuming(facts: Facts, failure: Failure) -> list[Cause]:
     restart = moment.find_restart(facts, failure)
-    if restart is not None and len(moment.trained_in_this_run(facts, failure)) <= FEW_STEPS:
-        return [] if _has_larger_batch(facts, restart) else [_fitted_before(facts, failure, restart)]
+    if restart is not None and len(moment.find_steps_of_run(facts, failure)) <= FEW_STEPS:
+        return [] if _has_larger_batch(facts, restart) else [_blame_resumed_run(facts, failure, restart)]
     resumed = [step for step in facts.before(failure) if step.doing == "resume"]
     if (
         not resumed
@@ -69,25 +71,27 @@ def _after_resuming(facts: Facts, failure: Failure) -> list[Cause]:
             "device memory: the run died right after it resumed; the loaded checkpoint is probably still on the GPU",
             f"line {resumed[-1].line} loads a checkpoint and no step came after it; "
             "weights and optimizer state are there twice",
-            (quoted(failure), f"line {resumed[-1].line}: {resumed[-1].text}"),
+            (quote_line(failure), f"line {resumed[-1].line}: {resumed[-1].text}"),
         )
     ]
 
 
-def _fitted_before(facts: Facts, failure: Failure, restart: Progress) -> Cause:
-    first = [step for step in moment.trained(facts, failure) if step.at < restart.at][-1]
-    evaluating = any(places.EVALUATING.search(places.told(frame)) for frame in places.evaluating(failure))
+def _blame_resumed_run(facts: Facts, failure: Failure, restart: ProgressLine) -> Cause:
+    first = [step for step in moment.find_training_steps(facts, failure) if step.at < restart.at][-1]
+    evaluating = any(
+        places.EVALUATING.search(places.describe_frame(frame)) for frame in places.frames_outside_torch(failure)
+    )
     return Cause(
         "checkpoint_on_gpu",
         0.6 if evaluating else 0.84,
         "device memory: the second run in this log resumed and died at once, where the first had trained",
-        f"the first run got as far as {moment.said(first)} (line {first.line}); what is new in the second is the "
-        f"checkpoint of line {restart.line}, probably still on the GPU beside the model and its optimizer state",
-        (quoted(failure), f"line {restart.line}: {restart.text}", f"line {first.line}: {first.text}"),
+        f"the first run got as far as {moment.describe_moment(first)} (line {first.line}); what is new in the second "
+        f"is the checkpoint of line {restart.line}, probably still on the GPU beside the model and its optimizer state",
+        (quote_line(failure), f"line {restart.line}: {restart.text}", f"line {first.line}: {first.text}"),
     )
 
 
-def _has_larger_batch(facts: Facts, restart: Progress) -> bool:
+def _has_larger_batch(facts: Facts, restart: ProgressLine) -> bool:
     """Whether the second run was given more images a step than the first."""
     trained = max((step.line for step in facts.progress if step.doing == "train" and step.at < restart.at), default=0)
     first = [batch for line, batch in facts.setup.batches if line <= trained]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from oomproof.diagnosis.amounts import text
-from oomproof.diagnosis.facts import Facts, Failure, Reading, Trend
+from oomproof.diagnosis.facts import ColumnReading, Facts, Failure, Trend
 from oomproof.diagnosis.growth import judge_growth, median, take_last_run
 
 LITTLE = 0.05
@@ -18,7 +18,7 @@ class Course:
     """How one column went over one stretch of the run."""
 
     trend: Trend
-    points: tuple[Reading, ...]
+    points: tuple[ColumnReading, ...]
     kind: str
     """steady, jumps, level"""
 
@@ -29,7 +29,7 @@ class Course:
         return (self.points[-1].size - begin) / begin
 
 
-def describe_training(facts: Facts, failure: Failure, where: str) -> tuple[Course, ...]:
+def describe_courses(facts: Facts, failure: Failure, where: str) -> tuple[Course, ...]:
     """How every column of that memory went in training, up to the failure."""
     found = []
     for trend in facts.trends:
@@ -44,7 +44,7 @@ def describe_training(facts: Facts, failure: Failure, where: str) -> tuple[Cours
 
 def find_leak(facts: Facts, failure: Failure, where: str) -> Course | None:
     """A column that rose steadily; none where another shows that what is in use did not."""
-    courses = describe_training(facts, failure, where)
+    courses = describe_courses(facts, failure, where)
     rising = [course for course in courses if course.kind == "steady"]
     in_use = [course for course in courses if not course.trend.maximum]
     if in_use and not any(course in in_use for course in rising):
@@ -56,7 +56,7 @@ def find_growth_in_evaluation(facts: Facts, failure: Failure) -> Course | None:
     """A column that rises from batch to batch of the evaluation in which the run died."""
     for trend in facts.trends:
         before = [point for point in trend.points if point.line < failure.line]
-        points: list[Reading] = []
+        points: list[ColumnReading] = []
         while before and before[-1].phase == "eval":
             points.insert(0, before.pop())
         values = [point.size for point in points]
@@ -68,7 +68,7 @@ def find_growth_in_evaluation(facts: Facts, failure: Failure) -> Course | None:
     return None
 
 
-def describe(course: Course) -> str:
+def describe_course(course: Course) -> str:
     """In words, with its first and last line."""
     first, final, name = course.points[0], course.points[-1], course.trend.name
     where = f"(line {first.line}) to {level(course, final.size)} (line {final.line}), over {len(course.points)} figures"

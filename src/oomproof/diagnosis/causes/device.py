@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from oomproof.diagnosis.amounts import number, text
 from oomproof.diagnosis.causes import places
-from oomproof.diagnosis.causes.moment import quoted
+from oomproof.diagnosis.causes.moment import quote_line
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts, Failure
 
@@ -34,7 +34,7 @@ def outlier_or_bug(facts: Facts) -> Iterator[Cause]:
         confidence = 0.95 if times > 4 else 0.8 if times > 1.5 else 0.66
         # Matching and masks multiply counts, so that one crowded image can ask for some cards at once.
         products = (places.MATCHING, places.POSTPROCESSING)
-        if times < ABSURD and any(places.find(failure, each) is not None for each in products):
+        if times < ABSURD and any(places.find_frame(failure, each) is not None for each in products):
             confidence = 0.6
         yield _bug(
             failure,
@@ -57,7 +57,7 @@ def _bug(failure: Failure, confidence: float, why: str) -> Cause:
         f"{memory} memory: one request of {text(failure.requested or 0)}{shape}{at}: "
         "an outlier in the data or a wrong shape",
         why,
-        (quoted(failure), *([f"asked for at {place}"] if place else [])),
+        (quote_line(failure), *([f"asked for at {place}"] if place else [])),
     )
 
 
@@ -85,7 +85,7 @@ def fragmentation(facts: Facts) -> Iterator[Cause]:
         f"{text(request)} in one piece were not found",
         f"reserved {number(reserved)} - allocated {number(failure.allocated or 0)} = {number(idle)} "
         f"GiB idle, more than the {text(request)} that were asked for",
-        (quoted(failure),),
+        (quote_line(failure),),
     )
 
 
@@ -102,7 +102,7 @@ def _in_the_pool(failure: Failure, request: int) -> Iterator[Cause]:
         f"device memory: TensorFlow's pool is fragmented; {text(room)} are free in "
         f"it, but not {text(request)} in one piece",
         f"limit {number(failure.limit)} - in use {number(failure.allocated)} = {number(room)} GiB free{largest}",
-        (quoted(failure),),
+        (quote_line(failure),),
     )
 
 
@@ -116,7 +116,7 @@ def _on_a_tpu(failure: Failure, request: int) -> Iterator[Cause]:
         f"device memory: fragmented; {text(free)} are free, but at most {text(largest)} in one piece",
         f"{text(request)} were asked for in one piece: less than the {number(free)} GiB that are free, more than the "
         f"{number(largest)} GiB that can be reserved",
-        (quoted(failure),),
+        (quote_line(failure),),
     )
 
 
@@ -131,7 +131,7 @@ def mps_limit(facts: Facts) -> Iterator[Cause]:
             0.7,
             f"device memory: Metal refused a buffer of {text(request)}",
             "one buffer is larger than Metal allows",
-            (quoted(failure),),
+            (quote_line(failure),),
         )
         return
     held = used if used is not None else failure.allocated or 0
@@ -141,7 +141,7 @@ def mps_limit(facts: Facts) -> Iterator[Cause]:
         f"device memory: PyTorch's limit for this Mac is reached, {text(held)} of {text(limit)} allowed",
         f"allocated {number(failure.allocated or 0)} + other {number(held - (failure.allocated or 0))} "
         f"+ asked for {number(request)} = {number(held + request)} GiB, more than the {number(limit)} GiB allowed",
-        (quoted(failure),),
+        (quote_line(failure),),
     )
 
 
@@ -169,5 +169,5 @@ def xla_compile(facts: Facts) -> Iterator[Cause]:
         "device memory: the program that XLA compiled needs more than the device "
         f"has{f' ({text(failure.total)})' if failure.total else ''}",
         why,
-        (quoted(failure), *(f"buffer {text(size)} {what}" for size, what in failure.pieces[:3])),
+        (quote_line(failure), *(f"buffer {text(size)} {what}" for size, what in failure.pieces[:3])),
     )

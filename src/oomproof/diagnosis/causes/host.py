@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from oomproof.diagnosis.amounts import text
 from oomproof.diagnosis.causes import places
-from oomproof.diagnosis.causes.moment import quoted
+from oomproof.diagnosis.causes.moment import quote_line
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts
 from oomproof.diagnosis.patterns import Pattern
@@ -27,7 +27,7 @@ def shm_too_small(facts: Facts) -> Iterator[Cause]:
         "/dev/shm is too small for the batches that data workers pass on",
         f"{many} hand every batch over in /dev/shm, and a write there failed; Docker gives 64 MiB of "
         "it unless told otherwise. The line in the traceback is innocent",
-        tuple(quoted(each) for each in found[:3]),
+        tuple(quote_line(each) for each in found[:3]),
     )
 
 
@@ -62,7 +62,7 @@ def container_limit(facts: Facts) -> Iterator[Cause]:
         0.85 if best.limit or best.family == "kernel" else 0.8,
         f"host memory: {what} memory limit{limit} was reached, and the training was killed",
         f"{used}{table}; the limit counts all processes in it together, and what they keep in /dev/shm",
-        tuple(quoted(each) for each in groups[:3]),
+        tuple(quote_line(each) for each in groups[:3]),
     )
 
 
@@ -83,7 +83,7 @@ def too_small(facts: Facts) -> Iterator[Cause]:
             if ours
             else f"; {failure.victim} was killed, which is not the training, but the training may be what filled it"
         )
-        yield Cause("host_too_small", 0.72, sentence, why, (quoted(failure),))
+        yield Cause("host_too_small", 0.72, sentence, why, (quote_line(failure),))
     elif failure.family == "exit":
         sentence = (
             "host memory, most likely: the process was killed with signal 9 (exit "
@@ -93,7 +93,7 @@ def too_small(facts: Facts) -> Iterator[Cause]:
             "nothing else in the log explains the end; the kernel's OOM killer does "
             "just that (so does a person with kill -9)"
         )
-        yield Cause("host_too_small", 0.52, sentence, why, (quoted(failure),))
+        yield Cause("host_too_small", 0.52, sentence, why, (quote_line(failure),))
     elif failure.family in ("array", "cpu", "tensorflow", "other"):
         asked = text(failure.requested) if failure.requested is not None else "an allocation"
         place = places.own(failure)
@@ -103,5 +103,5 @@ def too_small(facts: Facts) -> Iterator[Cause]:
             0.5,
             f"host memory: {asked} refused{at}: RAM (not GPU memory) is full",
             "the request is not absurd; what the machine has beside it was taken",
-            (quoted(failure),),
+            (quote_line(failure),),
         )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from oomproof.diagnosis.amounts import text
 from oomproof.diagnosis.causes import moment, places
-from oomproof.diagnosis.causes.moment import quoted
+from oomproof.diagnosis.causes.moment import quote_line
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts, Failure
 
@@ -26,53 +26,54 @@ class Masks(NamedTuple):
     """whether it cannot well be anything else"""
 
 
-def refused(facts: Facts) -> Failure | None:
+def find_refused_array(facts: Facts) -> Failure | None:
     failure = facts.main
     return failure if failure is not None and failure.where == "host" and failure.family in FAMILIES else None
 
 
-def asked(failure: Failure) -> str:
+def describe_request(failure: Failure) -> str:
     return text(failure.requested) if failure.requested is not None else "memory"
 
 
-def shaped(failure: Failure) -> str:
+def describe_shape(failure: Failure) -> str:
     return f" of shape {list(failure.shape)}" if failure.shape else ""
 
 
 def evidence(failure: Failure) -> tuple[str, ...]:
     place = places.own(failure)
-    return (quoted(failure), *([f"at {place}"] if place else []))
+    return (quote_line(failure), *([f"at {place}"] if place else []))
 
 
 def eval_results(facts: Facts) -> Iterator[Cause]:
-    failure = refused(facts)
-    results = places.find(failure, places.RESULTS) if failure else None
-    if failure is None or results is None or moment.doing(facts, failure) == "train":
+    failure = find_refused_array(facts)
+    results = places.find_frame(failure, places.RESULTS) if failure else None
+    if failure is None or results is None or moment.find_activity(facts, failure) == "train":
         return
     yield Cause(
         "host_eval_results",
         0.86,
-        f"host memory: evaluation asked for {asked(failure)}{shaped(failure)} to put its results together",
+        f"host memory: evaluation asked for {describe_request(failure)}{describe_shape(failure)} to put its results "
+        "together",
         f"it failed in {results.place}: the predictions of all images are in RAM at once",
         evidence(failure),
     )
 
 
 def masks(facts: Facts) -> Iterator[Cause]:
-    failure = refused(facts)
+    failure = find_refused_array(facts)
     if failure is None:
         return
-    decoding = places.find(failure, places.DECODING_MASKS)
-    frame = decoding or places.find(failure, places.MASKS)
+    decoding = places.find_frame(failure, places.DECODING_MASKS)
+    frame = decoding or places.find_frame(failure, places.MASKS)
     found = layers(failure.shape, failure.dtype)
-    named = frame is not None and failure.shape and places.find(failure, places.RESULTS) is None
+    named = frame is not None and failure.shape and places.find_frame(failure, places.RESULTS) is None
     if not named and not (found and (frame or found.sure)) and decoding is None:
         return
-    size = asked(failure)
+    size = describe_request(failure)
     product = (
         f"{found.number:,} masks x {found.height} x {found.width} pixels = {size}"
         if found
-        else f"{size}{shaped(failure)}"
+        else f"{size}{describe_shape(failure)}"
     )
     place = frame.place if frame else places.own(failure) or "the loader"
     yield Cause(
@@ -100,13 +101,13 @@ def giant_image(facts: Facts) -> Iterator[Cause]:
 
 
 def image_cache(facts: Facts) -> Iterator[Cause]:
-    failure = refused(facts)
-    if failure is None or places.find(failure, places.CACHING) is None:
+    failure = find_refused_array(facts)
+    if failure is None or places.find_frame(failure, places.CACHING) is None:
         return
     yield Cause(
         "host_image_cache",
         0.75,
-        f"host memory: {asked(failure)} for the image cache were refused",
+        f"host memory: {describe_request(failure)} for the image cache were refused",
         "decoded images need about ten times their files",
         evidence(failure),
     )
@@ -119,10 +120,10 @@ def generators(facts: Facts) -> Iterator[Cause]:
         return
     seen = facts.setup.found.get("generator", "")
     keras = facts.setup.framework in ("keras", "tensorflow", "")
-    frame = places.find(failure, places.GENERATORS)
+    frame = places.find_frame(failure, places.GENERATORS)
     if frame is None and not (seen and keras):
         return
-    size = f"; {asked(failure)} were refused" if failure.requested is not None else ""
+    size = f"; {describe_request(failure)} were refused" if failure.requested is not None else ""
     yield Cause(
         "host_generators",
         0.87 if frame else 0.82,
@@ -133,20 +134,22 @@ def generators(facts: Facts) -> Iterator[Cause]:
 
 
 def whole_dataset(facts: Facts) -> Iterator[Cause]:
-    failure = refused(facts)
+    failure = find_refused_array(facts)
     if failure is None:
         return
     several = len(failure.shape) >= 3 and failure.shape[0] >= MANY_IMAGES
     images = several and layers(failure.shape, failure.dtype) is None
     others = (places.IN_A_WORKER, places.MASKS, places.RESULTS)
-    loading = places.find(failure, places.WHOLE) is not None and not any(places.find(failure, each) for each in others)
+    loading = places.find_frame(failure, places.WHOLE) is not None and not any(
+        places.find_frame(failure, each) for each in others
+    )
     if not images and not loading:
         return
     count = f"{failure.shape[0]:,} images at once" if images else "everything at once"
     yield Cause(
         "host_whole_dataset",
         0.84 if images else 0.7,
-        f"host memory: the whole dataset becomes one array{shaped(failure)}: {asked(failure)}",
+        f"host memory: the whole dataset becomes one array{describe_shape(failure)}: {describe_request(failure)}",
         f"{count}, at {places.own(failure) or 'loading'}; it must fit into RAM, and is often copied once more "
         "when its type changes",
         evidence(failure),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from oomproof.diagnosis.amounts import number, text
 from oomproof.diagnosis.causes import places
-from oomproof.diagnosis.causes.moment import quoted
+from oomproof.diagnosis.causes.moment import quote_line
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts, Failure
 
@@ -21,12 +21,12 @@ def workers(facts: Facts) -> Iterator[Cause]:
     yield from _in_the_table(facts)
     gone = [each for each in facts.failures if each.family == "loader" and each.kind in GONE]
     if gone:
-        yield _gone(gone, _counted(facts))
+        yield _blame_lost_workers(gone, _count_workers(facts))
     else:
-        yield from _suspected(facts, failure)
+        yield from _suspect_workers(facts, failure)
 
 
-def _counted(facts: Facts) -> str:
+def _count_workers(facts: Facts) -> str:
     return f"{facts.setup.workers} workers" if facts.setup.workers else "the workers"
 
 
@@ -41,14 +41,14 @@ def _in_the_table(facts: Facts) -> Iterator[Cause]:
                 f"host memory: {count} processes beside the killed one hold {text(held)}: data workers, most likely",
                 f"the kernel's table: {count} of the name {kernel.victim}, {text(held // count)} each, hold "
                 f"{number(held)} GiB, and the killed one held {text(kernel.process or 0)}",
-                (quoted(kernel),),
+                (quote_line(kernel),),
             )
             return
 
 
-def _gone(gone: list[Failure], known: str) -> Cause:
+def _blame_lost_workers(gone: list[Failure], known: str) -> Cause:
     first, kinds = gone[0], {each.kind for each in gone}
-    evidence = tuple(quoted(each) for each in gone[:2])
+    evidence = tuple(quote_line(each) for each in gone[:2])
     if "paging_file" in kinds:
         verdict = "host memory: Windows' paging file is too small for the data workers"
         return Cause(
@@ -77,17 +77,18 @@ def _gone(gone: list[Failure], known: str) -> Cause:
     return Cause("host_workers", 0.8 if killed else 0.55, verdict, why, evidence)
 
 
-def _suspected(facts: Facts, failure: Failure) -> Iterator[Cause]:
+def _suspect_workers(facts: Facts, failure: Failure) -> Iterator[Cause]:
     count = facts.setup.workers
-    frame = places.find(failure, places.IN_A_WORKER)
+    frame = places.find_frame(failure, places.IN_A_WORKER)
     if frame is not None and failure.family in ("array", "cpu"):
         refused = text(failure.requested) if failure.requested is not None else "memory"
         yield Cause(
             "host_workers",
             0.62,
             f"host memory: a data worker was refused {refused}",
-            f"it failed in {frame.place}; {_counted(facts)} share the machine's RAM, so the one that asks last fails",
-            (quoted(failure), f"frame {frame.place}"),
+            f"it failed in {frame.place}; {_count_workers(facts)} share the machine's RAM, so the one that asks last "
+            "fails",
+            (quote_line(failure), f"frame {frame.place}"),
         )
     elif count and count >= MANY and failure.family in ("kernel", "exit", "cluster"):
         yield Cause(
@@ -95,5 +96,5 @@ def _suspected(facts: Facts, failure: Failure) -> Iterator[Cause]:
             0.57,
             f"host memory: {count} data workers, and the process was killed",
             "each worker keeps prefetched batches and its own copy of the dataset's lists",
-            (quoted(failure),),
+            (quote_line(failure),),
         )

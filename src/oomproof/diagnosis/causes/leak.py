@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oomproof.diagnosis.causes import columns, moment, places
-from oomproof.diagnosis.causes.moment import quoted
+from oomproof.diagnosis.causes.moment import quote_line
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts
 
@@ -20,10 +20,10 @@ def leak(facts: Facts) -> Iterator[Cause]:
     memory = "device" if failure.where == "device" else "host"
     rising = columns.find_leak(facts, failure, failure.where)
     code = facts.notes.get("leak_code", ())
-    kept = places.find(failure, places.KEEPING)
+    kept = places.find_frame(failure, places.KEEPING)
     late = moment.late(facts, failure)
     if rising is not None:
-        shown = columns.describe(rising)
+        shown = columns.describe_course(rising)
         begin, end = (columns.level(rising, rising.points[place].size) for place in (0, -1))
         # The most so far rises with the data as well, and a small rise may not be what ended the run.
         confidence = 0.8 if rising.trend.maximum else 0.88
@@ -34,25 +34,26 @@ def leak(facts: Facts) -> Iterator[Cause]:
             f"{memory} memory: it grows from step to step, from {begin} to {end}: something is kept "
             "that should be freed",
             f"{shown}; a step that fits at first does not run out at "
-            f"{moment.said(late) if late else 'a later step'} unless something stays",
-            (shown, quoted(failure), *code[:2]),
+            f"{moment.describe_moment(late) if late else 'a later step'} unless something stays",
+            (shown, quote_line(failure), *code[:2]),
         )
     elif memory == "device" and (code or kept) and late is not None:
         yield Cause(
             "leak",
             0.75,
-            f"device memory: it held until {moment.said(late)}; the traceback shows a loss that is kept with its graph",
+            f"device memory: it held until {moment.describe_moment(late)}; the traceback shows a loss that is kept "
+            "with its graph",
             f"{code[0] if code else kept.code if kept else ''}: adding up tensors keeps every step's graph alive",
-            (quoted(failure), *code[:2]),
+            (quote_line(failure), *code[:2]),
         )
-    elif memory == "device" and late is not None and not columns.describe_training(facts, failure, "device"):
+    elif memory == "device" and late is not None and not columns.describe_courses(facts, failure, "device"):
         if "multiscale" in facts.setup.found:
             return
         small = failure.requested is not None and failure.requested < LARGE
         yield Cause(
             "leak",
             0.55 if small else 0.45,
-            f"device memory: something may grow from step to step: it held until {moment.said(late)}",
+            f"device memory: something may grow from step to step: it held until {moment.describe_moment(late)}",
             "the log has no memory figures, and a slow leak ends a run just as a larger batch does",
-            (quoted(failure),),
+            (quote_line(failure),),
         )

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from oomproof.diagnosis.facts import Facts, Failure, Progress
+from oomproof.diagnosis.facts import Facts, Failure, ProgressLine
 
 MANY_STEPS = 50
 
 
-def last(facts: Facts, failure: Failure) -> Progress | None:
+def last(facts: Facts, failure: Failure) -> ProgressLine | None:
     found = facts.before(failure)
     return found[-1] if found else None
 
 
-def doing(facts: Facts, failure: Failure) -> str:
+def find_activity(facts: Facts, failure: Failure) -> str:
     """train, eval, cache ...: the last activity before the failure; empty where the log does not tell."""
     step = last(facts, failure)
     return step.doing if step else ""
 
 
-def trained(facts: Facts, failure: Failure) -> list[Progress]:
+def find_training_steps(facts: Facts, failure: Failure) -> list[ProgressLine]:
     return [step for step in facts.before(failure) if step.doing == "train"]
 
 
-def find_restart(facts: Facts, failure: Failure) -> Progress | None:
+def find_restart(facts: Facts, failure: Failure) -> ProgressLine | None:
     """The line with which a second run in the log resumed what a first one had trained."""
     before = facts.before(failure)
     resumed = [place for place, step in enumerate(before) if step.doing == "resume"]
@@ -37,14 +37,14 @@ def find_restart(facts: Facts, failure: Failure) -> Progress | None:
     return before[place] if any(step.doing == "train" for step in before[:place]) else None
 
 
-def trained_in_this_run(facts: Facts, failure: Failure) -> list[Progress]:
+def find_steps_of_run(facts: Facts, failure: Failure) -> list[ProgressLine]:
     restart = find_restart(facts, failure)
-    return [step for step in trained(facts, failure) if restart is None or step.at > restart.at]
+    return [step for step in find_training_steps(facts, failure) if restart is None or step.at > restart.at]
 
 
-def late(facts: Facts, failure: Failure) -> Progress | None:
+def late(facts: Facts, failure: Failure) -> ProgressLine | None:
     """The last training step, if the run had gone on for long before: then the settings as such fitted."""
-    steps = trained_in_this_run(facts, failure)
+    steps = find_steps_of_run(facts, failure)
     if not steps:
         return None
     numbers = [step.step for step in steps if step.step is not None]
@@ -63,12 +63,12 @@ def late(facts: Facts, failure: Failure) -> Progress | None:
 
 def first_step(facts: Facts, failure: Failure) -> bool:
     """Whether the log shows that it died at once: it has progress, but hardly a step."""
-    steps = trained_in_this_run(facts, failure)
+    steps = find_steps_of_run(facts, failure)
     numbers = [step.step for step in steps if step.step is not None]
     return late(facts, failure) is None and (not numbers or max(numbers) <= 5)
 
 
-def said(step: Progress) -> str:
+def describe_moment(step: ProgressLine) -> str:
     parts = [
         f"epoch {step.epoch}" if step.epoch is not None else "",
         f"step {step.step}" if step.step is not None else "",
@@ -76,5 +76,5 @@ def said(step: Progress) -> str:
     return " ".join(part for part in parts if part) or "training"
 
 
-def quoted(failure: Failure) -> str:
+def quote_line(failure: Failure) -> str:
     return f"line {failure.line}: {failure.quote}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from oomproof.diagnosis.amounts import number, text
 from oomproof.diagnosis.causes import moment, places
-from oomproof.diagnosis.causes.moment import quoted
+from oomproof.diagnosis.causes.moment import quote_line
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts, Failure
 
@@ -21,18 +21,18 @@ def outside(failure: Failure) -> tuple[int, str] | None:
     total, free = failure.total, failure.free
     listed = sum(size for _, size in failure.others)
     if total is None or free is None:
-        return (listed, _listed(failure)) if listed else None
+        return (listed, _list_processes(failure)) if listed else None
     if failure.process is not None:
         rest = total - free - failure.process
         if listed >= rest - CONTEXT:
-            return (listed, _listed(failure)) if listed else None
+            return (listed, _list_processes(failure)) if listed else None
         return (
             rest,
             f"total {number(total)} - free {number(free)} - this process "
             f"{number(failure.process)} = {number(rest)} GiB outside it",
         )
     if failure.reserved is None:
-        return (listed, _listed(failure)) if listed else None
+        return (listed, _list_processes(failure)) if listed else None
     rest = total - free - failure.reserved
     return (
         rest,
@@ -41,7 +41,7 @@ def outside(failure: Failure) -> tuple[int, str] | None:
     )
 
 
-def _listed(failure: Failure) -> str:
+def _list_processes(failure: Failure) -> str:
     largest = sorted(failure.others, key=lambda each: -each[1])[:4]
     shown = ", ".join(f"process {pid} holds {text(size)}" for pid, size in largest)
     if len(failure.others) == 1:
@@ -66,7 +66,7 @@ def other_process(facts: Facts) -> Iterator[Cause]:
             f"device memory: another process held {text(gone)} of {text(card)} before this one began",
             f"TensorFlow found {text(free)} free of {text(card)} at its start: {number(card)} - "
             f"{number(free)} = {number(gone)} GiB were taken",
-            (quoted(failure),),
+            (quote_line(failure),),
         )
     pool = facts.setup.pool if failure.family == "tensorflow" else None
     if pool and card and pool < 0.5 * card and free is None and "cap" not in facts.setup.found:
@@ -75,7 +75,7 @@ def other_process(facts: Facts) -> Iterator[Cause]:
             0.64,
             f"device memory: TensorFlow got only {text(pool)} of {text(card)}: another process held the rest",
             f"it takes what is free at its start, and that was {pool / card:.0%} of the card",
-            (quoted(failure),),
+            (quote_line(failure),),
         )
     small = failure.process if failure.family == "xla" else None
     if failure.family == "xla" and small is not None and small < 1 << 30 and (failure.requested or 0) < 1 << 30:
@@ -84,7 +84,7 @@ def other_process(facts: Facts) -> Iterator[Cause]:
             0.75,
             "device memory: the card is held by another process (or by an earlier session of this notebook)",
             f"the whole program needs only {text(small)}, and {text(failure.requested or 0)} were refused",
-            (quoted(failure),),
+            (quote_line(failure),),
         )
 
 
@@ -108,7 +108,7 @@ def _in_the_message(facts: Facts, failure: Failure, held: int, arithmetic: str) 
         if fits and request
         else f"even without it {text(request)} would not fit"
     )
-    evidence = (quoted(failure), arithmetic)
+    evidence = (quote_line(failure), arithmetic)
     if ranks:
         sentence = (
             f"device memory: {ranks} other processes of about {text(held // ranks)} each "
@@ -145,7 +145,7 @@ def memory_cap(facts: Facts) -> Iterator[Cause]:
             f"device memory: the program's own cap was reached, {text(limit)}",
             "set_per_process_memory_fraction is in force"
             + (f": {text(limit)} of {text(card)} allowed" if card else ""),
-            (quoted(failure), *([said] if said else [])),
+            (quote_line(failure), *([said] if said else [])),
         )
         return
     if failure.family not in ("tensorflow", "xla"):
@@ -161,7 +161,7 @@ def memory_cap(facts: Facts) -> Iterator[Cause]:
             f"device memory: TensorFlow may use only {text(limit)} of the card's {text(card)}",
             f"the pool's limit is {share:.0%} of the card; {text(request)} were refused"
             + ("" if said else "; a cap in the program, or memory that was taken at its start"),
-            (quoted(failure), *([said] if said else [])),
+            (quote_line(failure), *([said] if said else [])),
         )
     elif said and limit:
         yield Cause(
@@ -169,11 +169,11 @@ def memory_cap(facts: Facts) -> Iterator[Cause]:
             0.75,
             f"device memory: a cap of {text(limit)} is set in the program",
             f"the pool was limited to {text(limit)}, and {text(failure.requested or 0)} were refused",
-            (quoted(failure), said),
+            (quote_line(failure), said),
         )
 
 
-def masked_oom(facts: Facts) -> Iterator[Cause]:
+def find_masked_oom(facts: Facts) -> Iterator[Cause]:
     """An error of another name, where memory is what was missing."""
     failure = facts.main
     if failure is None:
@@ -186,7 +186,7 @@ def masked_oom(facts: Facts) -> Iterator[Cause]:
             f"device memory: no room was left for {library} itself, though the message does not say so",
             f"{library} takes some hundred MiB beside the framework's own pool when "
             "it starts; the GPU was full by then",
-            (quoted(failure),),
+            (quote_line(failure),),
         )
     if (failure.family, failure.kind) == ("tensorflow", "copy"):
         yield Cause(
@@ -194,7 +194,7 @@ def masked_oom(facts: Facts) -> Iterator[Cause]:
             0.8,
             "device memory: a copy to the GPU found no room («Dst tensor is not initialized»)",
             "TensorFlow says so when the destination of a copy could not be allocated",
-            (quoted(failure),),
+            (quote_line(failure),),
         )
 
 
@@ -203,13 +203,13 @@ def without_numbers(facts: Facts) -> Iterator[Cause]:
     failure = facts.main
     if failure is None or failure.kind != "bare" or failure.where != "device" or failure.family == "xla":
         return
-    if not moment.trained(facts, failure) and places.find(failure, places.FIRST_USE) is not None:
+    if not moment.find_training_steps(facts, failure) and places.find_frame(failure, places.FIRST_USE) is not None:
         yield Cause(
             "other_process",
             0.66,
             "device memory: the GPU was full before this program had put anything on it",
             f"it failed in {places.own(failure)}, at its first use of the GPU; somebody else holds the memory",
-            (quoted(failure),),
+            (quote_line(failure),),
         )
     yield Cause(
         "unknown",
@@ -217,6 +217,6 @@ def without_numbers(facts: Facts) -> Iterator[Cause]:
         "cannot tell yet: device memory ran out, and the message has no numbers",
         "the driver refused and says neither how much was asked for nor who holds the rest; with CUDA's own errors the "
         "line in the traceback may be a later one",
-        (quoted(failure),),
+        (quote_line(failure),),
         "run it again with CUDA_LAUNCH_BLOCKING=1, and beside it: nvidia-smi -l 1 ; send both",
     )

@@ -231,18 +231,18 @@ def in_network(failure: Failure) -> bool:
     return not inner or any(_NETWORK.search(f"{frame.file} {frame.name} {frame.code}") for frame in inner)
 
 
-def told(frame: Frame) -> str:
+def describe_frame(frame: Frame) -> str:
     return f"{frame.file} {frame.name} {frame.code}"
 
 
-def evaluating(failure: Failure) -> list[Frame]:
+def frames_outside_torch(failure: Failure) -> list[Frame]:
     """Frames that may tell of an evaluation: PyTorch's own do not, as ``_dynamo/eval_frame.py`` in any training."""
     return [frame for frame in failure.frames if not _OF_TORCH.search(frame.file)]
 
 
-def find(failure: Failure, pattern: Pattern) -> Frame | None:
+def find_frame(failure: Failure, pattern: Pattern) -> Frame | None:
     """The innermost frame that the pattern knows."""
-    return next((frame for frame in reversed(failure.frames) if pattern.search(told(frame))), None)
+    return next((frame for frame in reversed(failure.frames) if pattern.search(describe_frame(frame))), None)
 
 
 def own(failure: Failure) -> str:
@@ -256,4 +256,4 @@ def is_weight(failure: Failure) -> bool:
     """Whether the tensor that TensorFlow could not place is a weight, its gradient or its optimizer state."""
     if failure.family != "tensorflow" or len(failure.shape) not in (0, 1, 2, 4):
         return False
-    return bool(WEIGHTS_IN_A_GRAPH.search(failure.op)) or find(failure, CREATING_WEIGHTS) is not None
+    return bool(WEIGHTS_IN_A_GRAPH.search(failure.op)) or find_frame(failure, CREATING_WEIGHTS) is not None

@@ -10,7 +10,7 @@ from oomproof.diagnosis.diagnosis import Cause
 MOST = 5
 
 
-def ranked(causes: Iterable[Cause]) -> tuple[Cause, ...]:
+def rank_causes(causes: Iterable[Cause]) -> tuple[Cause, ...]:
     best: dict[str, Cause] = {}
     for cause in causes:
         if cause.id not in best or cause.confidence > best[cause.id].confidence:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from oomproof.diagnosis.amounts import text
 from oomproof.diagnosis.causes import columns, moment, places
-from oomproof.diagnosis.causes.moment import quoted
+from oomproof.diagnosis.causes.moment import quote_line
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts, Failure, Frame
 from oomproof.diagnosis.growth import median
@@ -25,9 +25,11 @@ def gt_boxes(facts: Facts) -> Iterator[Cause]:
     on_cpu = [each for each in facts.failures if each.kind == "on_cpu" and each.op == "boxes"]
     if failure is None or failure.where == "shm":
         return
-    frame = places.find(failure, places.MATCHING)
+    frame = places.find_frame(failure, places.MATCHING)
     in_eval = (
-        _evaluating(facts, failure) and frame is not None and places.find(failure, places.POSTPROCESSING) is not None
+        _is_evaluating(facts, failure)
+        and frame is not None
+        and places.find_frame(failure, places.POSTPROCESSING) is not None
     )
     in_graph = failure.family == "tensorflow" and places.IN_A_GRAPH.search(failure.op)
     matrix = _matrix(failure)
@@ -46,10 +48,10 @@ def gt_boxes(facts: Facts) -> Iterator[Cause]:
             f"it failed in {frame.place}, which compares every box with every anchor "
             f"or query{implied}; {crowd or 'one crowded image is enough'}",
             (
-                quoted(failure),
+                quote_line(failure),
                 f"frame {frame.place}",
                 *([crowd] if crowd else []),
-                *(quoted(each) for each in on_cpu[:2]),
+                *(quote_line(each) for each in on_cpu[:2]),
             ),
         )
     elif failure.where == "device" and (in_graph or matrix):
@@ -60,7 +62,7 @@ def gt_boxes(facts: Facts) -> Iterator[Cause]:
             0.84 if in_graph and matrix else 0.75 if in_graph else 0.55,
             f"device memory: matching boxes with anchors asked for {request}",
             f"{why}: it grows with the boxes of the fullest image",
-            (quoted(failure),),
+            (quote_line(failure),),
         )
     elif on_cpu and failure.where == "device":
         yield Cause(
@@ -68,7 +70,7 @@ def gt_boxes(facts: Facts) -> Iterator[Cause]:
             0.7,
             "device memory: matching boxes had to go to the CPU before; now it was not enough",
             f"line {on_cpu[0].line} shows that comparing boxes with anchors ran out first",
-            (quoted(failure), *(quoted(each) for each in on_cpu[:2])),
+            (quote_line(failure), *(quote_line(each) for each in on_cpu[:2])),
         )
 
 
@@ -96,10 +98,10 @@ def _matrix(failure: Failure) -> bool:
     )
 
 
-def _evaluating(facts: Facts, failure: Failure) -> bool:
-    frames = places.evaluating(failure)
-    named = any(places.EVALUATING.search(places.told(frame)) for frame in frames)
-    return named or moment.doing(facts, failure) in ("eval", "results")
+def _is_evaluating(facts: Facts, failure: Failure) -> bool:
+    frames = places.frames_outside_torch(failure)
+    named = any(places.EVALUATING.search(places.describe_frame(frame)) for frame in frames)
+    return named or moment.find_activity(facts, failure) in ("eval", "results")
 
 
 def _evaluation_frame(failure: Failure) -> Frame | None:
@@ -109,7 +111,9 @@ def _evaluation_frame(failure: Failure) -> Frame | None:
         lambda frame: frame.code,
         lambda frame: frame.file.replace("\\", "/").rsplit("/", 1)[-1],
     ):
-        found = next((frame for frame in places.evaluating(failure) if places.EVALUATING.search(told(frame))), None)
+        found = next(
+            (frame for frame in places.frames_outside_torch(failure) if places.EVALUATING.search(told(frame))), None
+        )
         if found is not None:
             return found
     return None
@@ -121,18 +125,18 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
         return
     frame = _evaluation_frame(failure)
     rising = columns.find_growth_in_evaluation(facts, failure)
-    during = moment.doing(facts, failure) in ("eval", "results") or rising is not None
-    post = places.find(failure, places.POSTPROCESSING)
+    during = moment.find_activity(facts, failure) in ("eval", "results") or rising is not None
+    post = places.find_frame(failure, places.POSTPROCESSING)
     backward = any(".backward(" in each.code for each in failure.frames)
-    if (frame is None and not during and (post is None or "paste" not in places.told(post))) or backward:
+    if (frame is None and not during and (post is None or "paste" not in places.describe_frame(post))) or backward:
         return
     request = text(failure.requested) if failure.requested is not None else "more memory"
     step = moment.last(facts, failure)
     seen = f"frame {frame.place}" if frame else f"line {step.line}: {step.text}" if step else ""
-    evidence = tuple(part for part in (quoted(failure), seen, f"frame {post.place}" if post else "") if part)
-    trained = moment.late(facts, failure) is not None or bool(moment.trained(facts, failure))
+    evidence = tuple(part for part in (quote_line(failure), seen, f"frame {post.place}" if post else "") if part)
+    trained = moment.late(facts, failure) is not None or bool(moment.find_training_steps(facts, failure))
     fitted = "training had fitted; " if trained else ""
-    safe = places.find(failure, places.SAFE_EVALUATION) is not None
+    safe = places.find_frame(failure, places.SAFE_EVALUATION) is not None
     if post is None and frame is not None and failure.family == "cuda" and not places.in_network(failure):
         place = failure.frames[-1].place
         yield Cause(
@@ -158,7 +162,7 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
         return
     below = f"{fitted}it failed below {frame.place if frame else 'evaluation'}"
     if rising is not None:
-        yield _growing(failure, rising, safe or failure.family in WITHOUT_GRADIENTS, evidence)
+        yield _blame_growth(failure, rising, safe or failure.family in WITHOUT_GRADIENTS, evidence)
     if not safe and failure.family not in WITHOUT_GRADIENTS:
         yield Cause(
             "eval_no_grad",
@@ -177,9 +181,9 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
     )
 
 
-def _growing(failure: Failure, rising: columns.Course, safe: bool, evidence: tuple[str, ...]) -> Cause:
+def _blame_growth(failure: Failure, rising: columns.Course, safe: bool, evidence: tuple[str, ...]) -> Cause:
     """Memory that rises with every batch of an evaluation: graphs are kept, or, without gradients, predictions."""
-    shown = columns.describe(rising)
+    shown = columns.describe_course(rising)
     if safe:
         return Cause(
             "eval_postprocess",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oomproof.diagnosis.amounts import text
-from oomproof.diagnosis.causes.moment import quoted
+from oomproof.diagnosis.causes.moment import quote_line
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts
 
@@ -22,7 +22,7 @@ def greedy_allocation(facts: Facts) -> Iterator[Cause]:
     pool, card = facts.setup.pool, facts.setup.card
     if not handle and not (refused and failure.kind in ("driver", "copy")):
         return
-    parts, evidence = [], [quoted(failure)]
+    parts, evidence = [], [quote_line(failure)]
     if pool:
         parts.append(f"TensorFlow took {text(pool)}" + (f" of {text(card)}" if card else "") + " at its start")
     if refused:
@@ -33,7 +33,7 @@ def greedy_allocation(facts: Facts) -> Iterator[Cause]:
             if len(refused) > 1
             else f"{tries} ({text(first or 0)})"
         )
-        evidence += [quoted(each) for each in refused[:3] if each is not failure]
+        evidence += [quote_line(each) for each in refused[:3] if each is not failure]
     sure = bool(pool and card and pool > 0.8 * card) or bool(refused) or bool(pool)
     yield Cause(
         "tf_greedy_allocation",
@@ -61,11 +61,11 @@ def train_and_eval_together(facts: Facts) -> Iterator[Cause]:
         0.93 if taken or failure.kind in ("driver", "tensorflow", "copy") else 0.86,
         "device memory: an evaluation job runs beside the training on one GPU",
         "both take the whole card for their pools; the log shows an evaluation that waits for checkpoints",
-        (quoted(failure), job),
+        (quote_line(failure), job),
     )
 
 
-def retracing(facts: Facts) -> Iterator[Cause]:
+def find_retracing(facts: Facts) -> Iterator[Cause]:
     warnings = facts.notes.get("retracing", ())
     failure = facts.main
     if not warnings or failure is None:
@@ -77,5 +77,5 @@ def retracing(facts: Facts) -> Iterator[Cause]:
         "anew for every shape, and each graph stays",
         f"{len(warnings)} retracing warning{'s' if len(warnings) > 1 else ''} before the end; every "
         "new shape or Python argument makes a graph that is never freed",
-        (*warnings[:3], quoted(failure)),
+        (*warnings[:3], quote_line(failure)),
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from oomproof.diagnosis.amounts import text
 from oomproof.diagnosis.causes import moment
-from oomproof.diagnosis.causes.moment import quoted
+from oomproof.diagnosis.causes.moment import quote_line
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts, Failure
 from oomproof.diagnosis.patterns import Pattern
@@ -23,7 +23,7 @@ def cudnn_workspace(facts: Facts) -> Iterator[Cause]:
         return
     tries = [each for each in facts.failures if each.kind == "plan" or (each.kind == "workspace" and not each.fatal)]
     benchmark = facts.setup.found.get("benchmark", "")
-    evidence = (quoted(failure), *(quoted(each) for each in tries[:2]), *([benchmark] if benchmark else []))
+    evidence = (quote_line(failure), *(quote_line(each) for each in tries[:2]), *([benchmark] if benchmark else []))
     if failure.kind == "outside_allocator" or (failure.family, failure.kind) == ("handle", "workspace"):
         asked = max((each.requested or 0 for each in tries), default=0)
         yield Cause(

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 
 from oomproof.diagnosis import frames
-from oomproof.diagnosis.amounts import SIZE, find, tensor
+from oomproof.diagnosis.amounts import SIZE, find_amount, tensor
 from oomproof.diagnosis.facts import Failure, Line
-from oomproof.diagnosis.families.message import block, glued, joined, quote
+from oomproof.diagnosis.families.message import block, join_pieces, join_words, quote
 from oomproof.diagnosis.patterns import Pattern, any_of
 
 TRIGGER = any_of(
@@ -42,11 +42,11 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
     ):
         return None
     parts = block(lines, at, ahead=3)
-    text = max((joined(parts), glued(parts)), key=lambda each: bool(_SHAPE.search(each)))
+    text = max((join_words(parts), join_pieces(parts)), key=lambda each: bool(_SHAPE.search(each)))
     shape = _SHAPE.search(text)
     sides = tuple(int(side) for side in re.findall(r"\d{1,18}", shape[1])) if shape else ()
     dtype = (shape[2] or "") if shape else ""
-    requested = find(_REQUESTED, text)
+    requested = find_amount(_REQUESTED, text)
     if sides and (requested is None or requested == 0):
         requested = tensor(sides, dtype)
     return Failure(

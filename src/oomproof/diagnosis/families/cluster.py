@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from oomproof.diagnosis.amounts import SIZE, amount
 from oomproof.diagnosis.facts import Failure, Line
-from oomproof.diagnosis.families.message import joined, quote
+from oomproof.diagnosis.families.message import join_words, quote
 from oomproof.diagnosis.patterns import Pattern, any_of
 
 TRIGGER = any_of(
@@ -69,8 +69,8 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
     if limit is None:
         said = [found for text in near if (found := _LIMIT.search(text)) and not re.search(r"[Rr]equests", text)]
         limit = amount(said[-1][1]) if said else None
-    node = _NODE_USE.search(joined(near))
-    code = _EXIT.search(joined(near))
+    node = _NODE_USE.search(join_words(near))
+    code = _EXIT.search(join_words(near))
     return Failure(
         family="cluster",
         kind=_kind(line.text),

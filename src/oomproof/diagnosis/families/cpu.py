@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oomproof.diagnosis import frames
-from oomproof.diagnosis.amounts import SIZE, find
+from oomproof.diagnosis.amounts import SIZE, find_amount
 from oomproof.diagnosis.facts import Failure, Line
-from oomproof.diagnosis.families.message import block, glued, joined, quote
+from oomproof.diagnosis.families.message import block, join_pieces, join_words, quote
 from oomproof.diagnosis.patterns import Pattern, any_of
 
 TRIGGER = Pattern(
@@ -27,7 +27,12 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
     line = lines[at]
     parts = block(lines, at, ahead=4)
     requested = next(
-        (size for text in (joined(parts), glued(parts)) if (size := find(_REQUESTED, text)) is not None), None
+        (
+            size
+            for text in (join_words(parts), join_pieces(parts))
+            if (size := find_amount(_REQUESTED, text)) is not None
+        ),
+        None,
     )
     return Failure(
         family="cpu",

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from oomproof.diagnosis import frames
-from oomproof.diagnosis.amounts import SIZE, amount, find
+from oomproof.diagnosis.amounts import SIZE, amount, find_amount
 from oomproof.diagnosis.facts import Failure, Line
-from oomproof.diagnosis.families.message import block, glued, joined, quote
+from oomproof.diagnosis.families.message import block, join_pieces, join_words, quote
 from oomproof.diagnosis.patterns import Pattern, any_of
 
 TRIGGER = any_of(
@@ -67,7 +67,7 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
     parts = block(lines, at, _STOP)
     if len(parts[0]) < 30 and at and lines[at - 1].rank == line.rank:
         parts = [lines[at - 1].text, *parts]  # the sentence began on the line before
-    found = _together(_numbers(joined(parts)), _numbers(glued(parts)))
+    found = _together(_numbers(join_words(parts)), _numbers(join_pieces(parts)))
     quoted = quote(line)
     return replace(
         found,
@@ -89,12 +89,12 @@ def _together(first: Failure, second: Failure) -> Failure:
 
 
 def _numbers(text: str) -> Failure:
-    allocated, reserved = find(_ALLOCATED, text), find(_RESERVED, text)
-    extra = find(_EXTRA, text)
+    allocated, reserved = find_amount(_ALLOCATED, text), find_amount(_RESERVED, text)
+    extra = find_amount(_EXTRA, text)
     if reserved is None and allocated is not None and extra is not None:
         reserved = allocated + extra
-    total = find(_TOTAL, text)
-    requested = 1 << 60 if "more than 1EB" in text else find(_REQUESTED, text)
+    total = find_amount(_TOTAL, text)
+    requested = 1 << 60 if "more than 1EB" in text else find_amount(_REQUESTED, text)
     device = _DEVICE.search(text)
     # Under WSL the driver answers with -1 for what it does not know, printed as 16 EiB.
     others = tuple(
@@ -102,10 +102,10 @@ def _numbers(text: str) -> Failure:
         for pid, size in ((pid, amount(held)) for pid, held in _OTHERS.findall(text))
         if size is not None and (total is None or size <= total)
     )
-    limit = find(_ALLOWED, text)
+    limit = find_amount(_ALLOWED, text)
     if limit is not None and total is not None and limit >= total:
         limit = None
-    process = find(_PROCESS, text)
+    process = find_amount(_PROCESS, text)
     # In a container the driver does not know the process by its number there, and says 0 bytes.
     if process is not None and (process < (reserved or 0) or (total is not None and process > total)):
         process = None
@@ -119,7 +119,7 @@ def _numbers(text: str) -> Failure:
         quote="",
         requested=requested,
         total=total,
-        free=find(_FREE, text),
+        free=find_amount(_FREE, text),
         allocated=allocated,
         reserved=reserved,
         process=process,

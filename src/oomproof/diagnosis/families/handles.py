@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from oomproof.diagnosis import frames
-from oomproof.diagnosis.amounts import SIZE, find
+from oomproof.diagnosis.amounts import SIZE, find_amount
 from oomproof.diagnosis.facts import Failure, Line
 from oomproof.diagnosis.families.message import quote
 from oomproof.diagnosis.patterns import Pattern, any_of
@@ -81,7 +81,7 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
         rank=line.rank,
         # One algorithm that finds no room is a try; that none does is said on another line.
         fatal=not _TRIAL.search(line.text),
-        requested=find(_REQUESTED, line.text),
+        requested=find_amount(_REQUESTED, line.text),
         op="tensorflow" if of_tensorflow else "",
         frames=stack,
     )

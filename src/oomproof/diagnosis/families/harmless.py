@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from oomproof.diagnosis.amounts import SIZE, find
+from oomproof.diagnosis.amounts import SIZE, find_amount
 from oomproof.diagnosis.facts import Failure, Line
-from oomproof.diagnosis.families.message import block, glued, joined, quote
+from oomproof.diagnosis.families.message import block, join_pieces, join_words, quote
 from oomproof.diagnosis.patterns import Pattern, any_of
 
 TRIGGER = any_of(
@@ -31,7 +31,7 @@ _REQUESTED = Pattern(rf"[Tt]r(?:ied|ying) to allocate {SIZE}|Allocation of (\d{{
 def read(lines: Sequence[Line], at: int) -> Failure | None:
     line = lines[at]
     parts = block(lines, at, ahead=5)
-    text = f"{joined(parts)} {glued(parts)}"
+    text = f"{join_words(parts)} {join_pieces(parts)}"
     if "ran out of memory trying" in line.text and "not a failure" not in text and "caller indicates" not in text:
         return None
     if "Plan failed" in line.text and "emory" not in text and "ALLOC" not in text and "cudnnException" not in text:
@@ -45,7 +45,7 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
         at=at,
         rank=line.rank,
         fatal=False,
-        requested=find(_REQUESTED, text),
+        requested=find_amount(_REQUESTED, text),
         op="boxes" if re.search(r"iou|ssign|overlap|match", line.text, re.IGNORECASE) else "",
     )
 

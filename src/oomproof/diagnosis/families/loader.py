@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from oomproof.diagnosis import frames
 from oomproof.diagnosis.facts import Failure, Line
-from oomproof.diagnosis.families.message import block, joined, quote
+from oomproof.diagnosis.families.message import block, join_words, quote
 from oomproof.diagnosis.patterns import Pattern, any_of
 
 TRIGGER = any_of(
@@ -56,7 +56,7 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
     stack = frames.before(lines, at)
     kind, where = _kind(text, stack_text(lines, at))
     if _POOL.search(text):
-        kind, where = _end_of_a_worker(joined(block(lines, at, ahead=3)), ""), "host"
+        kind, where = _end_of_a_worker(join_words(block(lines, at, ahead=3)), ""), "host"
     if not kind:
         return None
     mapped = _MAP.search(text)

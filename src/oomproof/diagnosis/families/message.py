@@ -33,12 +33,12 @@ def block(lines: Sequence[Line], at: int, stop: Pattern | None = None, ahead: in
     return found
 
 
-def joined(parts: Sequence[str]) -> str:
+def join_words(parts: Sequence[str]) -> str:
     """As one line: wrapped at words."""
     return " ".join(part.strip() for part in parts)
 
 
-def glued(parts: Sequence[str]) -> str:
+def join_pieces(parts: Sequence[str]) -> str:
     """As one line: cut anywhere, as a terminal of fixed width does."""
     return "".join(parts)
 

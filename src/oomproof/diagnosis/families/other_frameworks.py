@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 
 from oomproof.diagnosis import frames
-from oomproof.diagnosis.amounts import SIZE, find
+from oomproof.diagnosis.amounts import SIZE, find_amount
 from oomproof.diagnosis.facts import Failure, Line
-from oomproof.diagnosis.families.message import block, joined, quote
+from oomproof.diagnosis.families.message import block, join_words, quote
 from oomproof.diagnosis.patterns import Pattern, any_of
 
 TRIGGER = any_of(
@@ -57,8 +57,8 @@ _HOST = Pattern(r"\bRAM\b|\bCPU\b|host|system memory|swap", re.IGNORECASE)
 
 def read(lines: Sequence[Line], at: int) -> Failure | None:
     line = lines[at]
-    text = joined(block(lines, at, ahead=4))
-    requested = find(_REQUESTED, text)
+    text = join_words(block(lines, at, ahead=4))
+    requested = find_amount(_REQUESTED, text)
     known = re.search(
         r"Out of memory error on GPU|cudaMalloc|cupy|CUDA Error|cudaSuccess|Error at:|No executable batch", line.text
     )
@@ -82,7 +82,7 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
         rank=line.rank,
         fatal=not re.search(r"WARN|[Ss]kip|retry(?:ing)?\b(?! failed)|[Cc]aught", line.text),
         requested=requested,
-        allocated=find(_ALLOCATED, text),
-        free=find(_FREE, text),
+        allocated=find_amount(_ALLOCATED, text),
+        free=find_amount(_FREE, text),
         frames=frames.before(lines, at),
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oomproof.diagnosis import frames
-from oomproof.diagnosis.amounts import SIZE, amount, find, tensor
+from oomproof.diagnosis.amounts import SIZE, amount, find_amount, tensor
 from oomproof.diagnosis.facts import Failure, Line
-from oomproof.diagnosis.families.message import block, glued, joined, quote
+from oomproof.diagnosis.families.message import block, join_pieces, join_words, quote
 from oomproof.diagnosis.patterns import Pattern, any_of
 
 TRIGGER = any_of(
@@ -60,7 +60,7 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
             return None  # a quota or a queue that is exhausted
     shape, dtype = _shape(text)
     device = next((group for found in _DEVICE.finditer(text) for group in found.groups() if group), "")
-    requested = tensor(shape, dtype) if shape else find(_TRYING, text)
+    requested = tensor(shape, dtype) if shape else find_amount(_TRYING, text)
     if kind == "driver" and (refused := _REFUSED.search(line.text)):
         requested = amount(refused[2] or refused[1] or "")
     node = _NODE.search(text)
@@ -90,7 +90,9 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
 
 def _text(lines: Sequence[Line], at: int) -> str:
     parts = block(lines, at, ahead=8)
-    return max((joined(parts), glued(parts)), key=lambda each: bool(_SHAPE.search(each)) + bool(_DEVICE.search(each)))
+    return max(
+        (join_words(parts), join_pieces(parts)), key=lambda each: bool(_SHAPE.search(each)) + bool(_DEVICE.search(each))
+    )
 
 
 def _shape(text: str) -> tuple[tuple[int, ...], str]:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 
 from oomproof.diagnosis import frames
-from oomproof.diagnosis.amounts import SIZE, amount, find
+from oomproof.diagnosis.amounts import SIZE, amount, find_amount
 from oomproof.diagnosis.facts import Failure, Line
-from oomproof.diagnosis.families.message import block, joined, quote
+from oomproof.diagnosis.families.message import block, join_words, quote
 from oomproof.diagnosis.patterns import Pattern, any_of
 
 TRIGGER = any_of(
@@ -42,7 +42,7 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
     line = lines[at]
     if "CUDNN engine" in line.text:
         return None  # an algorithm that was tried out; families/handles.py reads it
-    text = joined(block(lines, at, ahead=10))
+    text = join_words(block(lines, at, ahead=10))
     if "RESOURCE_EXHAUSTED" in line.text and not re.search(r"emory|alloc|hbm|OOM", text):
         return None  # a quota of another service
     report = _report(lines, at)
@@ -53,7 +53,7 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
         kind="tpu"
         if used or "at the bottom" in text
         else "program"
-        if pieces or find(_TOTAL, joined(report))
+        if pieces or find_amount(_TOTAL, join_words(report))
         else "buffer"
         if re.search(r"device buffer|allocate request for", text)
         else "bare",
@@ -62,11 +62,11 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
         quote=quote(line),
         at=at,
         rank=line.rank,
-        requested=find(_REQUESTED, text),
+        requested=find_amount(_REQUESTED, text),
         total=amount(used[2]) if used else None,
-        free=find(_FREE, text),
-        largest_free=find(_RESERVABLE, text),
-        process=amount(used[1]) if used else find(_TOTAL, joined(report)),
+        free=find_amount(_FREE, text),
+        largest_free=find_amount(_RESERVABLE, text),
+        process=amount(used[1]) if used else find_amount(_TOTAL, join_words(report)),
         device="TPU" if used else "",
         op=pieces[0][1] if pieces else "",
         pieces=pieces,
@@ -82,7 +82,7 @@ def _pieces(report: Sequence[str]) -> tuple[tuple[int, str], ...]:
     """The largest buffers, with the line of the user's code where the report has it."""
     found: list[tuple[int, str]] = []
     for place, text in enumerate(report):
-        if (size := find(_SIZE_LINE, text)) is not None:
+        if (size := find_amount(_SIZE_LINE, text)) is not None:
             about = " ".join(report[place + 1 : place + 5])
             source = _SOURCE.search(about)
             operator = _OPERATOR.search(about)

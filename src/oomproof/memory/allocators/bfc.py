@@ -15,24 +15,24 @@ One stream, no virtual memory, garbage collection of free regions on: the defaul
 from __future__ import annotations
 
 from oomproof.memory.allocators.bfc_regions import GRANULE, MIB, Regions
-from oomproof.memory.allocators.replaying import Placement, Replay, served
+from oomproof.memory.allocators.replaying import Placement, Replay, serve_history
 from oomproof.memory.timeline import Timeline
 
 
 def replay(timeline: Timeline, capacity: int | None = None) -> Replay:
     """With memory growth: regions are taken as they are needed. ``capacity`` is the allocator's limit in bytes."""
-    return place(timeline, capacity)[0]
+    return place_blocks(timeline, capacity)[0]
 
 
 def replay_at_once(timeline: Timeline, capacity: int | None = None) -> Replay:
     """Without memory growth: one region of ``capacity`` bytes. Where that is None, the smallest that is enough."""
     enough = smallest_limit(timeline, growth=False) if capacity is None else capacity
-    return served(timeline, Regions(enough, growth=False), GRANULE)[0]
+    return serve_history(timeline, Regions(enough, growth=False), GRANULE)[0]
 
 
-def place(timeline: Timeline, capacity: int | None = None) -> tuple[Replay, Placement]:
+def place_blocks(timeline: Timeline, capacity: int | None = None) -> tuple[Replay, Placement]:
     """As ``replay``, with the place of every block."""
-    return served(timeline, Regions(capacity, growth=True), GRANULE)
+    return serve_history(timeline, Regions(capacity, growth=True), GRANULE)
 
 
 def smallest_limit(timeline: Timeline, *, growth: bool = True) -> int:
@@ -40,7 +40,7 @@ def smallest_limit(timeline: Timeline, *, growth: bool = True) -> int:
 
     A little more room may by chance lead to worse fragments; what is found then is one of the limits that work.
     """
-    peak = timeline.rounded(GRANULE).peak().bytes
+    peak = timeline.round_up(GRANULE).peak().bytes
     step = max(MIB, peak // 512)
     enough, too_little = -(-replay(timeline).reserved // step), peak // step - 1
     while not _enough(timeline, enough * step, growth):
@@ -55,4 +55,4 @@ def smallest_limit(timeline: Timeline, *, growth: bool = True) -> int:
 
 
 def _enough(timeline: Timeline, limit: int, growth: bool) -> bool:
-    return served(timeline, Regions(limit, growth), GRANULE)[0].failed is None
+    return serve_history(timeline, Regions(limit, growth), GRANULE)[0].failed is None

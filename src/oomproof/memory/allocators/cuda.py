@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from oomproof.errors import InputError
 from oomproof.memory.allocators.cuda_expandable import ExpandableSegments
 from oomproof.memory.allocators.cuda_segments import GRANULE, LARGE_BUFFER, MIB, UNLIMITED, Segments
-from oomproof.memory.allocators.replaying import Placement, Replay, event_order, served
+from oomproof.memory.allocators.replaying import Placement, Replay, event_order, serve_history
 from oomproof.memory.timeline import Timeline
 
-__all__ = ["CudaRules", "Placement", "Replay", "event_order", "place", "replay"]
+__all__ = ["CudaRules", "Placement", "Replay", "event_order", "place_blocks", "replay"]
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,14 @@ DEFAULTS = CudaRules()
 
 def replay(timeline: Timeline, rules: CudaRules = DEFAULTS, capacity: int | None = None) -> Replay:
     """Serves the Timeline's blocks in their order; ``capacity`` is the most the allocator may reserve, in bytes."""
-    return place(timeline, rules, capacity)[0]
+    return place_blocks(timeline, rules, capacity)[0]
 
 
-def place(timeline: Timeline, rules: CudaRules = DEFAULTS, capacity: int | None = None) -> tuple[Replay, Placement]:
+def place_blocks(
+    timeline: Timeline, rules: CudaRules = DEFAULTS, capacity: int | None = None
+) -> tuple[Replay, Placement]:
     """As ``replay``, with the place of every block."""
     max_split = rules.max_split_size_mb * MIB or UNLIMITED
-    return served(
+    return serve_history(
         timeline, (ExpandableSegments if rules.expandable_segments else Segments)(capacity, max_split), GRANULE
     )

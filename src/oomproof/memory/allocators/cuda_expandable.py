@@ -87,9 +87,9 @@ class ExpandableSegments(Segments):
         self.small: PagedBlocks = PagedBlocks(0, SMALL_BUFFER)
         self.large: PagedBlocks = PagedBlocks(2 * RANGE, LARGE_BUFFER)
 
-    def _preferred(self, pool: FreeBlocks, at: int) -> int:
+    def _prefer_block(self, pool: FreeBlocks, at: int) -> int:
         """A free block that can still grow counts as large as it can become, so that it is cut last."""
-        gaps, order = self._paged(pool).gaps, pool.order
+        gaps, order = self._find_pages(pool).gaps, pool.order
 
         def room(key: int) -> int:
             size = key >> ADDRESS_BITS
@@ -104,7 +104,7 @@ class ExpandableSegments(Segments):
         return have - size >= GRANULE
 
     def _grow(self, pool: FreeBlocks, size: int) -> tuple[int, int] | None:
-        paged = self._paged(pool)
+        paged = self._find_pages(pool)
         block = self._map(paged, size)
         if block is None:
             given = self.large.unback() + self.small.unback()
@@ -127,5 +127,5 @@ class ExpandableSegments(Segments):
         pool.take(address)
         return address, have
 
-    def _paged(self, pool: FreeBlocks) -> PagedBlocks:
+    def _find_pages(self, pool: FreeBlocks) -> PagedBlocks:
         return self.small if pool is self.small else self.large

@@ -66,7 +66,7 @@ class Segments:
         at = bisect_left(order, size << ADDRESS_BITS)
         if at == len(order):
             return None
-        key = order[self._preferred(pool, at)]
+        key = order[self._prefer_block(pool, at)]
         have = key >> ADDRESS_BITS
         # Oversize blocks serve no smaller request, and a larger one only where little is lost.
         if have >= self.max_split and (size < self.max_split or have >= size + LARGE_BUFFER):
@@ -75,7 +75,7 @@ class Segments:
         pool.take(address)
         return address, have
 
-    def _preferred(self, pool: FreeBlocks, at: int) -> int:
+    def _prefer_block(self, pool: FreeBlocks, at: int) -> int:
         return at
 
     def _splits(self, have: int, size: int) -> bool:

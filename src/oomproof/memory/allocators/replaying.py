@@ -49,7 +49,7 @@ class Placement:
     size: Ints
 
 
-def served(timeline: Timeline, memory: Allocator, granule: int) -> tuple[Replay, Placement]:
+def serve_history(timeline: Timeline, memory: Allocator, granule: int) -> tuple[Replay, Placement]:
     """The replay of a whole history, and the place of every block. Sizes are rounded up to ``granule``."""
     serve, free = memory.serve, memory.free
     wanted = (-(-timeline.bytes // granule) * granule).tolist()

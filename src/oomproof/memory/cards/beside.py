@@ -13,8 +13,8 @@ ANOTHER = "another job"
 def hold_beside(device: Device, given: str | int | None) -> Device:
     """The device with ``given`` bytes (``3GiB``) of it held by another job, as nvidia-smi shows it: its context counts.
 
-    >>> from oomproof.memory.cards.devices import find
-    >>> hold_beside(find("8GiB"), "3GiB").budget >> 30
+    >>> from oomproof.memory.cards.devices import find_device
+    >>> hold_beside(find_device("8GiB"), "3GiB").budget >> 30
     5
     """
     if given is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from oomproof.errors import InputError, near
 from oomproof.memory.cards import this_machine
-from oomproof.memory.cards.device_table import ARCHITECTURES, ROWS, Row
+from oomproof.memory.cards.device_table import ARCHITECTURES, ROWS, DeviceRow
 from oomproof.memory.cards.kept_constants import read_constants
 
 
@@ -58,14 +58,14 @@ NOISE = re.compile(
 AMOUNT = re.compile(r"([+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+|nan|inf(?:inity)?))\s*([a-z]*)")
 
 
-def find(text: str) -> Device:
+def find_device(text: str) -> Device:
     """The device a user means.
 
     A GPU's name in any spelling (``3060``, ``rtx 3060 12gb``, ``A100-80GB``); of two sizes the usual one, unless one
     is said. Or an amount of memory: ``8GiB`` and ``8g`` are 8 * 2^30 bytes, ``8GB`` is 8 * 10^9. Or ``this``: the GPU
     of this machine with the most free memory, ``this:1`` the one that nvidia-smi calls 1.
 
-    >>> find("rtx3060 12gb").name, find("a100 80").total
+    >>> find_device("rtx3060 12gb").name, find_device("a100 80").total
     ('RTX 3060 12GB', 84975927951)
     """
     wanted = text.strip().lower()
@@ -97,17 +97,17 @@ def _likely_unit(number: float) -> str:
     return "GiB" if number < 512 else "MiB"
 
 
-def known() -> tuple[Device, ...]:
+def list_devices() -> tuple[Device, ...]:
     """Every GPU of the table."""
     return tuple(_device(row) for row in ROWS)
 
 
-def estimated(device: Device) -> bool:
+def is_estimated(device: Device) -> bool:
     """Whether a known device's ``total`` is estimated from its family, not as out-of-memory messages show it."""
     return any(row.estimated and _name(row) == device.name for row in ROWS)
 
 
-def _row(wanted: str) -> Row | None:
+def _row(wanted: str) -> DeviceRow | None:
     """The row that is meant; an error where the GPU is known but not in the size said."""
     rows, size = _rows(wanted), None
     said = re.search(r"(?<![\d.])(\d{1,3})\s*g(?:i?b)?\b", wanted) or re.search(r"(?<=[\s_-])(\d{1,3})$", wanted)
@@ -122,7 +122,7 @@ def _row(wanted: str) -> Row | None:
     return fitting[0]
 
 
-def _rows(name: str) -> list[Row]:
+def _rows(name: str) -> list[DeviceRow]:
     key = _key(name)
     rows = [row for row in ROWS if _key(row.name) == key]
     return rows or [row for row in ROWS if key.endswith("pcie") and _key(row.name) == key.removesuffix("pcie")]
@@ -133,12 +133,12 @@ def _key(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", words)
 
 
-def _name(row: Row) -> str:
+def _name(row: DeviceRow) -> str:
     several = sum(other.name == row.name for other in ROWS) > 1
     return f"{row.name} {row.gigabytes}GB" if several else row.name
 
 
-def _device(row: Row) -> Device:
+def _device(row: DeviceRow) -> Device:
     return Device(
         name=_name(row),
         total=int(row.total * 2**30),

@@ -49,7 +49,7 @@ def read_constants() -> dict[str, Constants]:
     place = constants_file()
     try:
         entries = json.loads(place.read_text("utf-8"))
-        return {str(name): _checked(entry) for name, entry in entries.items()}
+        return {str(name): _check_entry(entry) for name, entry in entries.items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, AttributeError) as error:
@@ -61,7 +61,9 @@ def read_constants() -> dict[str, Constants]:
 
 def keep_constants(gpu: str, found: Constants) -> Path:
     place = constants_file()
-    entries = {name: asdict(entry) for name, entry in read_constants().items()} | {gpu: asdict(_checked(asdict(found)))}
+    entries = {name: asdict(entry) for name, entry in read_constants().items()} | {
+        gpu: asdict(_check_entry(asdict(found)))
+    }
     place.parent.mkdir(parents=True, exist_ok=True)
     with new_content(place) as file:
         file.write(json.dumps(entries, indent=2).encode() + b"\n")
@@ -78,7 +80,7 @@ def forget_constants() -> Path | None:
     return place
 
 
-def _checked(entry: dict[str, Any]) -> Constants:
+def _check_entry(entry: dict[str, Any]) -> Constants:
     found = Constants(**entry)
     for size in (found.context, found.workspace):
         if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MOST:

@@ -20,7 +20,7 @@ _USUAL_CAPABILITY = 8
 """for a device known by its size alone"""
 
 
-def left_to_libraries(device: Device, context: int) -> int:
+def leave_to_libraries(device: Device, context: int) -> int:
     """Bytes that TensorFlow leaves to cuDNN, cuBLAS and the driver; its allocator never takes them, whatever is free.
 
     MinSystemMemory of tensorflow/core/common_runtime/gpu/gpu_device.cc, by compute capability and by what is free when
@@ -44,7 +44,7 @@ def limit(device: Device, runtime: Runtime, context: int) -> int:
     is free (BaseGPUDeviceFactory::CreateDevices of gpu_device.cc). Where that much is not there, the allocator takes a
     tenth less until it gets something, and the libraries find nothing: such a limit is refused.
     """
-    usual = max(0, device.budget - context - left_to_libraries(device, context))
+    usual = max(0, device.budget - context - leave_to_libraries(device, context))
     if not runtime.memory_limit_mb:
         return usual
     most = max(usual // MIB, largest_limit(device))

@@ -101,7 +101,7 @@ def _gpu(nvml: Any, handle: Any) -> Gpu:
         name=short_name(name.decode() if isinstance(name, bytes) else str(name)),  # bytes before nvidia-ml-py 11.5
         total=total,
         held=max(0, used - own),
-        held_by=tuple(_described(pid, size) for size, pid in sorted(others, reverse=True)),
+        held_by=tuple(_describe_process(pid, size) for size, pid in sorted(others, reverse=True)),
         capability=tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)),
     )
 
@@ -129,7 +129,7 @@ def _processes(nvml: Any, handle: Any) -> dict[int, int]:
     return sizes
 
 
-def _described(pid: int, size: int) -> str:
+def _describe_process(pid: int, size: int) -> str:
     import psutil
 
     try:

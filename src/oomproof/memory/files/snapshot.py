@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from oomproof.errors import DamagedFile, InputError
 from oomproof.memory.about import About
 from oomproof.memory.files.plain_pickle import NotPlain, read_plain
-from oomproof.memory.files.timeline_check import MAX_BYTES, clean
+from oomproof.memory.files.timeline_check import MAX_BYTES, clean_value
 from oomproof.memory.timeline import KINDS, Builder, Timeline
 
 MAX_FILE = 512 << 20
@@ -59,7 +59,7 @@ def load_snapshot(path: str | os.PathLike[str]) -> Timeline:
         content = file.read_bytes()
         return _timeline(read_plain(content), file.name, len(content))
     except NotPlain as error:
-        raise DamagedFile(f"{clean(file.name)}: {error}; {RECORD}") from None
+        raise DamagedFile(f"{clean_value(file.name)}: {error}; {RECORD}") from None
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from None
 
@@ -69,7 +69,7 @@ def _timeline(snapshot: Any, name: str, written: int) -> Timeline:
         raise NotPlain(f"expected a snapshot, which is a dict; found {type(snapshot).__name__}")
     traces, segments = _lists(snapshot, "device_traces"), _lists(snapshot, "segments")
     device = max(range(len(traces)), key=lambda i: len(_list(traces[i], "device_traces")), default=-1)
-    _refuse_repeated(traces[device] if traces else [], segments, written)
+    _refuse_repetition(traces[device] if traces else [], segments, written)
     events = list(_events(traces[device])) if traces else []
     if not any(event.action == "alloc" for event in events):
         raise NotPlain("expected a history of allocations; found none, for recording was not on")
@@ -92,16 +92,16 @@ def _timeline(snapshot: Any, name: str, written: int) -> Timeline:
     others = sum(1 for trace in traces if trace) - 1
     return step.build(
         About(
-            job=str(clean(name)),
+            job=str(clean_value(name)),
             recorded=True,
             device=device,
-            reserved=_peak_reserved(events, segments),
+            reserved=_find_peak_reserved(events, segments),
             not_counted=(NOT_COUNTED, *([f"{others} more GPU(s) of this snapshot"] if others else [])),
         )
     )
 
 
-def _refuse_repeated(trace: Sequence[Any], segments: Sequence[Any], size: int) -> None:
+def _refuse_repetition(trace: Sequence[Any], segments: Sequence[Any], size: int) -> None:
     """A pickle may name one event or block a million times in two million bytes; PyTorch writes each by itself."""
     blocks = (segment.get("blocks") for segment in segments if isinstance(segment, dict))
     rows = len(trace) + len(segments) + sum(len(each) for each in blocks if isinstance(each, list))
@@ -151,7 +151,7 @@ def _from_before(events: Sequence[_Event], segments: Sequence[dict[str, Any]]) -
             address += size
 
 
-def _peak_reserved(events: Sequence[_Event], segments: Sequence[dict[str, Any]]) -> int:
+def _find_peak_reserved(events: Sequence[_Event], segments: Sequence[dict[str, Any]]) -> int:
     """The most the allocator held: backwards from what it holds at the end."""
     sizes = [segment.get("total_size", 0) for segment in segments]
     held = peak = sum(size for size in sizes if type(size) is int and 0 <= size < MAX_BYTES)
@@ -193,7 +193,7 @@ def _describe(frame: dict[str, Any]) -> tuple[str, str]:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(str(clean(text)).split())
+    return " ".join(str(clean_value(text)).split())
 
 
 def _lists(snapshot: dict[Any, Any], key: str) -> list[Any]:

@@ -67,20 +67,20 @@ class Wrong(Exception):
     """What was expected and what came."""
 
 
-def clean(value: Any) -> Any:
+def clean_value(value: Any) -> Any:
     """The value as it can stand in JSON and on a terminal: no control characters, no half characters, no NaN."""
     if isinstance(value, str):
         return UNPRINTABLE.sub("?", value)
     if isinstance(value, Mapping):
-        return {clean(str(key)): clean(item) for key, item in value.items()}
+        return {clean_value(str(key)): clean_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [clean(item) for item in value]
+        return [clean_value(item) for item in value]
     return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def checked(header: Mapping[str, Any], columns: Mapping[str, Ints]) -> Timeline:
+def check_timeline(header: Mapping[str, Any], columns: Mapping[str, Ints]) -> Timeline:
     """The Timeline; Wrong says what is not as it must be."""
-    if clean(header) != header:
+    if clean_value(header) != header:
         raise Wrong("expected plain text in the header; found control characters")
     owners, ops, specs = (_names(header, table) for table in ("owners", "ops", "specs"))
     about = header.get("about")
@@ -188,5 +188,5 @@ def _check_ranges(columns: Mapping[str, Ints], ticks: int, owners: int, ops: int
 
 def _check_spec(spec: str) -> None:
     parsed = json.loads(spec)
-    if not isinstance(parsed, dict) or not isinstance(parsed.get("op"), str) or clean(parsed) != parsed:
+    if not isinstance(parsed, dict) or not isinstance(parsed.get("op"), str) or clean_value(parsed) != parsed:
         raise Wrong(f"expected a call to be an object with the text «op»; found {spec[:40]}")

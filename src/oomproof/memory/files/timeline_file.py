@@ -20,7 +20,7 @@ import numpy as np
 
 from oomproof.errors import DamagedFile, InputError
 from oomproof.files.replacing import new_content
-from oomproof.memory.files.timeline_check import BLOCKS, CALLS, MARKS, Wrong, checked, clean
+from oomproof.memory.files.timeline_check import BLOCKS, CALLS, MARKS, Wrong, check_timeline, clean_value
 from oomproof.memory.timeline import Calls, Ints, Timeline
 
 FORMAT, VERSION = "oomproof timeline", 1
@@ -48,7 +48,7 @@ def save(timeline: Timeline, path: str | os.PathLike[str]) -> None:
         raise InputError(f"cannot write {path}: {error.strerror or type(error).__name__}") from None
 
 
-def load(path: str | os.PathLike[str]) -> Timeline:
+def load_timeline(path: str | os.PathLike[str]) -> Timeline:
     """Reads a Timeline; DamagedFile where the file is not one that ``save`` could have written."""
     file = Path(path)
     if not file.is_file():
@@ -57,14 +57,14 @@ def load(path: str | os.PathLike[str]) -> Timeline:
         if file.stat().st_size > MAX_FILE:
             raise Wrong(f"expected at most {MAX_FILE >> 20} MiB; found {file.stat().st_size >> 20} MiB")
         with zipfile.ZipFile(file) as archive:
-            return checked(*_read(archive))
+            return check_timeline(*_read(archive))
     except Wrong as error:
         raise DamagedFile(f"{file.name}: {error}; {AGAIN}") from None
     except PermissionError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from None
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError, ValueError) as error:
         # What zipfile, zlib and json raise on bytes that are not what they claim to be.
-        reason = " ".join(str(clean(str(error))).split())[:100] or type(error).__name__
+        reason = " ".join(str(clean_value(str(error))).split())[:100] or type(error).__name__
         raise DamagedFile(f"{file.name}: expected a saved timeline; it is damaged ({reason}); {AGAIN}") from None
 
 
@@ -82,7 +82,7 @@ def _write(timeline: Timeline, file: Any) -> None:
     blocks = (timeline.born, timeline.died, timeline.bytes, timeline.kind, timeline.phase, timeline.owner, timeline.op)
     columns = (*blocks, calls.tick, calls.owner, calls.phase, calls.spec, timeline.mark_tick, timeline.mark_phase)
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        archive.writestr(HEADER, json.dumps(clean(header), ensure_ascii=False, default=str))
+        archive.writestr(HEADER, json.dumps(clean_value(header), ensure_ascii=False, default=str))
         for name, column in zip(COLUMNS, columns, strict=True):
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, np.ascontiguousarray(column, dtype="<i8"), allow_pickle=False)

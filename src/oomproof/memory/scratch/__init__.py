@@ -15,7 +15,7 @@ Price = Callable[[Call], tuple[int, int, int]]
 _MOST = 1 << 50
 
 
-def priced(timeline: Timeline, price: Price) -> tuple[Ints, Ints, Ints]:
+def price_calls(timeline: Timeline, price: Price) -> tuple[Ints, Ints, Ints]:
     """Scratch of every call: expected, low, high. A spec is priced once, however often it is called."""
     prices = [price(read_call(spec)) for spec in timeline.calls.specs]
     table = np.array([[min(each, _MOST) for each in row] for row in prices], dtype=np.int64).reshape(-1, 3)

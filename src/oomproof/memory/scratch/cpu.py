@@ -40,7 +40,7 @@ def price(threads: int, *, half: bool = True) -> Price:
 
 
 def _forward(call: Convolution) -> int:
-    x, w, y = _blocked(call)
+    x, w, y = _block_bytes(call)
     if call.channels_last:
         return w if call.depthwise else 2 * w
     working = x + w + y - call.y_bytes
@@ -48,7 +48,7 @@ def _forward(call: Convolution) -> int:
 
 
 def _backward(call: Convolution, threads: int) -> int:
-    x, w, y = _blocked(call)
+    x, w, y = _block_bytes(call)
     wants_x, wants_w, *_ = call.wants
     if call.channels_last:
         return w + (4 * x if call.area > _LARGE_AREA else 0) if call.depthwise else 3 * w
@@ -76,14 +76,14 @@ def _columns(call: Convolution) -> int:
     return max(columns + parts if wants_w else 0, call.x_bytes if call.wants and call.wants[0] else 0)
 
 
-def _blocked(call: Convolution) -> tuple[int, int, int]:
+def _block_bytes(call: Convolution) -> tuple[int, int, int]:
     """Bytes of x, w and y with channels padded to whole blocks; an input of a few channels stays as it is."""
 
-    def padded(shape: Shape) -> int:
+    def pad_channels(shape: Shape) -> int:
         return shape[0] * _up(shape[1]) * math.prod(shape[2:]) * _FLOAT
 
     weight = _up(call.w[0]) * (_up(call.w[1]) if call.w[1] > 1 else 1) * call.area * _FLOAT
-    return padded(call.x) if call.x[1] >= _BLOCK else 0, weight, padded(call.y)
+    return pad_channels(call.x) if call.x[1] >= _BLOCK else 0, weight, pad_channels(call.y)
 
 
 def _spread(call: Convolution) -> bool:

@@ -36,7 +36,7 @@ class Candidate:
         return f"{self.path}:{self.chunk}" if self.chunk else self.path
 
 
-class View:
+class StepView:
     """The step's columns, cut out once. Calls of modules go by their places in ``timeline.modules``."""
 
     def __init__(self, timeline: Timeline, speed: Speed, start: int, live: Ints) -> None:
@@ -63,20 +63,20 @@ class View:
         """for each call the tick at which the backward that follows it begins; the end of the step where none does"""
         self.first, self.last = self.births.searchsorted(enter), self.births.searchsorted(leave)
         """for each call, where the blocks that are made in it begin and end, in the order of births"""
-        self.saved = self._saved(enter, leave)
+        self.saved = self._find_saved_bytes(enter, leave)
 
     def candidate(self, path: str, calls: Sequence[int], chunk: int = 0, scale: float = 1.0) -> Candidate | None:
         if sum(self.saved[place] for place in calls) < self.worth:
             return None
         effect, seconds = np.zeros(self.length + 1, dtype=np.int64), 0.0
-        own = self._made_in_backward(path)
+        own = self._find_made_in_backward(path)
         for place in calls:
             images = self.timeline.modules[place].images * scale
             seconds += self._add(effect, place, chunk / images if chunk else 1.0, own)
         effect = np.cumsum(effect)[: self.length]
         return Candidate(path, chunk, seconds, effect) if -effect.min(initial=0) >= self.worth else None
 
-    def _saved(self, enter: Ints, leave: Ints) -> list[int]:
+    def _find_saved_bytes(self, enter: Ints, leave: Ints) -> list[int]:
         """Bytes that live from each call into backward, its results apart: computing it again saves no more."""
         step, saved = self.timeline, np.zeros(len(enter), dtype=np.int64)
         for tick in np.unique(self.later):
@@ -88,7 +88,7 @@ class View:
         np.subtract.at(saved, place, np.where(made, step.bytes[row], 0))
         return list(saved.tolist())
 
-    def _made_in_backward(self, path: str) -> Ints:
+    def _find_made_in_backward(self, path: str) -> Ints:
         """Rows of the blocks that a module, or one inside of it, makes in backward."""
         first, last = bisect_left(self.names, f"{path}."), bisect_left(self.names, f"{path}/")  # "/" follows "."
         own = (self.owners >= first) & (self.owners < last)
@@ -151,7 +151,7 @@ class View:
             self._hold(effect, begins, ends, int(forward * part))
             spare = own[self.temporary[own] & (own_born >= begins) & (own_born < ends)]
             # What goes on to the module before is gathered part by part, and then joined.
-            on = self._going_on(spare[step.died[spare] > ends], call)
+            on = self._find_passed_gradients(spare[step.died[spare] > ends], call)
             for row in on:
                 self._hold(effect, begins, int(step.born[row]), int(step.bytes[row]))
                 self._hold(effect, ends, ends + 1, int(step.bytes[row]))
@@ -168,7 +168,7 @@ class View:
             self._hold(effect, begins - 1, begins + 1, max(0, forward - total) + again)
         return seconds
 
-    def _going_on(self, rows: Ints, call: ModuleCall) -> list[int]:
+    def _find_passed_gradients(self, rows: Ints, call: ModuleCall) -> list[int]:
         """The gradients of the module's inputs: of the blocks that outlive its backward, the last of each size."""
         last = {int(self.timeline.bytes[row]): int(row) for row in rows}
         sizes = {int(size) for size in self.timeline.bytes[list(call.inputs)]}
@@ -187,5 +187,5 @@ class View:
         """Of every operation, in the order of their ticks, on a part of the images."""
         if part not in self._seconds_at:
             work = self.timeline.work
-            self._seconds_at[part] = self.speed.seconds(work if part == 1 else work.scaled(part))[self.by_tick]
+            self._seconds_at[part] = self.speed.seconds(work if part == 1 else work.scale(part))[self.by_tick]
         return self._seconds_at[part]

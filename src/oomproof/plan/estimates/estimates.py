@@ -13,7 +13,7 @@ from oomproof.plan.estimates.traced_step import TracedStep, split_by_size
 from oomproof.plan.estimates.way import Way
 from oomproof.plan.estimates.ways import Ways
 from oomproof.plan.problem import ESTIMATED, Problem
-from oomproof.plan.turned import Turned, describe
+from oomproof.plan.turned_knobs import Turned, describe_turned
 from oomproof.sources.job import Settings
 
 
@@ -38,29 +38,31 @@ class Estimates:
 
     # -- what a search learns ----------------------------------------------------------------------------------
 
-    def knowing(self, steps: Iterable[TracedStep]) -> Estimates:
-        return replace(self, steps={**self.steps, **{describe(step.turned): step for step in steps}})
+    def with_steps(self, steps: Iterable[TracedStep]) -> Estimates:
+        return replace(self, steps={**self.steps, **{describe_turned(step.turned): step for step in steps}})
 
     def without(self, way: Way) -> Estimates:
         """The job cannot run this way: not with these modules computed again, or not with so few images."""
         if way.recomputed.modules:
             paths = [module.partition(":")[0] for module in way.recomputed.modules]
             return replace(self, ways=self.ways.without(paths))
-        return replace(self, impossible=self.impossible | {(describe(way.step.turned), way.images)})
+        return replace(self, impossible=self.impossible | {(describe_turned(way.step.turned), way.images)})
 
-    def allowing(self, problem: Problem) -> Estimates:
+    def with_problem(self, problem: Problem) -> Estimates:
         """The same with other knobs that may be turned."""
         return replace(self, problem=problem, ways=Ways(problem.speed, problem.knobs))
 
     # -- ways --------------------------------------------------------------------------------------------------
 
-    def fitting(self, steps: Sequence[TracedStep]) -> list[Way]:
+    def find_fitting(self, steps: Sequence[TracedStep]) -> list[Way]:
         """Those that should fit, for each number of images from the step that is the nearest to it."""
-        return [way for step in steps for way in self.ways.fitting(step, self.room.live, self.batches(step, steps))]
+        return [
+            way for step in steps for way in self.ways.find_fitting(step, self.room.live, self.batches(step, steps))
+        ]
 
     def batches(self, step: TracedStep, among: Sequence[TracedStep]) -> list[Turned | None]:
         """Micro-batches that a step, among others, is the nearest to."""
-        batch, turned = self.problem.batch, describe(step.turned)
+        batch, turned = self.problem.batch, describe_turned(step.turned)
         if batch is None:
             return [None] if (turned, step.images) not in self.impossible else []
         rivals = [each.images for each in among if each.turned == step.turned]
@@ -93,10 +95,10 @@ class Estimates:
 
     def _step_for(self, turned: tuple[Turned, ...]) -> TracedStep | None:
         traced, by_size = split_by_size(turned)
-        start = self.steps.get(describe(traced)) if traced else self.base[0]
+        start = self.steps.get(describe_turned(traced)) if traced else self.base[0]
         if start is None or not by_size:
             return start
-        return start.resized(turned, self.problem.with_turned(turned))
+        return start.resize(turned, self.problem.with_turned(turned))
 
     def _nearest(self, given: Sequence[Turned]) -> TracedStep:
         sizes = [option.settings[self.problem.batch_name] for knob, option in given if knob is self.problem.batch]

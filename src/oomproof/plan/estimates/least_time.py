@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oomproof.memory.timeline import Ints
-from oomproof.plan.estimates.recomputable import Recomputable, Recomputed, hills, least_sums
+from oomproof.plan.estimates.recomputable import Recomputable, RecomputedModules, hills, least_sums
 
 MOST_ROUNDS = 12
 TOLERANCE = 1e-6
@@ -27,20 +27,20 @@ NODES, SECONDS = 200, 60.0
 would depend on how busy the machine is"""
 
 
-def cheapest(step: Recomputable, budget: int) -> Recomputed | None:
+def cheapest(step: Recomputable, budget: int) -> RecomputedModules | None:
     """The set that costs the least time and stays within ``budget`` bytes; None where no set does."""
     if step.peak <= budget:
-        return Recomputed((), 0.0, step.peak)
+        return RecomputedModules((), 0.0, step.peak)
     if not step.candidates or step.floor > budget:
         return None
     if budget not in step.answers:
-        step.answers[budget] = _solved(step, budget)
+        step.answers[budget] = _solve(step, budget)
     return step.answers[budget]
 
 
-def smallest(step: Recomputable) -> Recomputed:
+def smallest(step: Recomputable) -> RecomputedModules:
     """The set that needs the least memory, whatever it costs."""
-    return _solved(step, None) or Recomputed((), 0.0, step.peak)
+    return _solve(step, None) or RecomputedModules((), 0.0, step.peak)
 
 
 def least_seconds(step: Recomputable, budget: int) -> float:
@@ -64,7 +64,7 @@ def least_seconds(step: Recomputable, budget: int) -> float:
     return max(0.0, float((missing * prices + left).max()) * (1 - 1e-9))
 
 
-def _solved(step: Recomputable, budget: int | None) -> Recomputed | None:
+def _solve(step: Recomputable, budget: int | None) -> RecomputedModules | None:
     """Ticks become constraints when an answer breaks them: of thousands a few dozen matter."""
     count = len(step.candidates)
     if not count:
@@ -86,7 +86,7 @@ def _solved(step: Recomputable, budget: int | None) -> Recomputed | None:
     if budget is not None and peak > budget:
         return None
     names = tuple(step.candidates[place].name for place in np.flatnonzero(chosen))
-    return Recomputed(names, float(seconds[chosen].sum()), peak)
+    return RecomputedModules(names, float(seconds[chosen].sum()), peak)
 
 
 def _programme(
@@ -115,7 +115,7 @@ def _programme(
     if len(exclusive):
         limits.append(LinearConstraint(csc_matrix(exclusive), ub=np.ones(len(exclusive))))
     variables = len(costs)
-    with _unheard():
+    with _stdout_silenced():
         result = milp(
             costs,
             integrality=np.append(np.ones(count), np.zeros(variables - count)),
@@ -127,7 +127,7 @@ def _programme(
 
 
 @contextmanager
-def _unheard() -> Iterator[None]:
+def _stdout_silenced() -> Iterator[None]:
     """HiGHS prints a line of its own to the process's stdout now and then (scipy 1.17), which is not ours to fill."""
     sys.stdout.flush()
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oomproof.memory.timeline import Ints, Timeline
-from oomproof.plan.estimates.candidates import Candidate, View
+from oomproof.plan.estimates.candidates import Candidate, StepView
 from oomproof.plan.estimates.roofline import Speed
 from oomproof.plan.estimates.what_if import step_start
 
@@ -26,7 +26,7 @@ MOST_CANDIDATES, MOST_CHUNKED = 64, 12
 
 
 @dataclass(frozen=True)
-class Recomputed:
+class RecomputedModules:
     """Modules that are computed again, as the setting ``checkpoint`` has them, the time of that for one step, and the
     live memory that is left."""
 
@@ -89,7 +89,7 @@ class Recomputable:
         return hills(self.live)
 
     @cached_property
-    def answers(self) -> dict[int, Recomputed | None]:
+    def answers(self) -> dict[int, RecomputedModules | None]:
         """By budget: a search comes back to the same ones."""
         return {}
 
@@ -112,7 +112,7 @@ def find_recomputable(
     many; ``without`` names modules that are not candidates."""
     start = step_start(timeline)
     live = timeline.curve()[start:]
-    view = View(timeline, speed, start, live)
+    view = StepView(timeline, speed, start, live)
     found: dict[str, list[int]] = defaultdict(list)
     for place, call in enumerate(timeline.modules):
         found[call.path].append(place)

@@ -40,10 +40,10 @@ class Room:
         """Something is kept back, which may be fought for."""
         return self.packed < PACKED
 
-    def packed_tight(self) -> Room:
+    def pack_tight(self) -> Room:
         return replace(self, packed=PACKED)
 
-    def grown(self, terms: Terms) -> Room:
+    def grow(self, terms: Terms) -> Room:
         return replace(self, bytes=terms.room_at_worst)
 
     def on_device(self, peak: int) -> int:

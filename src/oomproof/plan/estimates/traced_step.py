@@ -9,7 +9,7 @@ from typing import Any
 
 from oomproof.memory.timeline import Timeline
 from oomproof.plan.estimates import what_if
-from oomproof.plan.turned import Turned
+from oomproof.plan.turned_knobs import Turned
 from oomproof.sources.job import Settings
 
 
@@ -27,10 +27,10 @@ class TracedStep:
     correction: float = 1.0
     """what a full trace found, as a factor of the estimate"""
 
-    def corrected(self, factor: float) -> TracedStep:
+    def correct(self, factor: float) -> TracedStep:
         return replace(self, correction=self.correction * factor)
 
-    def resized(self, turned: Sequence[Turned], settings: Settings) -> TracedStep:
+    def resize(self, turned: Sequence[Turned], settings: Settings) -> TracedStep:
         """With everything of ``turned``, of which only sizes of images are new: by proportion, since all but what is
         counted in boxes grows with pixels."""
         timeline = self.timeline

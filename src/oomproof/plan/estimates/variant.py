@@ -11,16 +11,16 @@ from typing import Any
 
 from oomproof.memory.timeline import Timeline
 from oomproof.plan.estimates import least_time, recomputable, what_if
-from oomproof.plan.estimates.recomputable import Recomputable, Recomputed
+from oomproof.plan.estimates.recomputable import Recomputable, RecomputedModules
 from oomproof.plan.estimates.roofline import Speed, seconds_of
 from oomproof.plan.estimates.traced_step import TracedStep
 from oomproof.plan.estimates.way import Way
-from oomproof.plan.turned import Turned
+from oomproof.plan.turned_knobs import Turned
 
 WHAT_IF: dict[str, Callable[[Timeline, Any], Timeline]] = {
-    "zero_grad": lambda step, value: what_if.gradients_dropped_first(step),
-    "update": lambda step, value: what_if.updated_one_by_one(step),
-    "matching": lambda step, value: what_if.matched_in_parts(step),
+    "zero_grad": lambda step, value: what_if.drop_gradients_first(step),
+    "update": lambda step, value: what_if.update_one_by_one(step),
+    "matching": lambda step, value: what_if.match_in_parts(step),
     "optimizer_state": lambda step, value: what_if.state_elsewhere(step, 8 if value == "8bit" else 0),
 }
 """knobs whose effect follows from a trace without them, in the order in which effects build on each other"""
@@ -65,9 +65,9 @@ class Variant:
         turned = {knob.name: option.value for knob, option in given}
         step = what_ifs.after(traced.timeline, what_if.with_images, self.scale)
         if "gradients" in turned:
-            step = what_ifs.after(step, what_if.gradients_used_at_once)
+            step = what_ifs.after(step, what_if.use_gradients_at_once)
         if self.count > 1:
-            step = what_ifs.after(step, what_if.accumulated)
+            step = what_ifs.after(step, what_if.accumulate_gradients)
         for name, what in WHAT_IF.items():
             if name in turned:
                 step = what_ifs.after(step, what, turned[name])
@@ -93,7 +93,7 @@ class Variant:
         """With something computed again, as far as is quickly told: false is sure, true is not."""
         return self.fits(room) or (self._what_ifs.recomputes and self.recomputable.floor <= self._budget(room))
 
-    def solved(self, room: int) -> Way | None:
+    def solve(self, room: int) -> Way | None:
         """With the modules computed again that this room asks for."""
         if self.fits(room):
             return self.bare()
@@ -101,10 +101,10 @@ class Variant:
         return None if recomputed is None else self.way(recomputed)
 
     def unless_dearer(self, other: Way, room: int) -> Way | None:
-        """As ``solved``, where that costs no more than another way."""
+        """As ``solve``, where that costs no more than another way."""
         if self.least(room, other.price) > other.price:
             return None
-        way = self.solved(room)
+        way = self.solve(room)
         return way if way is not None and way.price <= other.price else None
 
     def least(self, room: int, enough: float = math.inf) -> float:
@@ -112,7 +112,7 @@ class Variant:
         that time is not looked into."""
         if self.fits(room):
             return self.bare().price
-        again = Recomputed(("some",), 0.0, 0)
+        again = RecomputedModules(("some",), 0.0, 0)
         price = self.way(again).price
         if price >= enough or not self._what_ifs.recomputes:
             return price
@@ -120,13 +120,13 @@ class Variant:
 
     def bare(self) -> Way:
         """With nothing computed again, whether it fits or not."""
-        return self.way(Recomputed((), 0.0, self.peak))
+        return self.way(RecomputedModules((), 0.0, self.peak))
 
     def smallest(self) -> Way:
         """With everything computed again that saves memory."""
         return self.way(least_time.smallest(self.recomputable)) if self._what_ifs.recomputes else self.bare()
 
-    def way(self, recomputed: Recomputed) -> Way:
+    def way(self, recomputed: RecomputedModules) -> Way:
         seconds = self._plain_seconds + recomputed.seconds / self.micro
         peak = int((recomputed.peak + self.traced.lasting) * self.traced.correction)
         return Way(self.given, recomputed, self.micro, seconds, peak, self.traced)

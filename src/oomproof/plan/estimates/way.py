@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from oomproof.plan.estimates.recomputable import Recomputed
+from oomproof.plan.estimates.recomputable import RecomputedModules
 from oomproof.plan.estimates.traced_step import TracedStep
-from oomproof.plan.turned import Turned, describe, promise_of, weakest_promise
+from oomproof.plan.turned_knobs import Turned, describe_turned, promise_of, weakest_promise
 
 PENALTY = {"identical": 0.002, "equivalent": 0.02, "different": 0.05}
 """time that a change must save, as a part of the step, to be worth making: plans are short, and promises kept"""
@@ -19,7 +19,7 @@ class Way:
 
     given: tuple[Turned, ...]
     """knobs of the estimate, the present micro-batch among them"""
-    recomputed: Recomputed
+    recomputed: RecomputedModules
     images: int
     seconds: float
     """of one image"""
@@ -35,7 +35,7 @@ class Way:
 
     @property
     def words(self) -> str:
-        return describe(self.turned, self.recomputed.modules)
+        return describe_turned(self.turned, self.recomputed.modules)
 
     @property
     def promise(self) -> str:

@@ -8,13 +8,13 @@ import math
 from collections.abc import Iterable
 from copy import copy
 
-from oomproof.plan.estimates.recomputable import Recomputed
+from oomproof.plan.estimates.recomputable import RecomputedModules
 from oomproof.plan.estimates.roofline import Speed
 from oomproof.plan.estimates.traced_step import TracedStep
 from oomproof.plan.estimates.variant import Variant, WhatIfs
 from oomproof.plan.estimates.way import Way
 from oomproof.plan.problem import FREE
-from oomproof.plan.turned import Turned
+from oomproof.plan.turned_knobs import Turned
 from oomproof.sources.job import Knob
 
 SLIGHT, ROUGH = 0.005, 0.02
@@ -29,7 +29,7 @@ class Ways:
         self._variants: dict[tuple[int, ...], Variant] = {}
         self._what_ifs = WhatIfs(speed, "checkpoint" in self.knobs, forbidden)
 
-    def fitting(
+    def find_fitting(
         self, step: TracedStep, room: int, batches: Iterable[Turned | None], best: float = math.inf
     ) -> list[Way]:
         """The ways of a step that stay within ``room`` bytes, one for each of ``batches`` and each place for the
@@ -44,7 +44,7 @@ class Ways:
         # Those that fit as they are come first, since they are quickly told; then the rest, the most promising first.
         order = sorted(given, key=lambda each: (not self._fits(step, room, each), self._least(step, each)))
         for turned in order:
-            way = self._fitting(step, room, turned, best)
+            way = self._find_way(step, room, turned, best)
             if way is not None:
                 found.append(way)
                 best = min(best, way.price)
@@ -63,7 +63,7 @@ class Ways:
                 continue
             if best is not None and all(each.least(room, best.price) >= best.price for each in turns):
                 continue
-            way = next(filter(None, (each.solved(room) for each in turns)), None)
+            way = next(filter(None, (each.solve(room) for each in turns)), None)
             best = min(filter(None, (best, way)), key=lambda way: way.price, default=None)
         return best
 
@@ -91,7 +91,7 @@ class Ways:
 
     def within(self, way: Way, room: int) -> Way | None:
         """The same knobs turned, with the modules that this ``room`` asks for."""
-        return self._variant(way.step, way.given).solved(room)
+        return self._variant(way.step, way.given).solve(room)
 
     def smallest(self, way: Way) -> Way:
         """The same knobs turned, with everything computed again that saves memory."""
@@ -100,7 +100,7 @@ class Ways:
     def least_peak(self, way: Way) -> int:
         """Bytes that no choice of modules to compute again brings a way below; quickly told, and perhaps never met."""
         variant = self._variant(way.step, way.given)
-        return variant.way(Recomputed((), 0.0, variant.recomputable.floor)).peak
+        return variant.way(RecomputedModules((), 0.0, variant.recomputable.floor)).peak
 
     def thriftiest(self, step: TracedStep, batch: Turned | None) -> Way:
         """The way that needs the least memory, at whatever cost."""
@@ -112,17 +112,17 @@ class Ways:
                 least = min(least, variant.smallest(), key=lambda way: way.peak)
         return least
 
-    def _fitting(self, step: TracedStep, room: int, given: tuple[Turned, ...], best: float) -> Way | None:
+    def _find_way(self, step: TracedStep, room: int, given: tuple[Turned, ...], best: float) -> Way | None:
         if self._least(step, given) >= best * (1 - SLIGHT):
             return None
         plain = self._variant(step, given)
         free = self._free(step, given)
         if not free or plain.fits(room):
-            return plain.solved(room)
+            return plain.solve(room)
         # Free changes are made where they save computing something again, and only those that do.
-        freed = self._variant(step, (*given, *free)).solved(room)
+        freed = self._variant(step, (*given, *free)).solve(room)
         if freed is None:
-            return plain.solved(room)
+            return plain.solve(room)
         for each in free:
             fewer = tuple(one for one in freed.given if one[0] is not each[0])
             freed = self._variant(step, fewer).unless_dearer(freed, room) or freed

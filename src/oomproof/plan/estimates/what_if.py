@@ -69,10 +69,10 @@ def grows_with_images(timeline: Timeline) -> Bools:
 def with_images(timeline: Timeline, factor: float) -> Timeline:
     """With ``factor`` times as many images. What is done image by image takes no less for fewer of them."""
     rows = grows_with_images(timeline)
-    return scaled(timeline, factor, rows & ~_one_by_one(timeline) if factor < 1 else rows)
+    return scale_images(timeline, factor, rows & ~_one_by_one(timeline) if factor < 1 else rows)
 
 
-def scaled(timeline: Timeline, factor: float, rows: Bools | None = None, work: Bools | None = None) -> Timeline:
+def scale_images(timeline: Timeline, factor: float, rows: Bools | None = None, work: Bools | None = None) -> Timeline:
     """With ``factor`` times as many images (or whatever else ``rows`` and ``work`` grow with)."""
     if factor == 1:
         return timeline
@@ -81,24 +81,24 @@ def scaled(timeline: Timeline, factor: float, rows: Bools | None = None, work: B
     return replace(
         timeline,
         bytes=np.where(chosen, np.rint(timeline.bytes * factor).astype(np.int64), timeline.bytes),
-        work=timeline.work.scaled(np.where(done, factor, 1.0)),
+        work=timeline.work.scale(np.where(done, factor, 1.0)),
     )
 
 
 def with_larger_images(timeline: Timeline, pixels: float) -> Timeline:
     """With ``pixels`` times as many pixels an image. What is counted in boxes and proposals stays as it is."""
-    heads = _owned_by(timeline, timeline.about.per_box)
+    heads = _find_owned(timeline, timeline.about.per_box)
     rows = grows_with_images(timeline) & ~heads[timeline.owner]
     work = (timeline.work.phase != _UPDATE) & ~heads[timeline.work.owner]
-    return scaled(timeline, pixels, rows, work)
+    return scale_images(timeline, pixels, rows, work)
 
 
-def accumulated(timeline: Timeline) -> Timeline:
+def accumulate_gradients(timeline: Timeline) -> Timeline:
     """As a later micro-batch of an accumulated step: the gradients of the earlier ones are there from its start, and
     each new one is added to them. Frameworks that keep no gradients after a step (Keras) have a sum of them beside."""
-    if _was_traced_with(timeline, "accumulate", 1) > 1:
+    if _read_setting(timeline, "accumulate", 1) > 1:
         return timeline
-    if _was_traced_with(timeline, "gradients", "kept") == "at_once":  # added to the momentum, each by itself
+    if _read_setting(timeline, "gradients", "kept") == "at_once":  # added to the momentum, each by itself
         return timeline
     start = step_start(timeline)
     kept = (timeline.kind == _GRADIENT) & (timeline.died >= timeline.ticks)
@@ -118,37 +118,37 @@ def accumulated(timeline: Timeline) -> Timeline:
     return _with_blocks(added, timeline.bytes[new], (made, made + 1), phase=_BACKWARD)
 
 
-def gradients_used_at_once(timeline: Timeline) -> Timeline:
+def use_gradients_at_once(timeline: Timeline) -> Timeline:
     """Each gradient goes when the next block comes; there are none of the step before. It is added to the momentum, or
     its parameter is updated then (changes/torch/gradients.py)."""
-    if _was_traced_with(timeline, "gradients", "kept") == "at_once":
+    if _read_setting(timeline, "gradients", "kept") == "at_once":
         return timeline
     summed = timeline.about.at_once == "any"
-    timeline = timeline if summed else updated_one_by_one(timeline)
+    timeline = timeline if summed else update_one_by_one(timeline)
     gradient = timeline.kind == _GRADIENT
     passing = gradient & (timeline.born >= step_start(timeline))
     gone = gradient & ~passing | (summed & (timeline.phase == _UPDATE) & (timeline.kind == _TEMPORARY))
-    work = _summed(timeline, np.flatnonzero(passing)) if summed else timeline.work
+    work = _move_sums(timeline, np.flatnonzero(passing)) if summed else timeline.work
     return replace(
         timeline,
         died=np.where(passing, timeline.born + 1, timeline.died),
         bytes=np.where(gone, 0, timeline.bytes),
         work=work if summed else replace(work, phase=np.where(work.phase == _UPDATE, _BACKWARD, work.phase)),
-        about=_as_if_traced_with(timeline, "gradients", "at_once"),
+        about=_with_setting(timeline, "gradients", "at_once"),
     )
 
 
-def gradients_dropped_first(timeline: Timeline) -> Timeline:
+def drop_gradients_first(timeline: Timeline) -> Timeline:
     """Old gradients go before forward, not after it."""
     start = step_start(timeline)
     old = (timeline.kind == _GRADIENT) & (timeline.born < start) & (timeline.died < timeline.ticks)
     return replace(timeline, died=np.where(old, np.minimum(timeline.died, start), timeline.died))
 
 
-def updated_one_by_one(timeline: Timeline) -> Timeline:
+def update_one_by_one(timeline: Timeline) -> Timeline:
     """The optimizer works through the parameters, not on lists of all: of its temporaries, one is there at a time, or
     two where it keeps two numbers for each weight."""
-    if _was_traced_with(timeline, "update", "auto") == "plain" or _one_launch_each(timeline):
+    if _read_setting(timeline, "update", "auto") == "plain" or _one_launch_each(timeline):
         return timeline
     lists = (timeline.phase == _UPDATE) & (timeline.kind == _TEMPORARY)
     gradients = _gradients(timeline)
@@ -159,8 +159,8 @@ def updated_one_by_one(timeline: Timeline) -> Timeline:
     return replace(
         timeline,
         bytes=np.where(lists & ~kept, 0, timeline.bytes),
-        work=_repeated(timeline.work, launches, max(1, len(gradients))),
-        about=_as_if_traced_with(timeline, "update", "plain"),
+        work=_repeat_launches(timeline.work, launches, max(1, len(gradients))),
+        about=_with_setting(timeline, "update", "plain"),
     )
 
 
@@ -172,17 +172,17 @@ def state_elsewhere(timeline: Timeline, bits: int) -> Timeline:
     share = max(parts) / max(1, sum(parts))
     sizes = np.where(state, np.rint(timeline.bytes * (QUANTISED if bits else 0.0)).astype(np.int64), timeline.bytes)
     work, smallest = timeline.work, SMALLEST_IN_8_BITS if bits else SMALLEST_STATE
-    if _was_traced_with(timeline, "update", "auto") != "plain" and not _one_launch_each(timeline):
+    if _read_setting(timeline, "update", "auto") != "plain" and not _one_launch_each(timeline):
         lists = (timeline.phase == _UPDATE) & (timeline.kind == _TEMPORARY)
         sizes = np.where(lists, np.rint(timeline.bytes * share).astype(np.int64), sizes)
-        work = _repeated(work, work.phase == _UPDATE, len(parts))
+        work = _repeat_launches(work, work.phase == _UPDATE, len(parts))
     moved = np.flatnonzero(state & (timeline.died >= timeline.ticks) & (timeline.bytes >= smallest))
     launches, passes = TO_8_BITS if bits else TO_HOST
     more = _work(timeline, np.repeat(moved, launches), np.repeat(timeline.bytes[moved] * passes // launches, launches))
     held = int(state_bytes(timeline) * share)
     ticks = timeline.mark_tick[timeline.mark_phase == _UPDATE]
     updated_from = int(ticks[-1]) if len(ticks) else timeline.ticks
-    elsewhere = replace(timeline, bytes=sizes, work=work.joined(more))
+    elsewhere = replace(timeline, bytes=sizes, work=work.join(more))
     return _with_blocks(elsewhere, held, (updated_from, timeline.ticks))
 
 
@@ -191,7 +191,7 @@ def state_bytes(timeline: Timeline) -> int:
     return int(timeline.bytes[(timeline.kind == _OPTIMIZER) & (timeline.died >= timeline.ticks)].sum())
 
 
-def matched_in_parts(timeline: Timeline) -> Timeline:
+def match_in_parts(timeline: Timeline) -> Timeline:
     """Anchors are matched with boxes a part at a time."""
     held = _one_by_one(timeline)
     return replace(timeline, bytes=np.where(held, np.minimum(timeline.bytes, LARGEST_PART), timeline.bytes))
@@ -199,12 +199,12 @@ def matched_in_parts(timeline: Timeline) -> Timeline:
 
 def _one_by_one(timeline: Timeline) -> Bools:
     """What matching holds, image by image, and gives back before backward."""
-    matching = _owned_by(timeline, timeline.about.matchers)
+    matching = _find_owned(timeline, timeline.about.matchers)
     held: Bools = matching[timeline.owner] & (timeline.phase == _FORWARD) & (timeline.kind == _TEMPORARY)
     return held
 
 
-def _owned_by(timeline: Timeline, owners: Collection[str]) -> Bools:
+def _find_owned(timeline: Timeline, owners: Collection[str]) -> Bools:
     """By number of an owner, whether it is one of these."""
     return np.array([owner in owners for owner in timeline.owners], dtype=bool)
 
@@ -214,28 +214,28 @@ def _one_launch_each(timeline: Timeline) -> bool:
     return int((timeline.work.phase == _UPDATE).sum()) >= max(2, len(_gradients(timeline)))
 
 
-def _was_traced_with(timeline: Timeline, name: str, default: Any) -> Any:
+def _read_setting(timeline: Timeline, name: str, default: Any) -> Any:
     return timeline.about.settings.get(name, default)
 
 
-def _as_if_traced_with(timeline: Timeline, name: str, value: Any) -> About:
+def _with_setting(timeline: Timeline, name: str, value: Any) -> About:
     """The story of a step, for the next what-if: no effect may be counted twice."""
-    return replace(timeline.about, settings=timeline.about.settings.changed({name: value}))
+    return replace(timeline.about, settings=timeline.about.settings.with_values({name: value}))
 
 
-def _summed(timeline: Timeline, gradients: Ints) -> Work:
+def _move_sums(timeline: Timeline, gradients: Ints) -> Work:
     """The update's passes over all numbers are one fewer: that one is made in backward, gradient by gradient, as it is
     anyway where micro-batches are accumulated."""
     updating = timeline.work.phase == _UPDATE
     passes = updating.sum() / (len(_gradients(timeline)) if _one_launch_each(timeline) else 1)
-    fewer = replace(timeline, work=timeline.work.scaled(np.where(updating, 1 - 1 / max(2, passes), 1.0)))
-    return fewer.work if _was_traced_with(timeline, "accumulate", 1) > 1 else _with_additions(fewer, gradients)
+    fewer = replace(timeline, work=timeline.work.scale(np.where(updating, 1 - 1 / max(2, passes), 1.0)))
+    return fewer.work if _read_setting(timeline, "accumulate", 1) > 1 else _with_additions(fewer, gradients)
 
 
 def _with_additions(timeline: Timeline, gradients: Ints) -> Work:
     """One operation more for every gradient: two tensors are read, one is written."""
     more = _work(timeline, gradients, 3 * timeline.bytes[gradients], _BACKWARD)
-    return timeline.work.joined(more)
+    return timeline.work.join(more)
 
 
 def _work(timeline: Timeline, rows: Ints, nbytes: Ints, phase: int = _UPDATE) -> Work:
@@ -264,7 +264,7 @@ def _with_blocks(
 
 def _gradients(timeline: Timeline) -> Ints:
     """Bytes of each that is there when the step ends, or was used in it."""
-    passing = _was_traced_with(timeline, "gradients", "kept") == "at_once"
+    passing = _read_setting(timeline, "gradients", "kept") == "at_once"
     there = timeline.born >= step_start(timeline) if passing else timeline.died >= timeline.ticks
     sizes: Ints = timeline.bytes[(timeline.kind == _GRADIENT) & there]
     return sizes
@@ -288,7 +288,7 @@ def _largest(timeline: Timeline, rows: Bools, count: int) -> Bools:
     return kept
 
 
-def _repeated(work: Work, rows: Bools, count: int) -> Work:
+def _repeat_launches(work: Work, rows: Bools, count: int) -> Work:
     """List-at-once operations as one for every parameter."""
     times = np.where(rows, count, 1)
     place = np.repeat(np.arange(len(work)), times)

@@ -7,10 +7,10 @@ import io
 from oomproof.diagnosis.diagnose import diagnose
 from oomproof.diagnosis.gather import gather
 from oomproof.diagnosis.reading import read
-from oomproof.run.guard.failures import Failure
+from oomproof.run.guard.failures import CaughtFailure
 
 
-def describe_end(step: int, failure: Failure | None, state: str) -> str:
+def describe_end(step: int, failure: CaughtFailure | None, state: str) -> str:
     if failure is None:
         return f"step {step}: another process ran out of memory and has nothing left to try; {state}"
     found = diagnose(gather(read(io.BytesIO(failure.text.encode("utf-8", "replace")))))
@@ -21,7 +21,7 @@ def describe_end(step: int, failure: Failure | None, state: str) -> str:
     )
 
 
-def describe_validation_end(failure: Failure, images: int) -> str:
+def describe_validation_end(failure: CaughtFailure, images: int) -> str:
     what = "one image" if images == 1 else f"{images} images" if images else "a batch that cannot be split"
     error = " ".join(failure.text.split())[:300]
     return (
@@ -30,7 +30,7 @@ def describe_validation_end(failure: Failure, images: int) -> str:
     )
 
 
-def describe_lost_gather(failure: Failure) -> str:
+def describe_lost_gather(failure: CaughtFailure) -> str:
     error = " ".join(failure.text.split())[:300]
     return (
         f"out of memory in {failure.doing}, although there was room for them a moment before: let this process end, so "

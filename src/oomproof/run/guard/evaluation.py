@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from oomproof.changes.torch.micro_batches import images_in, moved, split
+from oomproof.changes.torch.micro_batches import images_in, move_batch, split
 from oomproof.errors import InputError, OutOfMemory
 from oomproof.run.guard.failures import attempt, free_memory
 from oomproof.run.guard.sizes import Sizes
@@ -36,7 +36,7 @@ def evaluate_in_parts(
             continue
         free_memory(device)
         count = images_in(part) if images else 0
-        if not count or not sizes.failed(count):
+        if not count or not sizes.note_failure(count):
             from oomproof.run.guard.diagnosis import describe_validation_end
 
             raise OutOfMemory(describe_validation_end(failure, count))
@@ -48,9 +48,9 @@ def evaluate_in_parts(
         )
         left = [piece for each in left for piece in split(each, -(-images_in(each) // smaller))]
     if images:
-        sizes.went_well(images)
+        sizes.note_success(images)
     return found
 
 
 def _run_on(device: torch.device, run: Callable[[Any], Any], part: Any) -> Any:
-    return run(moved(part, device))
+    return run(move_batch(part, device))

@@ -25,7 +25,7 @@ _TYPES: tuple[type[BaseException], ...] = (MemoryError, torch.cuda.OutOfMemoryEr
 
 
 @dataclass(frozen=True)
-class Failure:
+class CaughtFailure:
     """A place where memory ran out, as text: the error itself would keep tensors alive."""
 
     doing: str
@@ -45,14 +45,14 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def attempt(doing: str, action: Callable[[], Any]) -> tuple[Any, Failure | None]:
+def attempt(doing: str, action: Callable[[], Any]) -> tuple[Any, CaughtFailure | None]:
     """What the action returns, or the Failure where memory ran out; then nothing it made is kept."""
     try:
         return action(), None
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        failure = Failure(doing, next(filter(None, (str(each) for each in chain(error))), type(error).__name__))
+        failure = CaughtFailure(doing, next(filter(None, (str(each) for each in chain(error))), type(error).__name__))
         for each in chain(error):  # frames hold the activations of the step that failed
             traceback.clear_frames(each.__traceback__)
             each.__traceback__ = None

@@ -14,8 +14,16 @@ from typing import Any, NoReturn
 
 import torch
 
-from oomproof.changes.torch.micro_batches import images_in, moved, split
-from oomproof.changes.torch.passes import Loss, Passes, Share, checked, in_channels_last, prepare_model, unwrapped
+from oomproof.changes.torch.micro_batches import images_in, move_batch, split
+from oomproof.changes.torch.passes import (
+    Loss,
+    Passes,
+    Share,
+    check_training,
+    in_channels_last,
+    prepare_model,
+    unwrap_model,
+)
 from oomproof.changes.torch.step import as_mapping, largest_micro_batch, shares_of
 from oomproof.changes.torch.training import training_from
 from oomproof.changes.torch.whole_batch import find_detector, look_at
@@ -25,14 +33,14 @@ from oomproof.run.guard import ranks as meeting
 from oomproof.run.guard.before_step import BeforeStep
 from oomproof.run.guard.earlier_gradients import set_aside
 from oomproof.run.guard.evaluation import evaluate_in_parts
-from oomproof.run.guard.failures import Failure, attempt, free_memory, keep_to_budget
+from oomproof.run.guard.failures import CaughtFailure, attempt, free_memory, keep_to_budget
 from oomproof.run.guard.loading import load_with_fewer
 from oomproof.run.guard.protected_update import (
     INTACT,
     NOT_INTACT,
     UpdateFailed,
+    list_updated_tensors,
     protect_update,
-    updated_tensors,
     versions_of,
 )
 from oomproof.run.guard.rungs import MAY_BE_ALLOWED, climb, has_batch_statistics, rungs_for
@@ -68,7 +76,7 @@ class Guard:
         patience: int = FIRST_PATIENCE,
     ) -> None:
         settings = as_mapping(plan)
-        training = checked(training_from(settings))
+        training = check_training(training_from(settings))
         if training.gradients == "at_once":
             raise CannotDo(
                 "gradients=at_once cannot be taken back when a step fails in its middle: plan with "
@@ -78,7 +86,7 @@ class Guard:
         self._passes = passes = Passes(model, optimizer, None, training)
         passes.scaler = scaler if scaler is not None else passes.scaler
         self._ranks = meeting.ranks_of(model, passes.device)
-        passes.model = unwrapped(model)
+        passes.model = unwrap_model(model)
         if passes.scaler is not None:
             passes.scaler.scale(torch.zeros((), device=passes.device))  # it makes its tensors when first used
         keep_to_budget(passes.device)
@@ -167,7 +175,7 @@ class Guard:
 
     def _note_size(self, batch: Any) -> None:
         images = self._images(batch)
-        larger = self.sizes.went_well(images) if images else None
+        larger = self.sizes.note_success(images) if images else None
         if larger is not None:
             LOG.info(f"step {self.steps}: trying micro-batches of {_images(larger)} again")
 
@@ -191,7 +199,7 @@ class Guard:
                 self._stop(failure)
             self._tell(failure, f"from now on {rung.says}")
 
-    def _own_gradients(self, batch: Any) -> tuple[Any, int, Failure | None]:
+    def _own_gradients(self, batch: Any) -> tuple[Any, int, CaughtFailure | None]:
         """The loss, how it went, and what went wrong: tried until it works or there is nothing left to try."""
         while True:
             found, failure = attempt("forward or backward", lambda: self._pass(batch))
@@ -204,12 +212,12 @@ class Guard:
             if self._ranks.together:
                 return None, meeting.RETRY, failure
 
-    def _make_smaller(self, failure: Failure, images: int) -> bool:
+    def _make_smaller(self, failure: CaughtFailure, images: int) -> bool:
         """Whether there is another way to try the step, which has now been chosen."""
         coupled = has_batch_statistics(self._passes.model)
         if coupled and self._climb_alone(failure):  # the same results, which a split batch would not have
             return True
-        if images and self.sizes.failed(images):
+        if images and self.sizes.note_failure(images):
             now = self.sizes.largest
             assert now is not None
             kept = "batch normalisation sees micro-batches, so results differ" if coupled else self.kept
@@ -217,7 +225,7 @@ class Guard:
             return True
         return self._climb_alone(failure)
 
-    def _climb_alone(self, failure: Failure) -> bool:
+    def _climb_alone(self, failure: CaughtFailure) -> bool:
         """Takes the next rung that leaves results as they are, so no other process need know."""
         own = [rung for rung in self._rungs if rung.setting not in MAY_BE_ALLOWED]
         rung = climb(self._passes, own)
@@ -245,16 +253,16 @@ class Guard:
             passes = self._passes
             whole = look_at(self._detector, lambda part: passes.losses(self._on_device(part)), parts, passes.device)
             if whole is not None:
-                return list(whole.weights), whole.drawing()
+                return list(whole.weights), whole.as_one_batch()
             self._say_once(
                 f"losses of {type(self._detector).__name__} are divided by what a batch has; they can be weighed where "
                 "loss(model, batch) returns the dict of losses as the model does"
             )
-        if len(parts) > 1 and self.weight is None and self._joined(parts[0]) == means.SUM:
+        if len(parts) > 1 and self.weight is None and self._find_how_losses_join(parts[0]) == means.SUM:
             return [1.0] * len(parts), nullcontext()
         return list(shares_of(parts, self.weight)), nullcontext()
 
-    def _joined(self, part: Any) -> str:
+    def _find_how_losses_join(self, part: Any) -> str:
         """How the losses of images make one of a batch; looked at once, and told where it is neither mean nor sum."""
         if self._losses_join == means.UNKNOWN:
             passes = self._passes
@@ -269,7 +277,7 @@ class Guard:
         return self._losses_join
 
     def _on_device(self, part: Any) -> Any:
-        here = moved(part, self._passes.device)
+        here = move_batch(part, self._passes.device)
         return in_channels_last(here) if self._passes.training.channels_last else here
 
     def _images(self, batch: Any) -> int:
@@ -295,7 +303,7 @@ class Guard:
             if scaler is not None:
                 self._twice(lambda: scaler.unscale_(optimizer))
             self._twice(before_update)
-        written = [] if self._protected else updated_tensors(optimizer)
+        written = [] if self._protected else list_updated_tensors(optimizer)
         self._twice((lambda: scaler.step(optimizer)) if scaler is not None else optimizer.step, written)
         if scaler is not None:
             self._twice(scaler.update)
@@ -324,7 +332,7 @@ class Guard:
 
     # -- words ---------------------------------------------------------------------------------------------------------
 
-    def _tell(self, failure: Failure | None, what: str) -> None:
+    def _tell(self, failure: CaughtFailure | None, what: str) -> None:
         asked = f" ({failure.asked})" if failure is not None and failure.asked else ""
         where = failure.doing if failure is not None else "another process"
         LOG.warning(f"step {self.steps + 1}: out of memory in {where}{asked}: {what}")
@@ -334,7 +342,7 @@ class Guard:
             self._said.add(what)
             LOG.warning(what)
 
-    def _stop(self, failure: Failure | None, intact: bool = True) -> NoReturn:
+    def _stop(self, failure: CaughtFailure | None, intact: bool = True) -> NoReturn:
         from oomproof.run.guard.diagnosis import describe_end
 
         raise OutOfMemory(describe_end(self.steps + 1, failure, INTACT if intact else NOT_INTACT))

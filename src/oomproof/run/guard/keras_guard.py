@@ -44,17 +44,17 @@ class Guard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no typ
         make = self.model.make_train_function
         model = self.model
 
-        def guarded_make(*given: Any, **named: Any) -> Any:
+        def make_guarded(*given: Any, **named: Any) -> Any:
             made = make(*given, **named)
             plain = model.train_function
             if plain is not None and not getattr(plain, "oomproof", False):
-                model.train_function = _explaining(plain)
+                model.train_function = _explain_failures(plain)
             return made
 
         # fit() has made its train function before it calls this; later ones come by make_train_function.
-        self.model.make_train_function = guarded_make
+        self.model.make_train_function = make_guarded
         if getattr(self.model, "train_function", None) is not None:
-            self.model.train_function = _explaining(self.model.train_function)
+            self.model.train_function = _explain_failures(self.model.train_function)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         assert self.watch is not None
@@ -81,7 +81,7 @@ class Guard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no typ
             )
 
 
-def _explaining(plain: Any) -> Any:
+def _explain_failures(plain: Any) -> Any:
     """The same function; where memory runs out, its error says what to change."""
 
     def train_function(iterator: Any) -> Any:

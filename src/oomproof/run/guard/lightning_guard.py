@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from oomproof.frameworks.lightning import Batch, replace_pass, restore_pass, run_inside
+from oomproof.frameworks.lightning import LightningBatch, replace_pass, restore_pass, run_inside
 from oomproof.memory.forecast import Forecast
 from oomproof.run.guard.guard import Guard as StepGuard
 from oomproof.run.monitor.watching import Watch
@@ -57,7 +57,7 @@ class Guard(Callback):  # type: ignore[misc]  # Lightning's types are not read
         if model is not pl_module:
             self._wrapped = run_inside(trainer.strategy)
 
-        def run(batch: Batch) -> torch.Tensor | None:
+        def run(batch: LightningBatch) -> torch.Tensor | None:
             guard.steps = trainer.global_step
             return run_guarded(guard, batch)
 
@@ -81,7 +81,7 @@ class Guard(Callback):  # type: ignore[misc]  # Lightning's types are not read
             self.watch.end()
 
 
-def run_guarded(guard: StepGuard, batch: Batch) -> torch.Tensor | None:
+def run_guarded(guard: StepGuard, batch: LightningBatch) -> torch.Tensor | None:
     """Forward and backward of one batch, in as many micro-batches as fit."""
     skipped = False
 

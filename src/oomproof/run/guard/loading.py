@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from oomproof.errors import OutOfMemory
-from oomproof.run.guard.failures import Failure, chain, free_memory, is_out_of_memory
+from oomproof.run.guard.failures import CaughtFailure, chain, free_memory, is_out_of_memory
 
 DOING = "data loading"
 # torch/utils/data/_utils/signal_handling.py and dataloader.py, of PyTorch 2.4 to 2.14
@@ -43,10 +43,10 @@ class _Remembered:
             yield indices
 
 
-def load_with_fewer(loader: Iterable[Any], tell: Callable[[Failure, str], None]) -> Iterator[Any]:
+def load_with_fewer(loader: Iterable[Any], tell: Callable[[CaughtFailure, str], None]) -> Iterator[Any]:
     """The batches of a loader. ``tell(failure, change)`` is called each time memory ran out."""
     if not isinstance(loader, DataLoader) or not _can_resume(loader):
-        yield from _explained(iter(loader), "")
+        yield from _explain_failures(iter(loader), "")
         return
     assert loader.batch_sampler is not None
     remembered = _Remembered(loader.batch_sampler)
@@ -65,7 +65,7 @@ def load_with_fewer(loader: Iterable[Any], tell: Callable[[Failure, str], None])
             except Exception as error:
                 if not _is_memory(error):
                     raise
-                failure = Failure(DOING, str(error) or type(error).__name__)
+                failure = CaughtFailure(DOING, str(error) or type(error).__name__)
             else:
                 remembered.out.pop(0)
                 yield batch
@@ -112,7 +112,7 @@ def _copy_of(loader: DataLoader[Any], sampler: Any, workers: int) -> DataLoader[
     )
 
 
-def _explained(batches: Iterator[Any], how: str) -> Iterator[Any]:
+def _explain_failures(batches: Iterator[Any], how: str) -> Iterator[Any]:
     """Batches that cannot be asked for again: an error says what to do."""
     while True:
         try:
@@ -122,7 +122,7 @@ def _explained(batches: Iterator[Any], how: str) -> Iterator[Any]:
         except Exception as error:
             if not _is_memory(error):
                 raise
-            raise OutOfMemory(_last_words(Failure(DOING, str(error) or type(error).__name__), how)) from None
+            raise OutOfMemory(_last_words(CaughtFailure(DOING, str(error) or type(error).__name__), how)) from None
         yield batch
 
 
@@ -130,7 +130,7 @@ def _is_memory(error: Exception) -> bool:
     return is_out_of_memory(error) or any(_KILLED.search(str(each)) for each in chain(error))
 
 
-def _last_words(failure: Failure, how: str) -> str:
+def _last_words(failure: CaughtFailure, how: str) -> str:
     return (
         f"out of host memory in {failure.doing}{' ' * bool(how)}{how}: {' '.join(failure.text.split())[-300:]}. Next: "
         "fewer workers, a smaller prefetch_factor, or a dataset that reads files when asked instead of keeping them"

@@ -17,7 +17,7 @@ import torch
 from oomproof.changes.torch.some_parameters import Group, only, plain_step, replace_step
 from oomproof.errors import CannotDo, OutOfMemory
 from oomproof.frameworks.torch import copy_lists, is_dense, version_of
-from oomproof.run.guard.failures import Failure, attempt, free_memory
+from oomproof.run.guard.failures import CaughtFailure, attempt, free_memory
 from oomproof.run.guard.unfinished_update import can_go_on, count_writes, leave_out, whole_update, writes_since
 
 PART = {"cpu": 4 << 20, "": 64 << 20}
@@ -32,7 +32,7 @@ NOT_INTACT = "some parameters were updated and others were not: go on from a che
 class UpdateFailed(OutOfMemory):
     """Memory ran out in the update. ``intact``: parameters and state are as before it."""
 
-    def __init__(self, failure: Failure, intact: bool) -> None:
+    def __init__(self, failure: CaughtFailure, intact: bool) -> None:
         state = INTACT if intact else NOT_INTACT
         super().__init__(f"out of memory in {failure.doing}; {state}. It said: {' '.join(failure.text.split())[:300]}")
         self.failure, self.intact = failure, intact
@@ -110,7 +110,7 @@ class ProtectedUpdate:
             done = rest.done
             free_memory(self.device)
 
-    def _run(self, group: Group, some: list[torch.Tensor]) -> Failure | None:
+    def _run(self, group: Group, some: list[torch.Tensor]) -> CaughtFailure | None:
         def run() -> None:
             with torch.no_grad(), only(self.optimizer, group, some):
                 self._plain(self.optimizer)
@@ -132,7 +132,7 @@ class ProtectedUpdate:
                     part.put_back()
                 raise UpdateFailed(failure, intact=done is not None)
 
-    def _once(self, group: Group, some: list[torch.Tensor], done: list[_Part] | None) -> Failure | None:
+    def _once(self, group: Group, some: list[torch.Tensor], done: list[_Part] | None) -> CaughtFailure | None:
         """Updates these parameters; after a failure they are as they were."""
         scratch = None if done is not None else self._scratch
         part, failure = attempt("the update", lambda: _Part(self.optimizer, some, scratch))
@@ -227,7 +227,7 @@ def versions_of(tensors: Iterable[torch.Tensor]) -> list[int]:
     return [version_of(tensor) for tensor in tensors]
 
 
-def updated_tensors(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+def list_updated_tensors(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """Parameters, and the state there is of them."""
     state = [v for state in optimizer.state.values() for v in state.values() if torch.is_tensor(v)]
     return [p for group in optimizer.param_groups for p in group["params"]] + state

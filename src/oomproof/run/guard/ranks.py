@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from oomproof.errors import InputError
 from oomproof.frameworks.torch import copy_lists, is_dense
-from oomproof.frameworks.torch_sharded import sharded_modules
+from oomproof.frameworks.torch_sharded import find_sharded_modules
 from oomproof.run.guard.failures import attempt
 from oomproof.run.guard.lost_process import Meeting, collective
 
@@ -143,7 +143,7 @@ def _fill(parameters: list[torch.Tensor]) -> None:
 def ranks_of(model: torch.nn.Module, device: torch.device) -> Alone:
     if isinstance(model, torch.nn.DataParallel):
         raise InputError("Guard takes a model or DistributedDataParallel; DataParallel splits batches by itself")
-    if sharded_modules(model):
+    if find_sharded_modules(model):
         from oomproof.run.guard.sharded import Sharded
 
         return Sharded(model, device)

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from oomproof.changes.torch.matching import chunked_matching
-from oomproof.changes.torch.passes import Passes, unwrapped
+from oomproof.changes.torch.matching import chunk_matching
+from oomproof.changes.torch.passes import Passes, unwrap_model
 from oomproof.changes.torch.recompute import recompute
 from oomproof.errors import CannotDo, InputError
 from oomproof.frameworks.torch import BatchNormBase
@@ -63,9 +63,9 @@ def climb(passes: Passes, rungs: list[Rung]) -> Rung | None:
 
 
 def _apply(passes: Passes, rung: Rung) -> None:
-    model = unwrapped(passes.model)
+    model = unwrap_model(passes.model)
     if rung.setting == "matching":
-        chunked_matching(model)
+        chunk_matching(model)
     elif rung.setting == "checkpoint":
         recompute(model, rung.value)
 

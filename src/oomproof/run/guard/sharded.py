@@ -13,10 +13,10 @@ from torch import distributed
 
 from oomproof.errors import InputError, OutOfMemory
 from oomproof.frameworks.torch_sharded import (
+    find_sharded_modules,
     forget_iteration,
     reduce_gradients,
     root_state,
-    sharded_modules,
     start_sharding,
 )
 from oomproof.run.guard.diagnosis import describe_lost_gather
@@ -32,7 +32,7 @@ class Sharded(Alone):
     together = True
 
     def __init__(self, model: torch.nn.Module, device: torch.device) -> None:
-        self.model, self.modules = model, sharded_modules(model)
+        self.model, self.modules = model, find_sharded_modules(model)
         if self.modules[0] is not model:
             raise InputError("Guard wants fully_shard(model) called on the whole model too, after its parts")
         self._state = root_state(model)

@@ -10,7 +10,7 @@ LONGEST_PATIENCE = 6400
 
 
 class Sizes:
-    """``count(images)`` parts for a batch; ``failed(images)`` and ``went_well()`` tell how it went.
+    """``count(images)`` parts for a batch; ``note_failure(images)`` and ``note_success()`` tell how it went.
 
     A failure halves the micro-batch. After ``patience`` good steps one part less is tried; where that fails, the
     patience doubles, so that a size which does not fit is asked for ever more seldom.
@@ -28,7 +28,7 @@ class Sizes:
     def count(self, images: int) -> int:
         return 1 if self.largest is None else max(1, math.ceil(images / self.largest))
 
-    def failed(self, images: int) -> bool:
+    def note_failure(self, images: int) -> bool:
         """A micro-batch of so many images did not fit. Whether there is a smaller one to go on with."""
         self._good = 0
         if self._tried is not None and self._known is not None:
@@ -42,7 +42,7 @@ class Sizes:
         self.largest = smaller
         return True
 
-    def went_well(self, images: int) -> int | None:
+    def note_success(self, images: int) -> int | None:
         """A step of ``images`` is done. The larger size that will be tried next, if any."""
         if self.largest is None or (self.most is not None and self.largest >= self.most) or self.largest >= images:
             return None

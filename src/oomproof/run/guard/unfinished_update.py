@@ -15,7 +15,7 @@ import torch
 
 from oomproof.changes.torch.some_parameters import Group
 from oomproof.frameworks.torch import TorchDispatchMode, version_of
-from oomproof.run.guard.failures import Failure, attempt, free_memory
+from oomproof.run.guard.failures import CaughtFailure, attempt, free_memory
 
 UPDATE = "the update"
 _WRITES = {"step": 1, "exp_avg": 1, "exp_avg_sq": 2}
@@ -63,7 +63,7 @@ class LeavingOut(TorchDispatchMode):  # type: ignore[misc]  # PyTorch has no typ
         self._names = {id(tensors[name]): name for name in done}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = self._names.get(id(_written(func, args)))
+        name = self._names.get(id(_find_written(func, args)))
         if name is None:
             return func(*args, **(kwargs or {}))
         if self._left[name] > 0:
@@ -79,7 +79,7 @@ def leave_out(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, done: M
     return LeavingOut({"": parameter, **optimizer.state[parameter]}, done)
 
 
-def update_average(average: Any, model: torch.nn.Module, device: torch.device) -> Failure | None:
+def update_average(average: Any, model: torch.nn.Module, device: torch.device) -> CaughtFailure | None:
     """``AveragedModel.update_parameters``, which writes once to each of its tensors; gone on with after a failure."""
     tensors = {**dict(average.named_parameters()), **dict(average.named_buffers())}
     before = {name: version_of(tensor) for name, tensor in tensors.items()}
@@ -91,7 +91,7 @@ def update_average(average: Any, model: torch.nn.Module, device: torch.device) -
         return attempt(UPDATE, lambda: average.update_parameters(model))[1]
 
 
-def _written(func: Any, args: Any) -> Any:
+def _find_written(func: Any, args: Any) -> Any:
     """The tensor that an operation writes to, its first argument; of a list, the first, since it is done as a whole."""
     first = func._schema.arguments[0] if func._schema.arguments else None
     if first is None or first.alias_info is None or not first.alias_info.is_write:

@@ -43,7 +43,7 @@ def count_tensors() -> Mapping[Kind, int]:
     return Counter(_kind(tensor) for tensor in _live())
 
 
-def growing(before: Mapping[Kind, int], after: Mapping[Kind, int], least: int = 3) -> list[Growing]:
+def find_growing(before: Mapping[Kind, int], after: Mapping[Kind, int], least: int = 3) -> list[Growing]:
     """Groups with at least so many more tensors, the ones that hold graphs and the largest first."""
     found = []
     for kind, count in after.items():

@@ -21,7 +21,7 @@ from oomproof.memory.forecast import Forecast
 from oomproof.run.monitor.first_steps import FIRST, hold_against
 from oomproof.run.monitor.meters import own_and_children_bytes, shm_bytes
 from oomproof.run.monitor.scalars import open_scalars
-from oomproof.run.monitor.verdict import Reading, Verdict, judge
+from oomproof.run.monitor.verdict import StepReading, Verdict, judge
 
 COST = 0.004
 """part of the time that reading host memory may take; the readings of PyTorch's own counters are free beside it"""
@@ -50,9 +50,9 @@ class Monitor:
         device: Meter | None = None, *, tensorboard: Any = None, forecast: Forecast | None = None,
     ) -> None:  # fmt: skip
         self.limit, self.host_limit, self.forecast = limit, host_limit, forecast
-        self.history: list[Reading] = []
-        self.host: list[Reading] = []
-        self.workers: list[Reading] = []
+        self.history: list[StepReading] = []
+        self.host: list[StepReading] = []
+        self.workers: list[StepReading] = []
         self.gap = ""
         """how the first steps differ from the forecast"""
         self._device = device if device is not None else _torch_meter()
@@ -69,15 +69,15 @@ class Monitor:
         line: dict[str, Any] = {"step": self._steps, "seconds": round(now, 3), **about}
         if self._device is not None:
             floor, peak = self._device()
-            self._keep(self.history, Reading(self._steps, now, floor, peak))
+            self._keep(self.history, StepReading(self._steps, now, floor, peak))
             line |= {"device": floor, "device_peak": peak}
         if now >= self._next:
             own, children = own_and_children_bytes()
             took = time.perf_counter() - self._begin - now
             self._next = now + took / COST
             host = own + children
-            self._keep(self.host, Reading(self._steps, now, host, host))
-            self._keep(self.workers, Reading(self._steps, now, children, children))
+            self._keep(self.host, StepReading(self._steps, now, host, host))
+            self._keep(self.workers, StepReading(self._steps, now, children, children))
             line |= {"host": host, "workers": children, "shm": shm_bytes()}
         if self._steps == FIRST and self.forecast is not None and self.history:
             self.gap = hold_against(self.forecast, max(each.peak for each in self.history))
@@ -112,7 +112,7 @@ class Monitor:
         return text
 
     @staticmethod
-    def _keep(history: list[Reading], reading: Reading) -> None:
+    def _keep(history: list[StepReading], reading: StepReading) -> None:
         history.append(reading)
         if len(history) > MOST:
             del history[1::2]

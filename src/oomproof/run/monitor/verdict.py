@@ -1,6 +1,6 @@
 """A history of memory -> leak, spike, caching, steady.
 
->>> history = [Reading(step, seconds=step * 0.5, floor=4000 + 9 * step, peak=9000 + 9 * step) for step in range(60)]
+>>> history = [StepReading(step, seconds=step * 0.5, floor=4000 + 9 * step, peak=9000 + 9 * step) for step in range(60)]
 >>> found = judge(history, limit=12000)
 >>> found.kind, found.per_step, found.step_of_end
 ('leak', 9.0, 273)
@@ -25,7 +25,7 @@ GREW = 0.02
 
 
 @dataclass(frozen=True)
-class Reading:
+class StepReading:
     """Bytes around one step: the least before it and the most within it."""
 
     step: int
@@ -47,7 +47,7 @@ class Verdict:
     spike_step: int | None = None
 
 
-def judge(history: Sequence[Reading], limit: int | None = None) -> Verdict:
+def judge(history: Sequence[StepReading], limit: int | None = None) -> Verdict:
     """``limit``: bytes at which memory runs out."""
     if len(history) < LEAST:
         return Verdict("short", f"{len(history)} steps: fewer than {LEAST} say nothing about a trend")
@@ -72,7 +72,7 @@ def judge(history: Sequence[Reading], limit: int | None = None) -> Verdict:
     return Verdict("steady", f"level at {_size(last)}, peaks of {_size(usual)}")
 
 
-def _leak(history: Sequence[Reading], bins: list[tuple[float, int]], limit: int | None) -> Verdict:
+def _leak(history: Sequence[StepReading], bins: list[tuple[float, int]], limit: int | None) -> Verdict:
     slope = slope_of(bins[len(bins) // 10 :])
     last = history[-1]
     recent = max(each.peak for each in history[-LEAST:])
@@ -95,7 +95,7 @@ def slope_of(points: Sequence[tuple[float, int]]) -> float:
     return float(median(slopes)) if slopes else 0.0
 
 
-def _in_bins(history: Sequence[Reading]) -> list[tuple[float, int]]:
+def _in_bins(history: Sequence[StepReading]) -> list[tuple[float, int]]:
     """(step, least floor) of equal stretches. The least: what a garbage collector or an epoch's end gives back is no
     leak, so a saw's teeth must not look like one."""
     if len(history) <= MOST_BINS:

@@ -38,7 +38,7 @@ def new_mark() -> str:
     return f"{os.getpid()}.{time.monotonic_ns()}"
 
 
-def marked(mark: str) -> list[int]:
+def find_marked(mark: str) -> list[int]:
     """The living processes with this mark, where the system shows environments."""
     found = []
     if sys.platform.startswith("linux"):
@@ -78,9 +78,9 @@ def end_all(process: subprocess.Popen[bytes], mark: str, grace: float) -> None:
     for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 1.0)):
         with contextlib.suppress(OSError):
             os.killpg(process.pid, number)
-        _send(left := marked(mark), number)
+        _send(left := find_marked(mark), number)
         until = time.monotonic() + patience
-        while time.monotonic() < until and (process.poll() is None or marked(mark)):
+        while time.monotonic() < until and (process.poll() is None or find_marked(mark)):
             time.sleep(0.02)
         reap(left)
     process.wait()

@@ -38,7 +38,7 @@ GRACE = 10.0
 
 
 @dataclass(frozen=True)
-class Run:
+class FinishedRun:
     code: int
     """the exit code; below 0: the signal that ended it"""
     tail: list[bytes]
@@ -51,7 +51,7 @@ class Run:
     """somebody sent us a signal to end"""
 
 
-def run_command(command: Sequence[str], extra: Mapping[str, str], every: float = 1.0) -> Run:
+def run_command(command: Sequence[str], extra: Mapping[str, str], every: float = 1.0) -> FinishedRun:
     """Runs to the end. Whatever it has started is ended with it."""
     adopt_orphans()
     kills, begin = count_oom_kills(), time.monotonic()
@@ -80,7 +80,7 @@ def run_command(command: Sequence[str], extra: Mapping[str, str], every: float =
     for reader in readers:
         reader.join(timeout=5)
     kills = count_oom_kills() - kills
-    return Run(process.returncode, list(tail), time.monotonic() - begin, peak, kills, bool(passing.asked))
+    return FinishedRun(process.returncode, list(tail), time.monotonic() - begin, peak, kills, bool(passing.asked))
 
 
 def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

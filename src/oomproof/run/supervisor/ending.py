@@ -9,7 +9,7 @@ from oomproof.diagnosis.diagnose import diagnose
 from oomproof.diagnosis.diagnosis import Diagnosis
 from oomproof.diagnosis.gather import gather
 from oomproof.diagnosis.reading import read
-from oomproof.run.supervisor.child import Run
+from oomproof.run.supervisor.child import FinishedRun
 
 KILLED = (-9, 137)
 NEARLY = 0.9
@@ -25,7 +25,7 @@ class Ending:
     diagnosis: Diagnosis
 
 
-def judge_ending(run: Run, ram: int) -> Ending:
+def judge_ending(run: FinishedRun, ram: int) -> Ending:
     lines = list(run.tail)
     if run.code in KILLED:
         lines.append(b"Killed")

@@ -86,7 +86,9 @@ def fewer_workers(command: Sequence[str]) -> Next | None:
     return Next(_with(command, place, now // 2), says, True)
 
 
-def planned(command: Sequence[str], batch: int | None, accumulate: int | None, known: Collection[str]) -> Next | None:
+def apply_plan(
+    command: Sequence[str], batch: int | None, accumulate: int | None, known: Collection[str]
+) -> Next | None:
     """The command with a plan's numbers, where it has flags for them."""
     place = _find(command, BATCH)
     if place is None or batch is None:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oomproof.run.supervisor.child import Run, run_command
+from oomproof.run.supervisor.child import FinishedRun, run_command
 from oomproof.run.supervisor.ending import Ending, judge_ending
-from oomproof.run.supervisor.flags import Next, fewer_workers, flags_of_script, planned, smaller
+from oomproof.run.supervisor.flags import Next, apply_plan, fewer_workers, flags_of_script, smaller
 
 ALLOCATORS = {
     "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
@@ -46,7 +46,9 @@ class Outcome:
 
 
 def supervise(
-    request: Request, say: Callable[[str], None], run: Callable[[Sequence[str], Mapping[str, str]], Run] = run_command
+    request: Request,
+    say: Callable[[str], None],
+    run: Callable[[Sequence[str], Mapping[str, str]], FinishedRun] = run_command,
 ) -> Outcome:
     command, starts = list(request.command), 0
     known = flags_of_script(command)
@@ -68,13 +70,16 @@ def supervise(
         if starts > request.tries:
             return Outcome(code, starts, ending, f"gave up after {starts} starts: {verdict}; {ending.diagnosis.next}")
         if ending.kind == "killed":
-            say(f"killed by signal 9, and nothing speaks of memory: starting it again as it was{_resumed(request)}")
+            say(
+                "killed by signal 9, and nothing speaks of memory: starting it again as it "
+                f"was{_describe_resuming(request)}"
+            )
             continue
         step = _next_step(command, ending, request, waiting, known)
         if step is None:
             words = f"no flag of the command can be made thriftier: {verdict}; next: {ending.diagnosis.next}"
             return Outcome(code, starts, ending, words)
-        say(f"{verdict}: starting it again with {step.says}{_resumed(request)}")
+        say(f"{verdict}: starting it again with {step.says}{_describe_resuming(request)}")
         command = step.command
 
 
@@ -85,12 +90,12 @@ def _next_step(
         return found
     if waiting:
         plan = waiting.pop()
-        if (found := planned(command, plan.get("batch"), plan.get("accumulate"), known)) is not None:
+        if (found := apply_plan(command, plan.get("batch"), plan.get("accumulate"), known)) is not None:
             return found
     return smaller(command, known, request.batch_flag, request.accumulate_flag)
 
 
-def _resumed(request: Request) -> str:
+def _describe_resuming(request: Request) -> str:
     if request.resume:
         return f", with {' '.join(request.resume)}"
     return "; from its beginning, unless it resumes by itself (--resume-with says how)"

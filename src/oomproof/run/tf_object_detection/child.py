@@ -42,7 +42,7 @@ def run_training(request: TrainingRequest, say: Any) -> bool:
     """Whether it came to its end; False: it was asked to stop, and has saved."""
     from oomproof.changes.tf_object_detection.model import HALF, Extras, build_training
     from oomproof.run.tf_object_detection.checkpoints import load_fine_tune, open_checkpoints, seed_in
-    from oomproof.run.tf_object_detection.loop import Loop, train
+    from oomproof.run.tf_object_detection.loop import TrainingLoop, train
     from oomproof.run.tf_object_detection.records import open_batches
 
     tf = import_api(tensorflow_1=False)
@@ -53,7 +53,7 @@ def run_training(request: TrainingRequest, say: Any) -> bool:
     # Weights, too, begin by the seed; not by 0, which tf.data cannot compare with the number of an epoch.
     tf.keras.utils.set_random_seed(1 + seed % _SEEDS)
     extras = Extras(request.accumulate, request.precision == HALF, request.recompute, seed, request.gpus)
-    with strategy.scope(), _told_in_a_line("the Object Detection API cannot build its model"):
+    with strategy.scope(), _errors_in_a_line("the Object Detection API cannot build its model"):
         built = build_training(tf, config, (request.height, request.width), extras)
         if training.fine_tune_checkpoint and tf.train.latest_checkpoint(str(model_dir)) is None:
             load_fine_tune(tf, built, training, part("model_lib_v2"), part("utils.config_util"))
@@ -65,12 +65,12 @@ def run_training(request: TrainingRequest, say: Any) -> bool:
         return True
     model_dir.mkdir(parents=True, exist_ok=True)
     replace_file(model_dir / "pipeline.config", request.text.encode())
-    with tf.device("/CPU:0"), _told_in_a_line("the Object Detection API cannot open train_input_reader"):
+    with tf.device("/CPU:0"), _errors_in_a_line("the Object Detection API cannot open train_input_reader"):
         first = int(checkpoints.state.records.numpy())
         images = training.batch_size // request.gpus
         data = _batches(open_batches(tf, config, built.model, images=images, seed=seed, first=first))
     with strategy.scope():
-        loop = Loop(tf, strategy, built, request, checkpoints.state, say)
+        loop = TrainingLoop(tf, strategy, built, request, checkpoints.state, say)
         return train(loop, data, checkpoints, model_dir)
 
 
@@ -107,13 +107,13 @@ def _choose_seed(request: TrainingRequest, saved: int | None) -> int:
 def _batches(dataset: Any) -> Iterator[Any]:
     iterator = iter(dataset)
     while True:
-        with _told_in_a_line("the records of train_input_reader cannot be read on"):
+        with _errors_in_a_line("the records of train_input_reader cannot be read on"):
             batch = next(iterator)
         yield batch
 
 
 @contextlib.contextmanager
-def _told_in_a_line(what: str) -> Iterator[None]:
+def _errors_in_a_line(what: str) -> Iterator[None]:
     """Whatever the API's own code raises here is about the config or the data."""
     try:
         yield

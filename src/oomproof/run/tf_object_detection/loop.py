@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.changes.tf_object_detection.model import Built
-from oomproof.changes.tf_object_detection.step import REGULARISATION, TOTAL, Step
+from oomproof.changes.tf_object_detection.step import REGULARISATION, TOTAL, DetectionStep
 from oomproof.errors import JobError, OutOfMemory
 from oomproof.run.tf_object_detection.checkpoints import Checkpoints, State
-from oomproof.run.tf_object_detection.progress import Progress
+from oomproof.run.tf_object_detection.progress import ProgressWriter
 from oomproof.run.tf_object_detection.request import TrainingRequest
 
 Say = Callable[[str], None]
@@ -24,7 +24,7 @@ DOUBLED_AFTER = 2000
 
 
 @dataclass
-class Loop:
+class TrainingLoop:
     tf: Any
     strategy: Any
     built: Built
@@ -35,7 +35,7 @@ class Loop:
     def __post_init__(self) -> None:
         self._take(self.built.step)
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: DetectionStep) -> None:
         self.step = step
         self.functions = {
             name: self.tf.function(getattr(step, name), autograph=False)
@@ -45,9 +45,9 @@ class Loop:
     def _run(self, name: str, *args: Any) -> Any:
         if self.strategy.num_replicas_in_sync == 1:
             return self.functions[name](*args)
-        return self._distributed(name)(*args)
+        return self._distribute(name)(*args)
 
-    def _distributed(self, name: str) -> Any:
+    def _distribute(self, name: str) -> Any:
         key = f"distributed {name}"
         if key not in self.functions:
             function = getattr(self.step, name)
@@ -159,7 +159,7 @@ class Loop:
         )
         self.functions.clear()
         built = self.built
-        self._take(Step(tf, built.model, built.optimizer, built.counter, replace(options, accumulate=finer)))
+        self._take(DetectionStep(tf, built.model, built.optimizer, built.counter, replace(options, accumulate=finer)))
 
     def _sum(self, value: Any) -> float:
         return sum(float(each) for each in self.strategy.experimental_local_results(value))
@@ -168,12 +168,12 @@ class Loop:
         return all(bool(each) for each in self.strategy.experimental_local_results(value))
 
 
-def train(loop: Loop, batches: Iterator[Any], checkpoints: Checkpoints, folder: Path) -> bool:
+def train(loop: TrainingLoop, batches: Iterator[Any], checkpoints: Checkpoints, folder: Path) -> bool:
     """Whether it came to its end; False: it was asked to stop, and has saved."""
     request, counter, state = loop.request, loop.built.counter, loop.state
     step = saved = int(counter.numpy())
-    progress = Progress(loop.tf, folder, request.steps, request.log_every, step)
-    with _asked_to_stop() as stop:
+    progress = ProgressWriter(loop.tf, folder, request.steps, request.log_every, step)
+    with _stop_signals_noted() as stop:
         try:
             path = checkpoints.resumed or checkpoints.save()  # at the very beginning, as the API does
             while step < request.steps and not stop:
@@ -208,7 +208,7 @@ def _is_out_of_memory(tf: Any, error: BaseException | None) -> bool:
 
 
 @contextlib.contextmanager
-def _asked_to_stop() -> Iterator[list[int]]:
+def _stop_signals_noted() -> Iterator[list[int]]:
     """Filled by Ctrl-C and SIGTERM: the step that runs is finished and saved. The second time they act at once."""
     asked: list[int] = []
 

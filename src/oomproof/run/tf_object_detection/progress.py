@@ -24,7 +24,7 @@ def peak_memory(tf: Any) -> tuple[int, str]:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit, "process"
 
 
-class Progress:
+class ProgressWriter:
     def __init__(self, tf: Any, folder: Path, steps: int, every: int, first: int) -> None:
         self.tf, self.steps, self.every = tf, steps, every
         self.writer = tf.summary.create_file_writer(str(folder / "train"))  # where the API writes its own

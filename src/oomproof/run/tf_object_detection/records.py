@@ -118,12 +118,12 @@ class _Numbered:
 
         tf, maps = self.tf, self.maps
 
-        def numbered(number: Any, element: Any) -> Any:
+        def map_numbered(number: Any, element: Any) -> Any:
             start = tf.random.fold_in(tf.constant([self.seed, 2 + maps], tf.int64), number)
             with drawing_from(start):
                 return number, function(element)
 
-        as_it_is = tf.autograph.experimental.do_not_convert(numbered)  # converting takes longer than all the rest
+        as_it_is = tf.autograph.experimental.do_not_convert(map_numbered)  # converting takes longer than all the rest
         mapped = self.dataset.map(as_it_is, num_parallel_calls=num_parallel_calls, deterministic=True)
         return _Numbered(tf, mapped, self.seed, maps + 1)
 

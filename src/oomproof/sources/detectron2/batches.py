@@ -22,7 +22,7 @@ def batch_rule(values: Mapping[str, Any], settings: Mapping[str, Any]) -> BatchR
     divisor = FPN_DIVISOR if "fpn" in str(values["MODEL.BACKBONE.NAME"]).lower() else 1
     dropped = bool(values["DATALOADER.FILTER_EMPTY_ANNOTATIONS"])
     cropped = bool(values["INPUT.CROP.ENABLED"])
-    words = "Detectron2 keeps images at their size" if stay else _resizing(sides, longest)
+    words = "Detectron2 keeps images at their size" if stay else _describe_resizing(sides, longest)
     words += f" and pads to multiples of {divisor}" if divisor > 1 else " and pads to the largest of the batch"
     words += "; random crops (INPUT.CROP) are not counted on" if cropped else ""
     return BatchRule(
@@ -41,6 +41,6 @@ def _choices(sides: tuple[int, ...], sampling: str) -> tuple[int, ...]:
     return tuple(range(min(sides), max(sides) + 1)) if sampling == "range" else sides
 
 
-def _resizing(sides: tuple[int, ...], longest: int) -> str:
+def _describe_resizing(sides: tuple[int, ...], longest: int) -> str:
     shorter = f"one of {', '.join(map(str, sides))}" if len(sides) > 1 else str(sides[0])
     return f"Detectron2 resizes the shorter side to {shorter}, the longer to {longest} at most"

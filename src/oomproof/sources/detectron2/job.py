@@ -43,7 +43,7 @@ class Detectron2Job(Job):
     @property
     def settings(self) -> tuple[Setting, ...]:
         values = {**self.config.values, "gpus": 1}
-        size = largest_image(values) if _sized(values) else (800, 1333)
+        size = largest_image(values) if _has_size(values) else (800, 1333)
         own = keys.settings(self.config.values, self.config.unknown)
         around = (
             Setting("gpus", self.training.get("gpus", 1), "GPUs that share SOLVER.IMS_PER_BATCH"),
@@ -52,7 +52,9 @@ class Detectron2Job(Job):
                 follows=largest_image,
             ),
             Setting("boxes", MOST_OBJECTS, OBJECTS_HELP, basis=ASSUMED),
-            Setting("real", _installed(), "trace Detectron2's own code, where it is installed, not a blueprint of it"),
+            Setting(
+                "real", _is_installed(), "trace Detectron2's own code, where it is installed, not a blueprint of it",
+            ),
         )  # fmt: skip
         found = (*own, *around, *_training(self.config.values, self.training), *_run(self.training))
         return tuple(
@@ -63,7 +65,7 @@ class Detectron2Job(Job):
         from oomproof.sources.detectron2.pieces import pieces
 
         settings = request.settings
-        if settings["real"] and not _installed():
+        if settings["real"] and not _is_installed():
             raise InputError(
                 "real=true wants Detectron2 to be installed; leave it out to trace a blueprint of the model"
             )
@@ -100,9 +102,9 @@ class Detectron2Job(Job):
 
     @property
     def place(self) -> Path:
-        from oomproof.sources.detectron2.write import place
+        from oomproof.sources.detectron2.write import choose_target
 
-        return place(self.config, self.script)
+        return choose_target(self.config, self.script)
 
     def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
         from oomproof.sources.detectron2.write import write
@@ -112,10 +114,10 @@ class Detectron2Job(Job):
 
 def open_detectron2(text: str, overrides: Sequence[str] = ()) -> Detectron2Job:
     """A YAML file or a name of the model zoo, with KEY VALUE pairs over it."""
-    return checked_job(Detectron2Job(text, read(text, overrides)))
+    return check_job(Detectron2Job(text, read(text, overrides)))
 
 
-def checked_job(job: Detectron2Job) -> Detectron2Job:
+def check_job(job: Detectron2Job) -> Detectron2Job:
     meta = job.config.values["MODEL.META_ARCHITECTURE"]
     if meta not in keys.SUPPORTED:
         origin = job.config.origins.get("MODEL.META_ARCHITECTURE", job.name)
@@ -126,7 +128,7 @@ def checked_job(job: Detectron2Job) -> Detectron2Job:
     return job
 
 
-def _sized(values: Mapping[str, Any]) -> bool:
+def _has_size(values: Mapping[str, Any]) -> bool:
     try:
         largest_image(values)
     except InputError:  # said when the settings are resolved, with what the user gave
@@ -134,7 +136,7 @@ def _sized(values: Mapping[str, Any]) -> bool:
     return True
 
 
-def _installed() -> bool:
+def _is_installed() -> bool:
     """Detectron2 with its compiled part: a folder of that name in the working directory is not enough."""
     found = importlib.util.find_spec("detectron2")
     folders = (found.submodule_search_locations or ()) if found else ()

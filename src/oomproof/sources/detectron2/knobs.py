@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from oomproof.memory.about import About
-from oomproof.sources.detectron2.schedule import rescaled
+from oomproof.sources.detectron2.schedule import rescale_schedule
 from oomproof.sources.detectron2.sizes import largest_image
 from oomproof.sources.detectron2.zoo.parts import BACKBONES
 from oomproof.sources.image_sizes import harm_of_size, smaller_sizes
@@ -47,7 +47,7 @@ def knobs(
         _checkpoint(settings),
         _batch(values, settings, about, rescaling),
         _half_precision(settings) if values["MODEL.DEVICE"] == "cuda" else None,  # Detectron2 asserts a GPU
-        _grouping(settings),
+        _grouping_knob(settings),
         _workers(settings),
         _image_size(values, settings),
         _fewer("MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE", _SAMPLES, settings, "the heads train on fewer regions"),
@@ -86,16 +86,18 @@ def _batch(values: Values, settings: Settings, about: About, rescaling: bool) ->
     for size in sizes:
         count = already * whole // size
         promise = "different" if about.batchnorms and size == 1 else ""  # statistics of one image by itself
-        options.append(Option(f"{size} x {count}", {name: size, "accumulate": count}, 0.0, _kept(about), promise))
+        options.append(
+            Option(f"{size} x {count}", {name: size, "accumulate": count}, 0.0, _describe_kept(about), promise)
+        )
     for size in sizes if rescaling else ():
-        schedule = rescaled(values, size / whole)
+        schedule = rescale_schedule(values, size / whole)
         words = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in schedule.items())
         smaller = {name: size, "accumulate": already, **schedule}
         options.append(Option(f"{size} alone", smaller, _SMALLER_BATCH, f"by the linear rule {words}", "different"))
     return Knob(name, tuple(options), "equivalent", "fewer images at a time", role="batch")
 
 
-def _kept(about: About) -> str:
+def _describe_kept(about: About) -> str:
     if about.batchnorms:
         return "same effective batch; BatchNorm takes its statistics from fewer images"
     return "same effective batch; losses are divided by counts of each micro-batch, as they are on several GPUs"
@@ -110,7 +112,7 @@ def _half_precision(settings: Settings) -> Knob | None:
     return Knob(name, options, "equivalent", why, role="precision")
 
 
-def _grouping(settings: Settings) -> Knob | None:
+def _grouping_knob(settings: Settings) -> Knob | None:
     name = "DATALOADER.ASPECT_RATIO_GROUPING"
     then = largest_image({**settings, name: True}) if 0 not in _sides(settings) else settings["image_size"]
     if settings[name] or settings["image_size"] == then:
@@ -132,17 +134,17 @@ def _image_size(values: Values, settings: Settings) -> Knob | None:
     sides = _sides(settings)
     if 0 in sides:
         return None
-    options = [Option(_said(sides, settings["INPUT.MAX_SIZE_TRAIN"]), {"image_size": settings["image_size"]})]
+    options = [Option(_describe_sides(sides, settings["INPUT.MAX_SIZE_TRAIN"]), {"image_size": settings["image_size"]})]
     for (shorter,), factor in smaller_sizes((max(sides),), _STRIDE):
-        given = _scaled(values, factor, max(sides), shorter)
+        given = _scale_sizes(values, factor, max(sides), shorter)
         size = tuple(round(side * factor) for side in settings["image_size"])
-        said = _said(given["INPUT.MIN_SIZE_TRAIN"], given["INPUT.MAX_SIZE_TRAIN"])
+        said = _describe_sides(given["INPUT.MIN_SIZE_TRAIN"], given["INPUT.MAX_SIZE_TRAIN"])
         note = "test images and anchors become smaller by the same factor"
         options.append(Option(said, {**given, "image_size": size}, harm_of_size(factor), note))
     return _knob("INPUT.MIN_SIZE_TRAIN", options, "fine detail and small objects are lost first")
 
 
-def _scaled(values: Values, factor: float, largest: int, shorter: int) -> dict[str, Any]:
+def _scale_sizes(values: Values, factor: float, largest: int, shorter: int) -> dict[str, Any]:
     sides = values["INPUT.MIN_SIZE_TRAIN"]
     sides = (sides,) if isinstance(sides, int) else sides
     smaller: dict[str, Any] = {}
@@ -160,7 +162,7 @@ def _sides(settings: Settings) -> tuple[int, ...]:
     return (sides,) if isinstance(sides, int) else tuple(sides)
 
 
-def _said(sides: tuple[int, ...], longest: int) -> str:
+def _describe_sides(sides: tuple[int, ...], longest: int) -> str:
     shorter = f"{min(sides)}-{max(sides)}" if len(set(sides)) > 1 else str(max(sides))
     return f"{shorter}, at most {longest}"
 

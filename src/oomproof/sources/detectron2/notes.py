@@ -15,7 +15,7 @@ from oomproof.sources.detectron2.sizes import images_per_gpu, is_beyond_config
 def notes(config: Config, values: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
     gpus, images = settings["gpus"], images_per_gpu(settings)
     own = _own(config)
-    found = [*config.notes, *_unknown(config, values), *_idle(config, own, values)]
+    found = [*config.notes, *_note_unknown_keys(config, values), *_idle(config, own, values)]
     written_for = settings["SOLVER.REFERENCE_WORLD_SIZE"]
     if written_for not in (0, gpus):
         found.append(
@@ -47,7 +47,7 @@ def notes(config: Config, values: Mapping[str, Any], settings: Mapping[str, Any]
     return found
 
 
-def _unknown(config: Config, values: Mapping[str, Any]) -> list[str]:
+def _note_unknown_keys(config: Config, values: Mapping[str, Any]) -> list[str]:
     """Keys that nobody knows and no forecast needs."""
     left = [why for key, why in config.unknown.items() if not keys.matters(key, values)]
     return [f"{why}; memory does not depend on it" for why in left]

@@ -11,7 +11,7 @@ from oomproof.errors import InputError
 from oomproof.memory.batch_spec import BatchSpec, make_up
 from oomproof.memory.validation import Validation
 from oomproof.sources.detectron2.sizes import images_per_gpu
-from oomproof.sources.detectron2.validation import resized, validation_images
+from oomproof.sources.detectron2.validation import resize_image, validation_images
 from oomproof.sources.torch.job import TorchJob
 from oomproof.trace.torch.around.without_dynamo import without_dynamo
 
@@ -34,7 +34,7 @@ def pieces(
     spec = (given if validation is None else None) or make_up(
         images_per_gpu(settings), settings["image_size"], settings["boxes"]
     )
-    make = real.batch if is_real else batch.batch
+    make = real.make_real_batch if is_real else batch.make_batch
 
     def data() -> list[dict[str, Any]]:
         return [made for each in spec.images for made in make(values, 1, each.height, each.width, each.objects)]
@@ -42,14 +42,14 @@ def pieces(
     def data_to_validate() -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         for each in validation_images(values, given, 0 if validation is None else validation.batch):
-            [made] = make(values, 1, *resized(values, each), 0)
+            [made] = make(values, 1, *resize_image(values, each), 0)
             kept: dict[str, Any] = {name: made[name] for name in ("image", "proposals") if name in made}
             found.append({**kept, "height": each.height, "width": each.width})
         return found
 
     if is_real:
         return TorchJob(
-            lambda: real.build(values),
+            lambda: real.build_real_model(values),
             data,
             real.loss,
             optimizer(values),
@@ -57,7 +57,7 @@ def pieces(
             validation_batch=data_to_validate,
         )
     return TorchJob(
-        lambda: build.build(values),
+        lambda: build.build_blueprint(values),
         data,
         lambda model, data: model(data),
         optimizer(values),

@@ -13,7 +13,7 @@ import torch
 from oomproof.frameworks.torch import SYMBOLIC_TRACE_LOG
 
 
-def build(values: Mapping[str, Any]) -> torch.nn.Module:
+def build_real_model(values: Mapping[str, Any]) -> torch.nn.Module:
     with _quiet():
         from detectron2.modeling import build_model
 
@@ -63,15 +63,17 @@ def as_config(values: Mapping[str, Any]) -> Any:
     return cfg
 
 
-def batch(values: Mapping[str, Any], images: int, height: int, width: int, boxes: int) -> list[dict[str, Any]]:
+def make_real_batch(
+    values: Mapping[str, Any], images: int, height: int, width: int, boxes: int
+) -> list[dict[str, Any]]:
     """The blueprint's batch, with its objects in Detectron2's structures."""
     from oomproof.sources.detectron2.blueprint import batch as blueprint
 
-    made = blueprint.batch(values, images, height, width, boxes)
-    return [_converted(each, values, (height, width)) for each in made]
+    made = blueprint.make_batch(values, images, height, width, boxes)
+    return [_convert_image(each, values, (height, width)) for each in made]
 
 
-def _converted(image: Mapping[str, Any], values: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
+def _convert_image(image: Mapping[str, Any], values: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
     from detectron2.structures import Boxes, Instances
 
     found = dict(image)

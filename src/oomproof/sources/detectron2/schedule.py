@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def rescaled(values: Mapping[str, Any], factor: float) -> dict[str, Any]:
+def rescale_schedule(values: Mapping[str, Any], factor: float) -> dict[str, Any]:
     """The schedule for ``factor`` times the batch, as Detectron2's own ``auto_scale_workers`` rescales it.
 
-    >>> rescaled({"SOLVER.BASE_LR": 0.02, "SOLVER.MAX_ITER": 90000, "SOLVER.STEPS": (60000, 80000),
+    >>> rescale_schedule({"SOLVER.BASE_LR": 0.02, "SOLVER.MAX_ITER": 90000, "SOLVER.STEPS": (60000, 80000),
     ...           "SOLVER.WARMUP_ITERS": 1000}, 0.5)["SOLVER.STEPS"]
     (120000, 160000)
     """

@@ -25,7 +25,7 @@ def validation_images(values: Mapping[str, Any], given: BatchSpec | None, count:
     return given.images if given is not None else (USUAL,) * max(1, count)
 
 
-def resized(values: Mapping[str, Any], image: ImageSpec) -> tuple[int, int]:
+def resize_image(values: Mapping[str, Any], image: ImageSpec) -> tuple[int, int]:
     rule = validation_rule(values)
     sides = resize(rule, np.array([image.height]), np.array([image.width]), rule.sides[0] if rule.sides else 0)
     return int(sides[0][0]), int(sides[1][0])

@@ -13,7 +13,7 @@ from oomproof.sources.detectron2.config import keys
 from oomproof.sources.detectron2.config.config import Config, of_text
 from oomproof.sources.detectron2.config.old_keys import old_names
 from oomproof.sources.detectron2.config.schema import DEFAULTS, VERSION
-from oomproof.sources.detectron2.config.yaml_edit import with_value, with_values, written
+from oomproof.sources.detectron2.config.yaml_edit import format_value, with_values, write_value
 from oomproof.sources.detectron2.config.yaml_file import parse, read_text
 from oomproof.sources.detectron2.training_code import training_code
 from oomproof.sources.job import Settings
@@ -22,7 +22,7 @@ _ROUNDS = 3
 """a value that others share by an alias changes them too: they are put right in the next round"""
 
 
-def place(config: Config, script: Path | None) -> Path:
+def choose_target(config: Config, script: Path | None) -> Path:
     """The user's own file; for a script or a name of the zoo a new file in the working directory. What was read without
     code that may change it is not written anywhere."""
     if config.guesses:
@@ -38,9 +38,9 @@ def write(
     config: Config, script: Path | None, settings: Settings, target: Path, *, device: str, changes: Sequence[str]
 ) -> str:
     """Writes ``target`` so that it reads as exactly the planned keys; returns what to do with it."""
-    place(config, script)  # refuses guesses
+    choose_target(config, script)  # refuses guesses
     planned = {**config.values, **_keys(settings)}
-    left = _left_to_the_script(config, planned)
+    left = _find_untold_keys(config, planned)
     before: bytes | None = None
     if config.path is not None and script is None:
         if read_text(config.path) != config.text:
@@ -48,7 +48,7 @@ def write(
                 f"{config.path} has changed since it was read, and the plan is for what it was: fit it again"
             )
         source = of_text(config.path, config.text).values
-        text = edited(config.path, planned, target)
+        text = edit_text(config.path, planned, target)
         before = config.text.encode() if _is_same(target, config.path) else None
     else:
         source = config.values
@@ -71,7 +71,7 @@ def _is_same(one: Path, other: Path) -> bool:
     return one.exists() and one.samefile(other)
 
 
-def _left_to_the_script(config: Config, planned: Mapping[str, Any]) -> set[str]:
+def _find_untold_keys(config: Config, planned: Mapping[str, Any]) -> set[str]:
     """Keys that only a run of the script tells and that no plan may change: they stay what the script makes them."""
     left = {key for key in config.unknown if not keys.matters(key, config.values)}
     for key in left:
@@ -80,7 +80,7 @@ def _left_to_the_script(config: Config, planned: Mapping[str, Any]) -> set[str]:
     return left
 
 
-def edited(path: Path, planned: Mapping[str, Any], target: Path) -> str:
+def edit_text(path: Path, planned: Mapping[str, Any], target: Path) -> str:
     """The text of ``path`` with the planned values in place, for a file at ``target``."""
     text = read_text(path)
     if target.resolve().parent != path.resolve().parent:
@@ -120,13 +120,13 @@ def _version(text: str, path: Path) -> int:
 def _with_bases_from(text: str, path: Path, target: Path) -> str:
     """``_BASE_`` is relative to its file: in another folder it needs another path. What is not there stays as it is."""
     bases = parse(text, str(path)).base
-    moved = [_moved(base, path, target) for base in bases]
+    moved = [_move_base(base, path, target) for base in bases]
     if tuple(moved) == bases:
         return text
-    return with_value(text, "_BASE_", moved if len(moved) > 1 else moved[0], str(path))
+    return write_value(text, "_BASE_", moved if len(moved) > 1 else moved[0], str(path))
 
 
-def _moved(base: str, path: Path, target: Path) -> str:
+def _move_base(base: str, path: Path, target: Path) -> str:
     there = path.parent / base
     if "://" in base or base.startswith(("~", "/")) or not there.is_file():
         return base
@@ -150,6 +150,6 @@ def _verify(found: Mapping[str, Any], planned: Mapping[str, Any], target: Path) 
     wrong = [key for key in planned if found[key] != planned[key]]
     if wrong:
         raise InputError(
-            f"{target} was not written: {', '.join(wrong)} would read as {written(found[wrong[0]])}, not "
-            f"{written(planned[wrong[0]])}. Set these keys by hand"
+            f"{target} was not written: {', '.join(wrong)} would read as {format_value(found[wrong[0]])}, not "
+            f"{format_value(planned[wrong[0]])}. Set these keys by hand"
         )

@@ -24,17 +24,17 @@ def example_of(data: Any) -> Any:
             "the data are a generator, and asking it for a batch would take that from the training; expected the "
             "function that makes it: KerasJob(data=batches, ...), not data=batches()"
         )
-    if _asked_by_number(data):
+    if _is_indexed(data):
         return data[0]
     if callable(data) or _is_loader(data):
         first = next(iter(data() if callable(data) else data), None)
         if first is None:
-            raise InputError(f"{_named(data)} gave no batch; expected at least one to take shapes and types from")
+            raise InputError(f"{_name_of(data)} gave no batch; expected at least one to take shapes and types from")
         return first
     return data
 
 
-def _asked_by_number(data: Any) -> bool:
+def _is_indexed(data: Any) -> bool:
     return _kind(data, "PyDataset", "keras") or (isinstance(data, list) and bool(data) and isinstance(data[0], tuple))
 
 
@@ -47,7 +47,7 @@ def _kind(data: Any, name: str, package: str) -> bool:
     return any(each.__name__ == name and each.__module__.split(".")[0] == package for each in type(data).__mro__)
 
 
-def _named(data: Any) -> str:
+def _name_of(data: Any) -> str:
     return str(getattr(data, "__name__", type(data).__name__))
 
 
@@ -67,10 +67,10 @@ def _of_pipeline(data: Any) -> int | None:
     seen: Any = data if hasattr(data, "element_spec") else None
     if seen is None:
         return None
-    from oomproof.frameworks.tensorflow import input_of, size_of
+    from oomproof.frameworks.tensorflow import input_of, read_size
 
     while seen is not None:
-        size = size_of(seen, "batch_size")
+        size = read_size(seen, "batch_size")
         if size is not None and (known := _constant(size)) is not None:
             return known
         seen = input_of(seen)
@@ -87,13 +87,13 @@ def _constant(size: Any) -> int | None:
 def batch_of(model: Any, example: Any, images: int, image_size: tuple[int, int] | None) -> tuple[Any, ...]:
     """(x, y) or (x, y, weights) for ``images`` images, as KerasTensors. ``example``: of ``example_of``, or None."""
     if example is None:
-        return _made_up(model, images, image_size)
+        return _make_up_batch(model, images, image_size)
     import keras
 
     spec = example if isinstance(example, (tuple, list)) else (example,)
     before = _image_sides(spec[0])
 
-    def resized(part: Any) -> Any:
+    def resize_part(part: Any) -> Any:
         """Masks have the images' sides, and go with them."""
         return _of(part, images, image_size if before is not None and _sides(part) == before else None)
 
@@ -101,10 +101,10 @@ def batch_of(model: Any, example: Any, images: int, image_size: tuple[int, int] 
         return _of(part, images, image_size if _image_sides(part) is not None else None)
 
     inputs = keras.tree.map_structure(image, spec[0])
-    return (inputs, *keras.tree.map_structure(resized, tuple(spec[1:])))
+    return (inputs, *keras.tree.map_structure(resize_part, tuple(spec[1:])))
 
 
-def image_size(model: Any, example: Any) -> tuple[int, int] | None:
+def choose_image_size(model: Any, example: Any) -> tuple[int, int] | None:
     """Of the images that the model is trained on: as it is built, as the data have it, or a usual one where the model
     takes any; None where its input is not an image."""
     tensors = list(getattr(model, "inputs", None) or [])
@@ -161,7 +161,7 @@ def _of(part: Any, images: int, image_size: tuple[int, int] | None) -> Any:
     return keras.KerasTensor(tuple(sides), dtype=keras.backend.standardize_dtype(given.dtype))
 
 
-def _made_up(model: Any, images: int, image_size: tuple[int, int] | None) -> tuple[Any, Any]:
+def _make_up_batch(model: Any, images: int, image_size: tuple[int, int] | None) -> tuple[Any, Any]:
     import keras
 
     if not getattr(model, "inputs", None):

@@ -11,11 +11,11 @@ class MaybeCompiled(Job):
     def settings_for_plans(self, settings: Settings) -> Settings:
         """Compiled by XLA only where that is asked for: each trace takes long then."""
         unasked = settings.get("jit_compile") == "own" and settings.get("backend") != "jax"
-        return settings.changed({"jit_compile": "false"}) if unasked else settings
+        return settings.with_values({"jit_compile": "false"}) if unasked else settings
 
     def settings_for_time(self, settings: Settings) -> Settings | None:
         """What XLA saves by fusing operations cannot be told without a GPU."""
         compiled = settings.get("jit_compile") == "true" or settings.get("backend") == "jax"
         if not compiled or "jit_compile" not in settings:
             return None
-        return settings.changed({"backend": "tensorflow", "jit_compile": "false"})
+        return settings.with_values({"backend": "tensorflow", "jit_compile": "false"})

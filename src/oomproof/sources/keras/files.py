@@ -65,7 +65,7 @@ class SavedModel(MaybeCompiled):
         job = self._job(settings["custom"], settings.get("loss", "own"))
         if "loss" in settings:
             job = replace(job, assumed=(describe_training(keras_on(), job.made, settings),))
-        return job.trace(request.changed(settings.without("custom", "loss")))
+        return job.trace(request.with_settings(settings.without("custom", "loss")))
 
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         return self._job(settings["custom"], settings.get("loss", "own")).knobs(settings, about)
@@ -77,11 +77,11 @@ class SavedModel(MaybeCompiled):
     def training_code(self, settings: Settings, path: Path, changes: Sequence[str]) -> Sequence[str]:
         from oomproof.sources.keras.training_code import write_training_code
 
-        return write_training_code(settings, path, _loading(self.path, settings["custom"]), changes)
+        return write_training_code(settings, path, _write_loading_code(self.path, settings["custom"]), changes)
 
     def _job(self, custom: str, loss: str = "own") -> KerasJob:
         if (custom, loss) not in self._jobs:
-            self._jobs[custom, loss] = KerasJob(load(self.path, custom, loss), name=self.name)
+            self._jobs[custom, loss] = KerasJob(load_model(self.path, custom, loss), name=self.name)
         return self._jobs[custom, loss]
 
     @cached_property
@@ -89,7 +89,7 @@ class SavedModel(MaybeCompiled):
         return {}
 
 
-def _loading(path: Path, custom: str) -> list[str]:
+def _write_loading_code(path: Path, custom: str) -> list[str]:
     """Code that loads the model for training."""
     needed = _needs_custom(_config(path))
     code, objects = ["import keras"], ""
@@ -111,7 +111,7 @@ def open_saved_model(path: Path) -> SavedModel:
     return SavedModel(path)
 
 
-def load(path: Path, custom: str = "", loss: str = "own") -> Any:
+def load_model(path: Path, custom: str = "", loss: str = "own") -> Any:
     """The model, built and compiled as its config says, with weights of no meaning. One that was saved for inference
     is compiled with a usual optimizer and ``loss``."""
     keras = keras_on()
@@ -120,7 +120,7 @@ def load(path: Path, custom: str = "", loss: str = "own") -> Any:
     objects: dict[str, Any] = {}
     if needed:
         objects = _objects(path, needed, custom)
-    model = _built(keras, path, config, objects)
+    model = _build_model(keras, path, config, objects)
     if not getattr(model, "compiled", False):
         if is_compiled(config):
             raise InputError(
@@ -131,12 +131,12 @@ def load(path: Path, custom: str = "", loss: str = "own") -> Any:
     return model
 
 
-def _built(keras: Any, path: Path, config: Mapping[str, Any], objects: Mapping[str, Any]) -> Any:
+def _build_model(keras: Any, path: Path, config: Mapping[str, Any], objects: Mapping[str, Any]) -> Any:
     try:
         with keras.saving.custom_object_scope(dict(objects)):
             if path.suffix == ".keras":
                 return keras.saving.deserialize_keras_object(dict(config), safe_mode=True)
-            return _loaded(keras, path, config["training"])
+            return _load_hdf5(keras, path, config["training"])
     # What a config of another version or a broken one raises is as various as its layers.
     except Exception as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
@@ -146,7 +146,7 @@ def _built(keras: Any, path: Path, config: Mapping[str, Any], objects: Mapping[s
         ) from error
 
 
-def _loaded(keras: Any, path: Path, training: Mapping[str, Any]) -> Any:
+def _load_hdf5(keras: Any, path: Path, training: Mapping[str, Any]) -> Any:
     """From HDF5, compiled here: Keras 3.15 does not read the losses back that it has written by name (mse), and loads
     an optimizer whose variables need not be the model's. Metrics are left out; they hold a few numbers each."""
     model = keras.saving.load_model(path, compile=False, safe_mode=True)

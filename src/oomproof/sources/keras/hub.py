@@ -120,7 +120,7 @@ class HubJob(MaybeCompiled):
     def trace(self, request: TraceRequest) -> Timeline:
         request.progress("building the model")
         settings = request.settings
-        step = self._job(settings).trace(request.changed(settings.without("precision", "image_size")))
+        step = self._job(settings).trace(request.with_settings(settings.without("precision", "image_size")))
         notes = (*note_on_objects(settings.get("boxes", 0)), *step.about.notes)
         return replace(step, about=replace(step.about, settings=settings, notes=notes))
 

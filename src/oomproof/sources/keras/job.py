@@ -92,11 +92,11 @@ class KerasJob(MaybeCompiled):
     def settings(self) -> tuple[Setting, ...]:
         keras_on()
         from oomproof.changes.keras.recompile import accumulation
-        from oomproof.sources.keras.batch import batch_size, image_size
+        from oomproof.sources.keras.batch import batch_size, choose_image_size
 
         said = self.batch or self.data is not None
         own = [batch_setting(self.batch or batch_size(self.data, self.example), "" if said else ASSUMED)]
-        if (size := image_size(self.made, self.example)) is not None:
+        if (size := choose_image_size(self.made, self.example)) is not None:
             own.append(size_setting(size, _basis_of_size(self.made, self.data)))
         return (*own, *training_settings({"accumulate": accumulation(self.made)}), *self._sizes)
 
@@ -135,13 +135,13 @@ class KerasJob(MaybeCompiled):
     def _describe_data(self, settings: Settings) -> dict[str, Any]:
         """The fields of About that the data decide."""
         from oomproof.data.pipeline.describe import describe_pipeline
-        from oomproof.sources.keras.pipeline_knobs import advice
+        from oomproof.sources.keras.pipeline_knobs import advise_on_buffers
 
         pipeline = self._pipeline(settings)
         if pipeline is None:
             return {}
         found = describe_pipeline(pipeline)
-        return {**found, "notes": (*found["notes"], *advice(pipeline))}
+        return {**found, "notes": (*found["notes"], *advise_on_buffers(pipeline))}
 
     def price_data(self, settings: Settings) -> Callable[[Settings], Mapping[str, Any]]:
         return self._describe_data
@@ -191,8 +191,8 @@ class KerasJob(MaybeCompiled):
 
 def _basis_of_size(model: Any, data: Any) -> str:
     """Whether the model is built for one size, takes what its data have, or takes any and nobody has said which."""
-    from oomproof.changes.keras.applying import image_size
+    from oomproof.changes.keras.applying import find_image_size
 
-    if image_size(model) is not None:
+    if find_image_size(model) is not None:
         return "the model's own"
     return "" if data is not None else ASSUMED

@@ -6,7 +6,7 @@ from oomproof.memory.about import About
 from oomproof.sources.image_sizes import harm_of_size, likely_divisor, smaller_sizes
 from oomproof.sources.job import Knob, Option, Settings
 from oomproof.sources.micro_batch import micro_batch
-from oomproof.trace.xla.installed import xla_installed
+from oomproof.trace.xla.installed import is_xla_installed
 
 _ADAPTIVE = ("Adam", "AdamW", "Nadam", "Adamax")
 _ACCUMULATOR = "gradient_accumulation_steps"
@@ -62,7 +62,7 @@ def _jit_compile(settings: Settings) -> Knob | None:
     other = {"true": "false", "false": "true"}.get(str(present))
     if settings.get("backend") != "tensorflow" or other is None:
         return None
-    if other == "true" and (not xla_installed() or settings.get("checkpoint") != "none"):
+    if other == "true" and (not is_xla_installed() or settings.get("checkpoint") != "none"):
         return None
     why = {
         "true": "XLA plans the memory; it fuses operations and rounds in another order. Its time is not known here",

@@ -54,7 +54,7 @@ class Application(MaybeCompiled):
 
     def trace(self, request: TraceRequest) -> Timeline:
         request.progress("building the model")
-        return self._job(request.settings).trace(request.changed(request.settings.without("classes")))
+        return self._job(request.settings).trace(request.with_settings(request.settings.without("classes")))
 
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         from oomproof.sources.keras.knobs import training_knobs

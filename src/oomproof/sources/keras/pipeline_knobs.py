@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oomproof.data.pipeline.buffers import Buffer, Pipeline
-from oomproof.data.pipeline.sizes import NUMBERS, named, sizes_of
+from oomproof.data.pipeline.sizes import NUMBERS, name_stages, sizes_of
 from oomproof.data.pipeline.stages import AUTOTUNE, Stage
-from oomproof.data.pipeline.warnings import WORTH, said
+from oomproof.data.pipeline.warnings import WORTH, show_size
 from oomproof.sources.job import Knob, Option, Setting
 
 _LEAST_SHUFFLED = 16
@@ -18,9 +18,9 @@ _LEAST_SHUFFLED = 16
 
 
 def pipeline_knobs(pipeline: Pipeline) -> tuple[Knob, ...]:
-    """Names and settings are those of ``oomproof.changes.keras.pipeline.rebuilt``; a note has the bytes that stay."""
+    """Names and settings are those of ``changes.keras.pipeline.rebuild_dataset``; a note has the bytes that stay."""
     found = []
-    for name, stage in named(pipeline.last).items():
+    for name, stage in name_stages(pipeline.last).items():
         kind, _ = NUMBERS[stage.kind]
         buffer = next((each for each in pipeline.buffers if each.of is stage and not each.shared), None)
         options = tuple(_options(name, kind, stage, buffer))
@@ -42,11 +42,11 @@ _HELP = {
 }
 
 
-def advice(pipeline: Pipeline) -> list[str]:
+def advise_on_buffers(pipeline: Pipeline) -> list[str]:
     """The setting that frees most host RAM, where a buffer is worth it, with what is left."""
     best: tuple[int, str] | None = None
     for knob in pipeline_knobs(pipeline):
-        buffer = next(each for each in pipeline.buffers if each.of is named(pipeline.last)[knob.name])
+        buffer = next(each for each in pipeline.buffers if each.of is name_stages(pipeline.last)[knob.name])
         freed = buffer.expected * 3 // 4
         if freed < WORTH or (best is not None and freed <= best[0]):
             continue
@@ -54,7 +54,10 @@ def advice(pipeline: Pipeline) -> list[str]:
         value = next((each.value for each in knob.options[1:] if each.value <= most), None)
         if value is not None:
             less = "; it mixes less, which is another training" if knob.promise == "different" else ""
-            told = f"--set {knob.name}={value} would keep {said(value * buffer.element)} of the {said(buffer.expected)}"
+            told = (
+                f"--set {knob.name}={value} would keep {show_size(value * buffer.element)} of the "
+                f"{show_size(buffer.expected)}"
+            )
             best = freed, f"for a host with little RAM: {told}{less}. plan.batches(dataset) makes that change"
     return [] if best is None else [best[1]]
 
@@ -72,13 +75,13 @@ def _options(name: str, kind: str, stage: Stage, buffer: Buffer | None) -> Itera
     if present is None or buffer is None or not buffer.element:
         return
     each = buffer.element
-    yield Option(present, {name: present}, note=f"keeps {said(buffer.expected)}")
+    yield Option(present, {name: present}, note=f"keeps {show_size(buffer.expected)}")
     if kind == "shuffle":
         size, harm = buffer.count // 2, 0.05  # what is there, where that is less than the buffer
         while size >= _LEAST_SHUFFLED:
-            yield Option(size, {name: size}, harm, f"keeps {said(size * each)}")
+            yield Option(size, {name: size}, harm, f"keeps {show_size(size * each)}")
             size, harm = size // 2, min(1.0, harm * 2)
     else:
         for size in (8, 4, 2, 1):
             if present == AUTOTUNE or size < present:
-                yield Option(size, {name: size}, note=f"keeps {said(size * each)}")
+                yield Option(size, {name: size}, note=f"keeps {show_size(size * each)}")

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from oomproof.errors import InputError
 from oomproof.frameworks.keras import all_layers, is_distributed
 from oomproof.memory.cards.devices import Device
-from oomproof.trace.xla.installed import INSTALL, require_xla, xla_installed
+from oomproof.trace.xla.installed import INSTALL, is_xla_installed, require_xla
 from oomproof.trace.xla.targets import Target, target_for
 
 CHOICES = ("own", "true", "false")
@@ -51,10 +51,10 @@ def way_of(model: Any, settings: Mapping[str, Any], device: Device | None) -> Xl
                 "jit_compile as it is, and compile without run_eagerly"
             )
         require_xla("a forecast of Keras on JAX")
-        return _compiled("Keras on JAX compiles the step with XLA", device)
+        return _choose_xla("Keras on JAX compiles the step with XLA", device)
     if wanted == "true":
         require_xla("jit_compile=true")
-        return _compiled("jit_compile=true", device)
+        return _choose_xla("jit_compile=true", device)
     if wanted == "false":
         return XlaChoice(
             None, (f"{_PLAIN}, as the setting jit_compile=false has it, and as a plan's apply() compiles",)
@@ -64,9 +64,9 @@ def way_of(model: Any, settings: Mapping[str, Any], device: Device | None) -> Xl
         because = f"XLA may undo checkpoint={again}, so a plan's apply() compiles without it"
     if because:
         return XlaChoice(None, (f"{_PLAIN}: {because}",))
-    if device is None or not xla_installed():
+    if device is None or not is_xla_installed():
         return XlaChoice(None, (_WITHOUT + (_UNSAID if unsaid else ""),))
-    return _compiled("Keras compiles the step with XLA on a GPU", device, _UNSAID if unsaid else "")
+    return _choose_xla("Keras compiles the step with XLA on a GPU", device, _UNSAID if unsaid else "")
 
 
 def remember_compile() -> None:
@@ -78,12 +78,12 @@ def remember_compile() -> None:
     compile_model = home.compile
 
     @functools.wraps(compile_model)
-    def remembering(self: Any, *args: Any, **given: Any) -> Any:
+    def compile_and_remember(self: Any, *args: Any, **given: Any) -> Any:
         _asked[self] = given.get("jit_compile", "auto")
         return compile_model(self, *args, **given)
 
-    remembering.remembers = True  # type: ignore[attr-defined]  # a mark on a function, so that it is wrapped once
-    home.compile = remembering
+    compile_and_remember.remembers = True  # type: ignore[attr-defined]  # a mark on a function, so that it is wrapped once
+    home.compile = compile_and_remember
 
 
 def as_switch(value: Any) -> str:
@@ -94,7 +94,7 @@ def as_switch(value: Any) -> str:
     return text
 
 
-def _compiled(because: str, device: Device | None, more: str = "") -> XlaChoice:
+def _choose_xla(because: str, device: Device | None, more: str = "") -> XlaChoice:
     target = target_for(device)
     note = (
         f"for XLA: {because}. The real XLA compiler planned the memory for the {target.gpu}; that plan was never held "

@@ -59,8 +59,8 @@ class PythonJob(Job):
         # A parameter of the user's is theirs, even if a setting of every training has its name.
         settings = request.settings
         if request.validation is not None and request.validation.batch and settings.name_of("batch"):
-            settings = settings.changed({settings.name_of("batch"): request.validation.batch})
-        step = self._job(settings).trace(request.changed(settings.without(*self._own)))
+            settings = settings.with_values({settings.name_of("batch"): request.validation.batch})
+        step = self._job(settings).trace(request.with_settings(settings.without(*self._own)))
         return replace(step, about=replace(step.about, settings=settings))
 
     def torch_pieces(self, settings: Settings) -> tuple[Any, Settings]:

@@ -48,7 +48,7 @@ def open_saved(path: Path) -> SavedJob:
     if path.is_dir():
         raise InputError(f"{path} is a folder: expected a timeline saved with --save, or a memory snapshot")
     if path.suffix == ".timeline":
-        from oomproof.memory.files.timeline_file import load as read
+        from oomproof.memory.files.timeline_file import load_timeline as read
     else:
         from oomproof.memory.files.snapshot import load_snapshot as read
     timeline = read(path)

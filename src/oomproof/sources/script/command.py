@@ -104,13 +104,13 @@ def _read(words: Sequence[str]) -> Command:
     if _PYTHON.fullmatch(name):
         return _of_python(_interpreter(first), rest)
     if name in ("torchrun", "deepspeed"):
-        return _launched(rest, _TORCHRUN_FLAGS, ("--nproc-per-node", "--nproc_per_node", "--num_gpus"))
+        return _parse_launcher(rest, _TORCHRUN_FLAGS, ("--nproc-per-node", "--nproc_per_node", "--num_gpus"))
     if name == "accelerate":
-        return _launched(rest[1:], _ACCELERATE_FLAGS, ("--num_processes",))
+        return _parse_launcher(rest[1:], _ACCELERATE_FLAGS, ("--num_processes",))
     if first.endswith(".ipynb"):
-        return Command("notebook", _existing(first), tuple(rest))
+        return Command("notebook", _require_file(first), tuple(rest))
     if first.endswith(".py"):
-        return Command("file", _existing(first), tuple(rest))
+        return Command("file", _require_file(first), tuple(rest))
     found = shutil.which(first)
     if found is None:
         raise InputError(f"there is no command {first!r}: expected `python train.py`, `torchrun train.py` or the like")
@@ -129,22 +129,22 @@ def _of_python(python: str, words: list[str]) -> Command:
             module, rest = words[0], words[1:]
             if module in ("torch.distributed.run", "torch.distributed.launch"):
                 names = ("--nproc-per-node", "--nproc_per_node")
-                return replace(_launched(rest, _TORCHRUN_FLAGS, names), python=python)
+                return replace(_parse_launcher(rest, _TORCHRUN_FLAGS, names), python=python)
             if module == "accelerate.commands.launch":
-                return replace(_launched(rest, _ACCELERATE_FLAGS, ("--num_processes",)), python=python)
+                return replace(_parse_launcher(rest, _ACCELERATE_FLAGS, ("--num_processes",)), python=python)
             return Command("module", module, tuple(rest), python, tuple(options))
         if word == "-c" and words:
             return Command("code", words[0], tuple(words[1:]), python, tuple(options))
         if not word.startswith("-"):
             kind: Literal["notebook", "file"] = "notebook" if word.endswith(".ipynb") else "file"
-            return Command(kind, _existing(word), tuple(words), python, tuple(options))
+            return Command(kind, _require_file(word), tuple(words), python, tuple(options))
         options.append(word)
         if word in _PYTHON_WITH_VALUE and words:
             options.append(words.pop(0))
     raise InputError("the command names no script: expected `python train.py`, `python -m package.train` or the like")
 
 
-def _launched(words: list[str], flags: set[str], ranks_named: Sequence[str]) -> Command:
+def _parse_launcher(words: list[str], flags: set[str], ranks_named: Sequence[str]) -> Command:
     """A launcher's own options, then what it launches: one rank of it is followed."""
     ranks, module = 1, False
     while words:
@@ -153,7 +153,7 @@ def _launched(words: list[str], flags: set[str], ranks_named: Sequence[str]) -> 
             module = True
         elif not word.startswith("-"):
             kind: Literal["module", "file"] = "module" if module else "file"
-            return Command(kind, word if module else _existing(word), tuple(words), ranks=ranks)
+            return Command(kind, word if module else _require_file(word), tuple(words), ranks=ranks)
         else:
             option, equals, value = word.partition("=")
             if not equals and option not in flags and words:
@@ -175,7 +175,7 @@ def _interpreter(word: str) -> str:
     return found if active and found and Path(found).is_relative_to(active) else sys.executable
 
 
-def _existing(path: str) -> str:
+def _require_file(path: str) -> str:
     if not Path(path).is_file():
         raise InputError(f"there is no file {path}: check the path, from the folder that you are in")
     return path

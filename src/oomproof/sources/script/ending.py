@@ -42,7 +42,7 @@ class Family:
         with suppress(OSError):
             os.kill(self._child.pid, signal.SIGSTOP)
         for _ in range(_MOST_ROUNDS):
-            alive = {each.pid: each for each in (*self._below(), *self._tagged(), *self._seen.values())}
+            alive = {each.pid: each for each in (*self._below(), *self._find_tagged(), *self._seen.values())}
             alive.pop(self._child.pid, None)
             if not sum(map(_kill, alive.values())):
                 break
@@ -60,7 +60,7 @@ class Family:
         self._seen.update((each.pid, each) for each in found)
         return found
 
-    def _tagged(self) -> list[psutil.Process]:
+    def _find_tagged(self) -> list[psutil.Process]:
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):

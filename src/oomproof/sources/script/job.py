@@ -36,7 +36,7 @@ from oomproof.sources.script.patch import show_patch, write_patch
 from oomproof.sources.script.places import edit, find_in_script, find_in_settings
 from oomproof.sources.script.recomputing import NONE, ModelAt, checkpoint_knob, read_model_at
 from oomproof.sources.script.recomputing import SETTING as RECOMPUTED
-from oomproof.sources.script.running import Run, run_script
+from oomproof.sources.script.running import ScriptRun, run_script
 from oomproof.sources.settings import runtime_settings
 
 PATIENCE = 300
@@ -58,7 +58,7 @@ _IN_CODE = {
 
 
 @dataclass
-class Seen:
+class SeenRuns:
     """What runs of the script have shown."""
 
     runtime: dict[str, Any] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class ScriptJob(Job):
     not_measured = "a script's steps cannot be run apart; `oomproof watch PID` reads a running one"
 
     command: Command
-    seen: Seen = field(default_factory=Seen)
+    seen: SeenRuns = field(default_factory=SeenRuns)
 
     @property
     def name(self) -> str:
@@ -108,12 +108,12 @@ class ScriptJob(Job):
         request.refuse_batch(self.name)
         settings = request.settings
         if settings.get("checkpoint", NONE) != NONE and not self.seen.steps:  # where to say so is known after a run
-            self.trace(replace(request, settings=settings.changed({"checkpoint": NONE})))
+            self.trace(replace(request, settings=settings.with_values({"checkpoint": NONE})))
         command, edits = self.with_settings(settings), self.edits(settings)
         key = (command.arguments, *edits.items(), *(settings[name] for name in _HOW))
         first = not self.seen.steps  # how the script runs is known only after that
         if key not in self.seen.steps:
-            run = Run(
+            run = ScriptRun(
                 command,
                 device=request.device,
                 patience=settings["patience"],
@@ -127,7 +127,7 @@ class ScriptJob(Job):
             if first:
                 self._note(timeline.about)
         timeline = self.seen.steps[key]
-        told = _told(timeline.about, self.name, settings)
+        told = _complete_about(timeline.about, self.name, settings)
         if not first and self.command_to_run(settings) != self.command.text:
             told = replace(told, notes=(f"the command: {self.command_to_run(settings)}", *told.notes))
         if edits:
@@ -151,7 +151,7 @@ class ScriptJob(Job):
 
     def edits(self, settings: Mapping[str, Any]) -> dict[str, bytes]:
         """The script's files with other values, where they hold them."""
-        changed = {each.place: value for each, value in self._changed(settings) if each.place is not None}
+        changed = {each.place: value for each, value in self._find_changes(settings) if each.place is not None}
         edited = edit(changed)
         again, at = settings.get("checkpoint", NONE), self.seen.model_at
         if again != NONE:
@@ -160,7 +160,7 @@ class ScriptJob(Job):
             edited[at.file] = at.insert(edited.get(at.file) or Path(at.file).read_bytes(), again)
         return edited
 
-    def _changed(self, settings: Mapping[str, Any]) -> Iterator[tuple[Found, Any]]:
+    def _find_changes(self, settings: Mapping[str, Any]) -> Iterator[tuple[Found, Any]]:
         """What has another value than in the script, and that value."""
         own = [(each, each.name) for each in (*self.seen.options, *self.seen.guesses)]
         for each, name in (*own, *((each, each.part) for each in self.seen.loaders)):
@@ -168,7 +168,7 @@ class ScriptJob(Job):
                 yield each, settings[name]
 
     def _describe_edits(self, settings: Mapping[str, Any]) -> str:
-        changed = [(each, value) for each, value in self._changed(settings) if each.place is not None]
+        changed = [(each, value) for each, value in self._find_changes(settings) if each.place is not None]
         words = [f"{each.option}: {each.value} becomes {value}" for each, value in changed]
         again, at = settings.get("checkpoint", NONE), self.seen.model_at
         if again != NONE and at is not None:
@@ -182,7 +182,7 @@ class ScriptJob(Job):
         """Runs the script with another value for what may count: it counts if the peak is lower then. One of each
         part; of accumulation nothing is seen in a step, so its name must do."""
         now = int(self.trace(TraceRequest(settings, device)).peak().bytes)
-        settings = settings.changed(self.seen.runtime)  # how many workers it has is known by now
+        settings = settings.with_values(self.seen.runtime)  # how many workers it has is known by now
         tried: Counter[str] = Counter()
         for guess in self.seen.guesses:
             other = try_value(guess)
@@ -209,7 +209,7 @@ class ScriptJob(Job):
 
     def with_settings(self, settings: Mapping[str, Any]) -> Command:
         """The command with other values for the options that are known to matter."""
-        values = {each: value for each, value in self._changed(settings) if each.place is None}
+        values = {each: value for each, value in self._find_changes(settings) if each.place is None}
         return replace(self.command, arguments=set_options(self.command.arguments, values))
 
     def command_to_run(self, settings: Mapping[str, Any]) -> str:
@@ -233,7 +233,7 @@ class ScriptJob(Job):
         compiled = [step.about for step in self.seen.steps.values() if "xla_target" in step.about.details]
         if not compiled or compiled[0].limits == "jax" or settings.get("jit_compile") == "false":
             return None
-        return settings.changed({"jit_compile": "false"})
+        return settings.with_values({"jit_compile": "false"})
 
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         return (*option_knobs(self.seen.options, settings), *checkpoint_knob(self.seen.model_at, settings))
@@ -274,7 +274,7 @@ class ScriptJob(Job):
         return f"{diff}\nchanged {files} (as before: .orig beside it); run {command}"
 
 
-def _told(about: About, name: str, settings: Mapping[str, Any]) -> About:
+def _complete_about(about: About, name: str, settings: Mapping[str, Any]) -> About:
     details = {key: value for key, value in about.details.items() if key not in _TOLD}
     decisive = {key: value for key, value in settings.items() if key != "patience"}
     return replace(about, job=name, settings=Settings({**decisive, **about.settings}), details=details)

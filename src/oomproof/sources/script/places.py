@@ -55,7 +55,7 @@ def find_in_script(file: str) -> list[Written]:
         return []
     starts = line_starts(content)
     found = []
-    for name, node in _named_constants(tree):
+    for name, node in _find_named_constants(tree):
         if type(node.value) in (int, bool) and node.end_lineno == node.lineno and node.end_col_offset is not None:
             start = starts[node.lineno - 1]
             place = Place(file, node.lineno, start + node.col_offset, start + node.end_col_offset)
@@ -63,7 +63,7 @@ def find_in_script(file: str) -> list[Written]:
     return sorted(found, key=lambda each: each.place.start)
 
 
-def _named_constants(tree: ast.AST) -> Iterator[tuple[str, ast.Constant]]:
+def _find_named_constants(tree: ast.AST) -> Iterator[tuple[str, ast.Constant]]:
     for node in ast.walk(tree):
         pairs: list[tuple[Any, Any]] = []
         if isinstance(node, ast.Assign) and len(node.targets) == 1:

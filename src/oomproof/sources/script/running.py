@@ -52,7 +52,7 @@ _PLAIN_CAPABILITY = (8, 0)
 
 
 @dataclass(frozen=True)
-class Run:
+class ScriptRun:
     """A script to follow, on a device."""
 
     command: Command
@@ -68,7 +68,7 @@ class Run:
     """files that the script finds with another content"""
 
 
-def run_script(run: Run, progress: Progress) -> Timeline:
+def run_script(run: ScriptRun, progress: Progress) -> Timeline:
     """The Timeline of the first steps of a script."""
     with tempfile.TemporaryDirectory(prefix="oomproof-script-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -81,14 +81,14 @@ def run_script(run: Run, progress: Progress) -> Timeline:
             raise kind(_in_one_line(str(heard["error"])))
         file = folder / "step.timeline"
         if not file.is_file():
-            raise JobError(_ended_without(run, heard))
-        timeline = with_activity(timeline_file.load(file), folder / "step.activity")
+            raise JobError(_describe_early_end(run, heard))
+        timeline = with_activity(timeline_file.load_timeline(file), folder / "step.activity")
         about = timeline.about
         seen = {name: heard.get(name, []) for name in ("options", "read")}
         return replace(timeline, about=replace(about, details={**about.details, **seen}))
 
 
-def _request(run: Run) -> dict[str, Any]:
+def _request(run: ScriptRun) -> dict[str, Any]:
     command, device = run.command, run.device
     return {
         "parent": os.getpid(),
@@ -111,7 +111,7 @@ def _request(run: Run) -> dict[str, Any]:
     }
 
 
-def _follow(run: Run, folder: Path, progress: Progress) -> dict[str, Any]:
+def _follow(run: ScriptRun, folder: Path, progress: Progress) -> dict[str, Any]:
     """Runs the process until it ends or patience does; what it said last, and the end of what it printed."""
     reading, writing = os.pipe()
     output_reading, output_writing = os.pipe()
@@ -209,7 +209,7 @@ def _keep(kept: deque[bytes], content: bytes) -> None:
         kept.popleft()
 
 
-def _too_slow(run: Run, heard: Mapping[str, Any], kept: deque[bytes]) -> str:
+def _too_slow(run: ScriptRun, heard: Mapping[str, Any], kept: deque[bytes]) -> str:
     doing = f" (it was {heard['doing']})" if heard.get("doing") else ""
     said = _last_words(b"".join(kept).decode(errors="replace"))
     return (
@@ -218,7 +218,7 @@ def _too_slow(run: Run, heard: Mapping[str, Any], kept: deque[bytes]) -> str:
     )
 
 
-def _ended_without(run: Run, heard: Mapping[str, Any]) -> str:
+def _describe_early_end(run: ScriptRun, heard: Mapping[str, Any]) -> str:
     code = heard.get("code")
     how = f"was killed by signal {-code}" if isinstance(code, int) and code < 0 else f"ended with exit code {code}"
     said = _last_words(str(heard.get("output", "")))

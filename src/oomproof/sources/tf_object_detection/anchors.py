@@ -28,7 +28,7 @@ def anchors_for_size(config: Config, size: Size) -> dict[str, Any]:
     if scales:
         return {f"{_PATH}.scales": tuple(_spread(scales, factor))}
     smallest = config.value(f"{_PATH}.min_scale")
-    return {f"{_PATH}.min_scale": _rounded(smallest * factor)}
+    return {f"{_PATH}.min_scale": _round_value(smallest * factor)}
 
 
 def smallest_anchor(config: Config, size: Size) -> float:
@@ -43,10 +43,10 @@ def _spread(scales: tuple[float, ...], factor: float) -> list[float]:
     """From the smallest, made smaller, to the largest as it is; even on a scale of ratios."""
     low, high = math.log(min(scales)), math.log(max(scales))
     if high <= low:
-        return [_rounded(each * factor) for each in scales]
+        return [_round_value(each * factor) for each in scales]
     start = low + math.log(factor)
-    return [_rounded(math.exp(start + (math.log(each) - low) / (high - low) * (high - start))) for each in scales]
+    return [_round_value(math.exp(start + (math.log(each) - low) / (high - low) * (high - start))) for each in scales]
 
 
-def _rounded(value: float) -> float:
+def _round_value(value: float) -> float:
     return float(f"{value:.4g}")

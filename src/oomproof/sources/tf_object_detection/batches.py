@@ -9,7 +9,7 @@ from oomproof.memory.batch_rule import BatchRule
 from oomproof.memory.batch_spec import BatchSpec
 from oomproof.sources.tf_object_detection.config.config import Config
 from oomproof.sources.tf_object_detection.fields import BATCH
-from oomproof.sources.tf_object_detection.planned import planned_values
+from oomproof.sources.tf_object_detection.planned_values import find_planned_values
 from oomproof.sources.tf_object_detection.sizes import Size, has_size, resizer_path, size_of
 
 _RESHAPING = ("crop", "pad", "scale_crop", "concat", "image_scale", "resize")
@@ -19,13 +19,13 @@ _DOUBLING = "random_self_concat_image"
 
 def rule_of(config: Config, settings: Mapping[str, Any]) -> BatchRule:
     """The rule under ``settings``. Images without objects, and crowds, are trained on."""
-    changed = config.with_values(planned_values(config, settings))
+    changed = config.with_values(find_planned_values(config, settings))
     kinds = augmentations(changed)
     most, unpadded = settings["max_number_of_boxes"], settings["unpad_groundtruth_tensors"]
     padded = not unpadded or _DOUBLING in kinds
     objects = f"no more than {most} objects of an image" if not padded else f"ground truth padded to {most} objects"
     reshaped = next((kind for kind in kinds if any(word in kind for word in _RESHAPING)), "")
-    words, size, sides, longest = _resizing(changed, reshaped)
+    words, size, sides, longest = _find_resizing(changed, reshaped)
     return BatchRule(
         settings[BATCH] // settings["gpus"],
         f"{words}; {objects}",
@@ -74,7 +74,7 @@ def resize_stored(rule: BatchRule, height: int, width: int) -> Size:
     return int(high[0]), int(wide[0])
 
 
-def _resizing(config: Config, reshaped: str) -> tuple[str, Size | None, tuple[int, ...], int]:
+def _find_resizing(config: Config, reshaped: str) -> tuple[str, Size | None, tuple[int, ...], int]:
     """Words, the one size, or the shorter side and the longest."""
     if not has_size(config):
         from oomproof.sources.tf_object_detection.sizes import require_identity

@@ -63,7 +63,9 @@ class Evaluated:
         return self.pixels * (most + (self.detections + self.ground_truth) * _BYTE)
 
 
-def evaluated(config: Config, settings: Mapping[str, Any], how: Validation, batch: BatchSpec | None) -> Evaluated:
+def describe_evaluation(
+    config: Config, settings: Mapping[str, Any], how: Validation, batch: BatchSpec | None
+) -> Evaluated:
     if how.grad or how.keeps:
         raise InputError(
             "the API evaluates without gradients and keeps results on the host: leave out --validation-grad and -keeps"

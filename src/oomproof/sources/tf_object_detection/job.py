@@ -31,7 +31,7 @@ from oomproof.sources.tf_object_detection.fields import (
     require_model,
     split_patterns,
 )
-from oomproof.sources.tf_object_detection.planned import planned_values
+from oomproof.sources.tf_object_detection.planned_values import find_planned_values
 from oomproof.sources.tf_object_detection.sizes import Size, has_size, size_of
 from oomproof.trace.tf_object_detection.request import StepRequest
 
@@ -114,18 +114,26 @@ class ObjectDetectionJob(Job):
         timeline = trace_api_step(self.step_request(settings, request.device, batch), self.name, request.progress)
         if settings["gpus"] > 1:
             timeline = with_exchange(timeline, Parallel(settings["gpus"], "packs"))
-        data = describe_host(self.config, self._sized(settings, batch), self.records)
-        told = (*notes_of(self.config, self._sized(settings, batch), batch), *timeline.about.notes, *data["notes"])
+        data = describe_host(self.config, self._add_image_size(settings, batch), self.records)
+        told = (
+            *notes_of(self.config, self._add_image_size(settings, batch), batch),
+            *timeline.about.notes,
+            *data["notes"],
+        )
         model = self.config.which("model")
         heads = [owner for owner in timeline.owners if model == "faster_rcnn" and owner.startswith(_PER_REGION)]
         known = {"job": self.name, "settings": settings, "model": model, "per_box": frozenset(heads)}
         return replace(timeline, about=replace(timeline.about, **{**data, **known, "notes": told}))
 
     def _trace_evaluation(self, request: TraceRequest, how: Validation) -> Timeline:
-        from oomproof.sources.tf_object_detection.evaluated import evaluated, notes_of_evaluation, with_full_masks
+        from oomproof.sources.tf_object_detection.evaluated import (
+            describe_evaluation,
+            notes_of_evaluation,
+            with_full_masks,
+        )
         from oomproof.trace.tf_object_detection.process import trace_api_step
 
-        of = evaluated(self.config, request.settings, how, request.batch)
+        of = describe_evaluation(self.config, request.settings, how, request.batch)
         asked = self.step_request(request.settings, request.device)
         asked = replace(asked, height=of.size[0], width=of.size[1], batch=of.images, boxes=(), evaluation=True)
         timeline = with_full_masks(trace_api_step(asked, self.name, request.progress), of)
@@ -152,11 +160,11 @@ class ObjectDetectionJob(Job):
     def with_data(self, dataset: Dataset) -> ObjectDetectionJob:
         return replace(self, records=dataset)
 
-    def _sized(self, settings: Settings, batch: BatchSpec | None) -> Settings:
+    def _add_image_size(self, settings: Settings, batch: BatchSpec | None) -> Settings:
         """With the size of a batch's images, where a batch says it."""
         from oomproof.sources.tf_object_detection.batches import stack
 
-        return settings if batch is None else settings.changed({"image_size": stack(batch)})
+        return settings if batch is None else settings.with_values({"image_size": stack(batch)})
 
     def step_request(
         self, settings: Mapping[str, Any], device: Device | None = None, batch: BatchSpec | None = None
@@ -172,7 +180,7 @@ class ObjectDetectionJob(Job):
         size: Size = settings["image_size"] if batch is None else stack(batch)
         if size == NO_SIZE:
             size = size_of(self.config)  # refuses, with the reason
-        planned = self.config.with_values(planned_values(self.config, settings))
+        planned = self.config.with_values(find_planned_values(self.config, settings))
         version = tensorflow_of(planned) or 2
         capability = device.capability if device is not None else (0, 0)
         return StepRequest(

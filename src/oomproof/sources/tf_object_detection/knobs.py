@@ -14,7 +14,7 @@ from oomproof.sources.job import Knob, Option, Settings
 from oomproof.sources.tf_object_detection.config.config import Config
 from oomproof.sources.tf_object_detection.fields import BATCH, FREEZE, STATE, has_mask_head
 from oomproof.sources.tf_object_detection.fpn import SETTING, pyramids_for
-from oomproof.sources.tf_object_detection.schedule import rescaled
+from oomproof.sources.tf_object_detection.schedule import rescale_schedule
 
 _STRIDE = 32
 _SMALLER_BATCH = 0.01
@@ -32,7 +32,7 @@ _OTHER_OPTIMIZER = 0.3
 
 def knobs_of(config: Config, settings: Settings, about: About) -> tuple[Knob, ...]:
     every = (
-        _unused_masks(config, settings),
+        _masks_knob(config, settings),
         _unpad(settings),
         _fewer("max_number_of_boxes", _BOXES, settings, "objects beyond it are dropped from crowded images"),
         _batch(config, settings, about),
@@ -52,7 +52,7 @@ def knobs_of(config: Config, settings: Settings, about: About) -> tuple[Knob, ..
     return tuple(knob for knob in every if knob is not None)
 
 
-def _unused_masks(config: Config, settings: Settings) -> Knob | None:
+def _masks_knob(config: Config, settings: Settings) -> Knob | None:
     name = "load_instance_masks"
     if not settings[name] or has_mask_head(config):
         return None
@@ -83,7 +83,7 @@ def _batch(config: Config, settings: Settings, about: About) -> Knob | None:
     options = [Option(whole, {BATCH: whole})]
     norms = "; BatchNorm takes its statistics from fewer images" if about.batchnorms else ""
     for place, size in enumerate(sizes, 1):
-        changed = rescaled(config, size / before)
+        changed = rescale_schedule(config, size / before)
         words = ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in changed.items())
         note = f"by the linear rule {words}{norms}"
         options.append(Option(size, {BATCH: size}, place * _SMALLER_BATCH, note, "different"))

@@ -16,7 +16,7 @@ SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedModel:
     name: str
     """of its config and checkpoint"""
     extractor: str
@@ -28,45 +28,47 @@ class Published:
 
 
 BOXES = (
-    Published("ssd_mobilenet_v2_320x320_coco17_tpu-8", "ssd_mobilenet_v2_keras", 300, 19, 20.2),
-    Published("ssd_mobilenet_v2_fpnlite_320x320_coco17_tpu-8", "ssd_mobilenet_v2_fpn_keras", 320, 22, 22.2),
-    Published("centernet_resnet50_v1_fpn_512x512_coco17_tpu-8", "resnet_v1_50_fpn", 512, 27, 31.2),
-    Published("centernet_resnet101_v1_fpn_512x512_coco17_tpu-8", "resnet_v1_101_fpn", 512, 34, 34.2),
-    Published("ssd_mobilenet_v2_fpnlite_640x640_coco17_tpu-8", "ssd_mobilenet_v2_fpn_keras", 640, 39, 28.2),
-    Published("efficientdet_d0_coco17_tpu-32", "ssd_efficientnet-b0_bifpn_keras", 512, 39, 33.6),
-    Published("ssd_resnet50_v1_fpn_640x640_coco17_tpu-8", "ssd_resnet50_v1_fpn_keras", 640, 46, 34.3),
-    Published("faster_rcnn_resnet50_v1_640x640_coco17_tpu-8", "faster_rcnn_resnet50_keras", 640, 53, 29.3),
-    Published("efficientdet_d1_coco17_tpu-32", "ssd_efficientnet-b1_bifpn_keras", 640, 54, 38.4),
-    Published("faster_rcnn_resnet101_v1_640x640_coco17_tpu-8", "faster_rcnn_resnet101_keras", 640, 55, 31.8),
-    Published("ssd_resnet101_v1_fpn_640x640_coco17_tpu-8", "ssd_resnet101_v1_fpn_keras", 640, 57, 35.6),
-    Published("faster_rcnn_resnet50_v1_800x1333_coco17_gpu-8", "faster_rcnn_resnet50_keras", 800, 65, 31.6),
-    Published("faster_rcnn_resnet50_v1_1024x1024_coco17_tpu-8", "faster_rcnn_resnet50_keras", 1024, 65, 31.0),
-    Published("efficientdet_d2_coco17_tpu-32", "ssd_efficientnet-b2_bifpn_keras", 768, 67, 41.8),
-    Published("centernet_hg104_512x512_coco17_tpu-8", "hourglass_104", 512, 70, 41.9),
-    Published("faster_rcnn_resnet101_v1_1024x1024_coco17_tpu-8", "faster_rcnn_resnet101_keras", 1024, 72, 37.1),
-    Published("faster_rcnn_resnet101_v1_800x1333_coco17_gpu-8", "faster_rcnn_resnet101_keras", 800, 77, 36.6),
-    Published("ssd_resnet50_v1_fpn_1024x1024_coco17_tpu-8", "ssd_resnet50_v1_fpn_keras", 1024, 87, 38.3),
-    Published("efficientdet_d3_coco17_tpu-32", "ssd_efficientnet-b3_bifpn_keras", 896, 95, 45.4),
-    Published("ssd_resnet101_v1_fpn_1024x1024_coco17_tpu-8", "ssd_resnet101_v1_fpn_keras", 1024, 104, 39.5),
-    Published("efficientdet_d4_coco17_tpu-32", "ssd_efficientnet-b4_bifpn_keras", 1024, 133, 48.5),
-    Published("centernet_hg104_1024x1024_coco17_tpu-32", "hourglass_104", 1024, 197, 44.5),
-    Published(
+    PublishedModel("ssd_mobilenet_v2_320x320_coco17_tpu-8", "ssd_mobilenet_v2_keras", 300, 19, 20.2),
+    PublishedModel("ssd_mobilenet_v2_fpnlite_320x320_coco17_tpu-8", "ssd_mobilenet_v2_fpn_keras", 320, 22, 22.2),
+    PublishedModel("centernet_resnet50_v1_fpn_512x512_coco17_tpu-8", "resnet_v1_50_fpn", 512, 27, 31.2),
+    PublishedModel("centernet_resnet101_v1_fpn_512x512_coco17_tpu-8", "resnet_v1_101_fpn", 512, 34, 34.2),
+    PublishedModel("ssd_mobilenet_v2_fpnlite_640x640_coco17_tpu-8", "ssd_mobilenet_v2_fpn_keras", 640, 39, 28.2),
+    PublishedModel("efficientdet_d0_coco17_tpu-32", "ssd_efficientnet-b0_bifpn_keras", 512, 39, 33.6),
+    PublishedModel("ssd_resnet50_v1_fpn_640x640_coco17_tpu-8", "ssd_resnet50_v1_fpn_keras", 640, 46, 34.3),
+    PublishedModel("faster_rcnn_resnet50_v1_640x640_coco17_tpu-8", "faster_rcnn_resnet50_keras", 640, 53, 29.3),
+    PublishedModel("efficientdet_d1_coco17_tpu-32", "ssd_efficientnet-b1_bifpn_keras", 640, 54, 38.4),
+    PublishedModel("faster_rcnn_resnet101_v1_640x640_coco17_tpu-8", "faster_rcnn_resnet101_keras", 640, 55, 31.8),
+    PublishedModel("ssd_resnet101_v1_fpn_640x640_coco17_tpu-8", "ssd_resnet101_v1_fpn_keras", 640, 57, 35.6),
+    PublishedModel("faster_rcnn_resnet50_v1_800x1333_coco17_gpu-8", "faster_rcnn_resnet50_keras", 800, 65, 31.6),
+    PublishedModel("faster_rcnn_resnet50_v1_1024x1024_coco17_tpu-8", "faster_rcnn_resnet50_keras", 1024, 65, 31.0),
+    PublishedModel("efficientdet_d2_coco17_tpu-32", "ssd_efficientnet-b2_bifpn_keras", 768, 67, 41.8),
+    PublishedModel("centernet_hg104_512x512_coco17_tpu-8", "hourglass_104", 512, 70, 41.9),
+    PublishedModel("faster_rcnn_resnet101_v1_1024x1024_coco17_tpu-8", "faster_rcnn_resnet101_keras", 1024, 72, 37.1),
+    PublishedModel("faster_rcnn_resnet101_v1_800x1333_coco17_gpu-8", "faster_rcnn_resnet101_keras", 800, 77, 36.6),
+    PublishedModel("ssd_resnet50_v1_fpn_1024x1024_coco17_tpu-8", "ssd_resnet50_v1_fpn_keras", 1024, 87, 38.3),
+    PublishedModel("efficientdet_d3_coco17_tpu-32", "ssd_efficientnet-b3_bifpn_keras", 896, 95, 45.4),
+    PublishedModel("ssd_resnet101_v1_fpn_1024x1024_coco17_tpu-8", "ssd_resnet101_v1_fpn_keras", 1024, 104, 39.5),
+    PublishedModel("efficientdet_d4_coco17_tpu-32", "ssd_efficientnet-b4_bifpn_keras", 1024, 133, 48.5),
+    PublishedModel("centernet_hg104_1024x1024_coco17_tpu-32", "hourglass_104", 1024, 197, 44.5),
+    PublishedModel(
         "faster_rcnn_inception_resnet_v2_640x640_coco17_tpu-8", "faster_rcnn_inception_resnet_v2_keras", 640, 206, 37.7
     ),
-    Published(
+    PublishedModel(
         "faster_rcnn_inception_resnet_v2_1024x1024_coco17_tpu-8",
         "faster_rcnn_inception_resnet_v2_keras", 1024, 236, 38.7,
     ),
 )  # fmt: skip
 MASKS = (
-    Published("mask_rcnn_inception_v2_coco_2018_01_28", "faster_rcnn_inception_v2", 800, 79, 25),
-    Published("mask_rcnn_resnet50_atrous_coco_2018_01_28", "faster_rcnn_resnet50", 800, 343, 29),
-    Published("mask_rcnn_resnet101_atrous_coco_2018_01_28", "faster_rcnn_resnet101", 800, 470, 33),
-    Published("mask_rcnn_inception_resnet_v2_atrous_coco_2018_01_28", "faster_rcnn_inception_resnet_v2", 800, 771, 36),
+    PublishedModel("mask_rcnn_inception_v2_coco_2018_01_28", "faster_rcnn_inception_v2", 800, 79, 25),
+    PublishedModel("mask_rcnn_resnet50_atrous_coco_2018_01_28", "faster_rcnn_resnet50", 800, 343, 29),
+    PublishedModel("mask_rcnn_resnet101_atrous_coco_2018_01_28", "faster_rcnn_resnet101", 800, 470, 33),
+    PublishedModel(
+        "mask_rcnn_inception_resnet_v2_atrous_coco_2018_01_28", "faster_rcnn_inception_resnet_v2", 800, 771, 36
+    ),
 )
 
 
-def find_lighter(config: Config, shorter_side: int) -> list[Published]:
+def find_lighter(config: Config, shorter_side: int) -> list[PublishedModel]:
     """Quicker than the present one, the most accurate first; each for as much as it is published to reach."""
     table = MASKS if has_mask_head(config) else BOXES
     present = find_present(config, shorter_side)
@@ -74,7 +76,7 @@ def find_lighter(config: Config, shorter_side: int) -> list[Published]:
     return sorted(quicker, key=lambda each: -each.accuracy)[:SHOWN]
 
 
-def find_present(config: Config, shorter_side: int) -> Published | None:
+def find_present(config: Config, shorter_side: int) -> PublishedModel | None:
     """The config's own model, of its sizes the one that is nearest."""
     model = config.which("model")
     kind = config.value(f"model.{model}.feature_extractor.type")

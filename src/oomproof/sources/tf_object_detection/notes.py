@@ -11,14 +11,14 @@ from oomproof.sources.tf_object_detection.batches import differ, stack
 from oomproof.sources.tf_object_detection.config.config import Config
 from oomproof.sources.tf_object_detection.config.dead_fields import tensorflow_of
 from oomproof.sources.tf_object_detection.fields import BATCH, has_mask_head
-from oomproof.sources.tf_object_detection.planned import planned_values
+from oomproof.sources.tf_object_detection.planned_values import find_planned_values
 from oomproof.sources.tf_object_detection.sizes import has_size, size_of
 
 
 def notes_of(config: Config, settings: Mapping[str, Any], batch: BatchSpec | None = None) -> list[str]:
     """``batch``: that of a dataset, where one was read."""
     height, width = settings["image_size"]
-    found = [_assumed(settings, f"{height}x{width}")] if batch is None else _of_data(config, settings, batch)
+    found = [_describe_assumed(settings, f"{height}x{width}")] if batch is None else _of_data(config, settings, batch)
     if settings["gpus"] > 1:
         found.append(
             f"batch_size {settings[BATCH]} is that of all {settings['gpus']} GPUs: one of them was traced, with one "
@@ -27,14 +27,14 @@ def notes_of(config: Config, settings: Mapping[str, Any], batch: BatchSpec | Non
     if settings["load_instance_masks"]:
         size = settings[BATCH] // settings["gpus"] * settings["max_number_of_boxes"] * height * width * 4
         told = f"masks of ground truth are padded to {settings['max_number_of_boxes']} of the image's size: "
-        found.append(f"{told}{size / 2**20:,.0f} MiB on the device" + _unused(config))
+        found.append(f"{told}{size / 2**20:,.0f} MiB on the device" + _describe_unused_masks(config))
     if settings["use_moving_average"] and not config.is_set("train_config.optimizer.use_moving_average"):
         found.append("use_moving_average is not in the file and true by default: one more copy of every weight")
     before = size_of(config) if has_size(config) else settings["image_size"]
     if anchor := smallest_anchor(config, before):
         grown = min(settings["image_size"]) > min(before)
         if grown:
-            planned = config.with_values(planned_values(config, settings))
+            planned = config.with_values(find_planned_values(config, settings))
             now = smallest_anchor(planned, settings["image_size"])
             found.append(
                 f"for the larger input, anchors are rescaled: the smallest keeps its {anchor:.0f} pixels ({now:.0f}), "
@@ -58,7 +58,7 @@ def _dead(config: Config) -> list[str]:
     return [f"does nothing, since {reason}: {', '.join(fields)}" for reason, fields in reasons.items()]
 
 
-def _assumed(settings: Mapping[str, Any], size: str) -> str:
+def _describe_assumed(settings: Mapping[str, Any], size: str) -> str:
     most = settings["max_number_of_boxes"]
     if settings["boxes"]:
         objects = f"{settings['boxes']} objects in each"
@@ -85,5 +85,5 @@ def _of_data(config: Config, settings: Mapping[str, Any], batch: BatchSpec) -> l
     return found
 
 
-def _unused(config: Config) -> str:
+def _describe_unused_masks(config: Config) -> str:
     return "" if has_mask_head(config) else ", which the model does not read: load_instance_masks: false"

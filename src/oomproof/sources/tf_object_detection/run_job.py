@@ -16,7 +16,7 @@ from oomproof.sources.job import Knob, Option, Setting, Settings
 from oomproof.sources.micro_batch import micro_batch
 from oomproof.sources.tf_object_detection.fields import BATCH, has_mask_head
 from oomproof.sources.tf_object_detection.job import ObjectDetectionJob
-from oomproof.sources.tf_object_detection.planned import planned_values
+from oomproof.sources.tf_object_detection.planned_values import find_planned_values
 from oomproof.trace.tf_object_detection.request import StepRequest
 
 FULL, HALF = "float32", "mixed_float16"
@@ -59,7 +59,7 @@ class RunJob(ObjectDetectionJob):
     def text_for(self, settings: Settings) -> str:
         """The config with what a plan changed of it; its batch stays whole."""
         changed = {name: value for name, value in settings.items() if name != BATCH}
-        return self.config.with_values(planned_values(self.config, changed)).text
+        return self.config.with_values(find_planned_values(self.config, changed)).text
 
     def step_request(
         self, settings: Mapping[str, Any], device: Device | None = None, batch: BatchSpec | None = None

@@ -23,7 +23,7 @@ _STEPS = {
 }
 
 
-def rescaled(config: Config, factor: float) -> dict[str, Any]:
+def rescale_schedule(config: Config, factor: float) -> dict[str, Any]:
     """Values by path for ``factor`` times the batch. What the file leaves to a default is written out, where it is not
     zero: the default was not meant for this batch."""
     found: dict[str, Any] = {}

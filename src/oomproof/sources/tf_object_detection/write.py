@@ -10,14 +10,14 @@ from oomproof.files.replacing import replace_file
 from oomproof.sources.job import Settings
 from oomproof.sources.tf_object_detection.config.config import Config
 from oomproof.sources.tf_object_detection.config.text_file import read_text
-from oomproof.sources.tf_object_detection.planned import planned_values
+from oomproof.sources.tf_object_detection.planned_values import find_planned_values
 
 
 def write_config(config: Config, settings: Settings, target: Path) -> str:
     """Writes ``target`` so that it reads as exactly the planned values; returns what to do with it."""
     if config.path is not None and read_text(config.path) != config.text:
         raise InputError(f"{config.path} has changed since it was read, and the plan is for what it was: fit it again")
-    values = planned_values(config, settings)
+    values = find_planned_values(config, settings)
     planned = config.with_values(values)
     same = config.path is not None and target.exists() and target.samefile(config.path)
     try:
@@ -25,11 +25,11 @@ def write_config(config: Config, settings: Settings, target: Path) -> str:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise InputError(f"{target} cannot be written: {reason}; name another file, --write FILE") from error
-    lines = [f"  {path}: {_said(config, path)} -> {_short(planned.value(path))}" for path in values]
+    lines = [f"  {path}: {_describe_before(config, path)} -> {_short(planned.value(path))}" for path in values]
     return "\n".join([f"wrote {target}" + (":" if lines else ", as it was"), *lines, *_around(settings)])
 
 
-def _said(config: Config, path: str) -> str:
+def _describe_before(config: Config, path: str) -> str:
     try:
         before = config.value(path)
     except InputError:

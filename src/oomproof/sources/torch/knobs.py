@@ -20,7 +20,7 @@ def training_knobs(settings: Settings, about: About, *, mean_over_images: bool, 
         _zero_grad(settings),
         _gradients(settings, about),
         _update(settings),
-        _matching(settings, matching or about.matching),
+        _matching_knob(settings, matching or about.matching),
         _checkpoint(settings),
         _optimizer_state(settings),
         micro_batch(settings, about, mean_over_images=mean_over_images, exactly="of one size", uneven=True),
@@ -54,7 +54,7 @@ def _update(settings: Settings) -> Knob | None:
     return _switch(settings, "update", ("plain",), "identical", "parameters are updated one by one: no lists of copies")
 
 
-def _matching(settings: Settings, matches: bool) -> Knob | None:
+def _matching_knob(settings: Settings, matches: bool) -> Knob | None:
     if not matches:
         return None
     why = "anchors are matched with boxes a part at a time: the same matches"

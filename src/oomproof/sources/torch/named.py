@@ -68,7 +68,7 @@ class NamedJob(Job):
             return request.settings
         settings, images = request.settings, request.batch.images
         boxes = self.mosaic * max(1, *(image.objects for image in images))
-        return settings.changed({settings.name_of("batch"): len(images), settings.name_of("boxes"): boxes})
+        return settings.with_values({settings.name_of("batch"): len(images), settings.name_of("boxes"): boxes})
 
     def torch_pieces(self, settings: Settings) -> tuple[TorchJob, Settings]:
         """The job in plain pieces, and the settings of its training."""

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from oomproof.memory.batch_spec import BatchSpec, make_up
 from oomproof.sources.job import Settings
 from oomproof.sources.torch.job import TorchJob
-from oomproof.sources.torchvision.models import build
+from oomproof.sources.torchvision.models import build_model
 
 _KEYPOINTS = 17
 _SMALLEST_BOX = 8.0
@@ -21,9 +21,9 @@ def classification(name: str, settings: Settings) -> TorchJob:
         return _images(settings), torch.randint(0, settings["classes"], (settings["batch"],))
 
     return TorchJob(
-        lambda: build(name, "classification", settings),
+        lambda: build_model(name, "classification", settings),
         batch,
-        lambda net, data: _mixed(net(data[0]), data[1]),
+        lambda net, data: _mix_losses(net(data[0]), data[1]),
         validate=lambda net, data: net(data[0]),
     )
 
@@ -34,9 +34,9 @@ def segmentation(name: str, settings: Settings) -> TorchJob:
         return _images(settings), torch.randint(0, settings["classes"], (settings["batch"], height, width))
 
     return TorchJob(
-        lambda: build(name, "segmentation", settings),
+        lambda: build_model(name, "segmentation", settings),
         batch,
-        lambda net, data: _mixed(net(data[0]), data[1]),
+        lambda net, data: _mix_losses(net(data[0]), data[1]),
         validate=lambda net, data: net(data[0]),
     )
 
@@ -44,7 +44,7 @@ def segmentation(name: str, settings: Settings) -> TorchJob:
 def detection(name: str, settings: Settings, given: BatchSpec | None = None) -> TorchJob:
     spec = given or make_up(settings["batch"], settings["image_size"], settings["boxes"])
     return TorchJob(
-        lambda: build(name, "detection", settings),
+        lambda: build_model(name, "detection", settings),
         lambda: ([torch.rand(3, each.height, each.width) for each in spec.images], _targets(name, settings, spec)),
         lambda net, data: net(*data),
         validate=lambda net, images: net(images),  # the reference script leaves targets on the host
@@ -77,7 +77,7 @@ def _images(settings: Settings) -> torch.Tensor:
     return torch.rand(settings["batch"], 3, *settings["image_size"])
 
 
-def _mixed(outputs: Any, labels: torch.Tensor) -> torch.Tensor:
+def _mix_losses(outputs: Any, labels: torch.Tensor) -> torch.Tensor:
     """The main loss and, as the reference scripts weigh them, half of auxiliary ones."""
     if isinstance(outputs, torch.Tensor):
         return cross_entropy(outputs, labels)

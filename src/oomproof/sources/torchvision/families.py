@@ -87,7 +87,7 @@ def outputs(model: str, task: str) -> str:
     return "keypoints" if model.startswith("keypointrcnn") else "boxes"
 
 
-def trained_layers(model: str) -> int:
+def count_trained_layers(model: str) -> int:
     """How many layers of a pretrained backbone a detector's builder trains unless told otherwise."""
     return next((layers for prefix, layers in _TRAINED_LAYERS.items() if model.startswith(prefix)), 3)
 

@@ -82,10 +82,10 @@ class TorchvisionJob(Job):
         settings = request.settings
         if request.validation is not None:  # reference scripts validate detectors and segmenters with one image
             usual = settings["batch"] if self.task == "classification" else 1
-            settings = settings.changed({"batch": request.validation.batch or usual})
+            settings = settings.with_values({"batch": request.validation.batch or usual})
         job = self.with_settings(settings, request.batch)
         step = job.trace(replace(request, settings=settings, batch=None))
-        told = (*notes(self, self._chosen(settings), request.with_own_objects(settings)), *step.about.notes)
+        told = (*notes(self, self._choose_model(settings), request.with_own_objects(settings)), *step.about.notes)
         return replace(step, about=replace(step.about, notes=told)) if told else step
 
     def torch_pieces(self, settings: Settings) -> tuple[TorchJob, Settings]:
@@ -96,7 +96,7 @@ class TorchvisionJob(Job):
         """The job in plain pieces, as ``settings`` have it; detectors take images of their own sizes."""
         from oomproof.sources.torchvision import data
 
-        model = self._chosen(settings)
+        model = self._choose_model(settings)
         if self.task == "detection":
             return replace(data.detection(model, settings, batch), name=self.name)
         if batch is not None:
@@ -112,13 +112,13 @@ class TorchvisionJob(Job):
             return BatchRule(settings["batch"], words, size=size, same=True)
         from oomproof.sources.torchvision.batches import batch_rule
 
-        return batch_rule(self._chosen(settings), settings)
+        return batch_rule(self._choose_model(settings), settings)
 
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         from oomproof.sources.torch.knobs import training_knobs
         from oomproof.sources.torchvision.knobs import knobs
 
-        model = self._chosen(settings)
+        model = self._choose_model(settings)
         mean = families.averages_over_images(model, self.task)
         matching = families.matches_by_overlap(model, self.task)
         general = training_knobs(settings, about, mean_over_images=mean, matching=matching)
@@ -131,7 +131,7 @@ class TorchvisionJob(Job):
     def training_code(self, settings: Settings, path: Path, changes: Sequence[str]) -> Sequence[str]:
         from oomproof.sources.torchvision.code import model_code
 
-        return write_training_code(settings, path, model_code(self._chosen(settings), self.task, settings))
+        return write_training_code(settings, path, model_code(self._choose_model(settings), self.task, settings))
 
     def _usual_size(self, model: str) -> tuple[int, int]:
         """A fixed input comes with its model; all others take whatever images they are given."""
@@ -143,7 +143,7 @@ class TorchvisionJob(Job):
         text = "the model to train, or another one with the same outputs; settings that it does not have are left alone"
         return Setting("model", self.model, text, same if len(same) <= _LISTED else ())
 
-    def _chosen(self, settings: Settings) -> str:
+    def _choose_model(self, settings: Settings) -> str:
         model, same = str(settings.get("model", self.model)), self._same_outputs()
         if model not in same:
             raise InputError(

@@ -11,7 +11,7 @@ from typing import Any
 from oomproof.sources.image_sizes import harm_of_size, smaller_sizes
 from oomproof.sources.job import Knob, Option, Role, Settings
 from oomproof.sources.torchvision import families
-from oomproof.sources.zoo import Published, published
+from oomproof.sources.zoo import Published, list_published
 
 ANOTHER_MODEL = 0.02
 """the least harm of another architecture, however good: hyperparameters and checkpoints are no longer those tuned"""
@@ -74,7 +74,7 @@ def _trainable_layers(model: str, settings: Settings) -> Knob | None:
     if settings.get("weights") == "none" or "trainable_layers" not in settings:
         return None
     name, given = "trainable_layers", settings["trainable_layers"]
-    present = given if given >= 0 else families.trained_layers(model)
+    present = given if given >= 0 else families.count_trained_layers(model)
     options = [Option(present, {name: given})]
     for layers in range(present - 1, -1, -1):
         harm = round(_ALL_FROZEN * ((present - layers) / present) ** 1.5, 3)
@@ -105,7 +105,7 @@ def _backbone_accuracy(name: str) -> float:
 
 
 def _model(model: str, task: str, settings: Settings) -> Knob | None:
-    entries = {entry.model: entry for entry in published(task)}
+    entries = {entry.model: entry for entry in list_published(task)}
     present = entries[model]
     lighter = [
         entry

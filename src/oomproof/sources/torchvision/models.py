@@ -23,7 +23,7 @@ _WARN_OF_INITIAL_WEIGHTS = ("googlenet", "inception_v3")
 _ALL_LAYERS = 5
 
 
-def build(name: str, task: str, settings: Settings) -> torch.nn.Module:
+def build_model(name: str, task: str, settings: Settings) -> torch.nn.Module:
     """The model; a setting it does not have (after ``model`` was changed) is left alone."""
     arguments = builder_arguments(name, task, settings)
     with _without_loading():
@@ -122,7 +122,7 @@ def backbone_arguments(name: str, settings: Settings) -> dict[str, Any]:
         )
     if weights == "none":
         return {"backbone_name": backbone, "weights": None, "trainable_layers": _ALL_LAYERS}
-    layers = layers if layers >= 0 else families.trained_layers(name)
+    layers = layers if layers >= 0 else families.count_trained_layers(name)
     return {"backbone_name": backbone, "weights": "DEFAULT", "trainable_layers": layers}
 
 

@@ -15,7 +15,7 @@ from oomproof.sources.job import ASSUMED, Setting, Settings
 from oomproof.sources.torch.job import TorchJob
 from oomproof.sources.torch.named import NamedJob, batch_setting, size_setting
 from oomproof.sources.transformers.names import NAMES, USUAL_SIZES
-from oomproof.sources.transformers.tasks import Task, accepted, tasks_of
+from oomproof.sources.transformers.tasks import Task, keep_accepted, tasks_of
 
 _BATCH = 8
 """per_device_train_batch_size of TrainingArguments"""
@@ -58,7 +58,7 @@ def _pieces(config: Any, task: Task, settings: Settings) -> TorchJob:
         wanted.image_size = max(size)
 
     def loss(model: Any, batch: Any) -> Any:
-        return model(**accepted(model, batch)).loss
+        return model(**keep_accepted(model, batch)).loss
 
     return TorchJob(
         model=lambda: getattr(_transformers(), task.auto).from_config(wanted),
@@ -79,7 +79,7 @@ def _config(name: str) -> Any:
     elif name.replace("-", "_") in kinds or name in kinds:
         kind, changes = (name if name in kinds else name.replace("-", "_")), {}
     else:
-        return _downloaded_before(name)
+        return _read_downloaded(name)
     config = kinds[kind]()
     for key, value in changes.items():
         place, *rest = key.split(".")
@@ -101,7 +101,7 @@ def _local(path: Path) -> Any:
     return _without_weights(config)
 
 
-def _downloaded_before(name: str) -> Any:
+def _read_downloaded(name: str) -> Any:
     try:
         config = _transformers().AutoConfig.from_pretrained(name, local_files_only=True)
     except Exception:  # whatever the hub's code makes of a name

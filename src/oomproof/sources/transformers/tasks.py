@@ -128,7 +128,7 @@ def tasks_of(config: Any) -> list[Task]:
     return sorted(found, key=rank)
 
 
-def accepted(model: Any, batch: dict[str, Any]) -> dict[str, Any]:
+def keep_accepted(model: Any, batch: dict[str, Any]) -> dict[str, Any]:
     """What the model's forward takes of a batch: not every detector knows a mask of pixels."""
     names = inspect.signature(model.forward).parameters
     return {name: value for name, value in batch.items() if name in names}

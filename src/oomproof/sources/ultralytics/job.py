@@ -94,7 +94,7 @@ def _pieces(config: dict[str, Any], task: str, settings: Settings) -> TorchJob:
 
     def validation_batch() -> Any:
         images = settings["batch"] * (1 if task in _VALIDATES_AS_TRAINED else 2)
-        batch = make_batch(task, settings.changed({"batch": images}))
+        batch = make_batch(task, settings.with_values({"batch": images}))
         return {**batch, "img": batch["img"].half() if half else batch["img"]}
 
     def validate(model: Any, batch: Any) -> Any:

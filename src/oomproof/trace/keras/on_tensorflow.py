@@ -12,7 +12,7 @@ from oomproof.frameworks.keras import build_on_shapes, layers_inside
 from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
 from oomproof.trace.tensorflow.graph.capture import tensorflow
-from oomproof.trace.tensorflow.trace_step import Dialect, Names, PreparedStep, prepared, timeline_of
+from oomproof.trace.tensorflow.trace_step import Dialect, Names, PreparedStep, prepare_step, timeline_of
 
 NOT_JITTED = (
     "XLA: the figures are for jit_compile=False. Keras compiles with XLA on a GPU unless compile(jit_compile=False) "
@@ -52,14 +52,14 @@ def prepare_keras(
 ) -> PreparedStep:
     """The model's step, traced and read; ``timeline_of`` lays it out."""
     progress("building the model")
-    build(model, batch)
+    build_variables(model, batch)
     scopes: dict[str, str] = {}
     names = Names(scopes, variables_of(model))
     tf = tensorflow()
     # As Keras itself does it: its code needs no translation, which would take longer than all the rest.
     step = tf.autograph.experimental.do_not_convert(lambda *data: model.train_step(data))
     with watching_layers(model, scopes):
-        return prepared(
+        return prepare_step(
             tf.function(step, autograph=False),
             batch,
             names=names,
@@ -70,7 +70,7 @@ def prepare_keras(
         )
 
 
-def build(model: Any, batch: Sequence[Any]) -> None:
+def build_variables(model: Any, batch: Sequence[Any]) -> None:
     """Makes the variables of the model, its metrics and its optimizer, as the first call of fit would."""
     tf = tensorflow()
     if not getattr(model, "compiled", False) or getattr(model, "optimizer", None) is None:
@@ -154,7 +154,7 @@ def watching_layers(model: Any, scopes: dict[str, str]) -> Iterator[None]:
     """
     tf = tensorflow()
 
-    def watched(call: Callable[..., Any], path: str) -> Callable[..., Any]:
+    def watch_call(call: Callable[..., Any], path: str) -> Callable[..., Any]:
         def inner(*args: Any, **kwargs: Any) -> Any:
             scope = tf.compat.v1.get_default_graph().get_name_scope()
             if scope:
@@ -167,7 +167,7 @@ def watching_layers(model: Any, scopes: dict[str, str]) -> Iterator[None]:
     # Some layers are in it by several paths.
     layers = {id(layer): (path, layer) for path, layer in reversed(layers_of(model).items()) if hasattr(layer, "call")}
     for path, layer in layers.values():
-        object.__setattr__(layer, "call", watched(layer.call, path))
+        object.__setattr__(layer, "call", watch_call(layer.call, path))
     try:
         yield
     finally:

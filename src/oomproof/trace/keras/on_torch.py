@@ -66,7 +66,7 @@ def pieces_of(model: Any, batch: Sequence[Any]) -> Iterator[Pieces]:
         small = [value.tolist() if value.numel() <= _KEPT else None for value in own]
         steps = getattr(_inner(model.optimizer), "gradient_accumulation_steps", None) or 1
 
-        def renewed() -> torch.nn.Module:
+        def renew_model() -> torch.nn.Module:
             for variable, value, numbers in zip(variables, own, small, strict=True):
                 new = torch.zeros(value.shape, dtype=value.dtype) if numbers is None else _tensor(numbers, value.dtype)
                 replace_tensor(variable, torch.nn.Parameter(new, requires_grad=value.requires_grad))
@@ -81,8 +81,8 @@ def pieces_of(model: Any, batch: Sequence[Any]) -> Iterator[Pieces]:
 
         try:
             yield Pieces(
-                renewed,
-                lambda: keras.tree.map_structure(_filled, tuple(batch)),
+                renew_model,
+                lambda: keras.tree.map_structure(_fill_part, tuple(batch)),
                 None,
                 lambda parameters: _State(model, parameters),
                 lambda trained, data, optimizer: model.train_step(data),
@@ -160,7 +160,7 @@ def _symbolic(part: Any) -> Any:
     return keras.KerasTensor(tuple(part.shape), dtype=keras.backend.standardize_dtype(part.dtype))
 
 
-def _filled(part: Any) -> torch.Tensor:
+def _fill_part(part: Any) -> torch.Tensor:
     """Images at random; numbers of classes are 0, which every model has."""
     dtype = torch_dtype_of(part.dtype)
     return torch.rand(part.shape, dtype=dtype) if dtype.is_floating_point else torch.zeros(part.shape, dtype=dtype)

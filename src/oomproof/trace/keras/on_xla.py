@@ -10,7 +10,7 @@ from oomproof.errors import JobError
 from oomproof.frameworks.quiet import silent
 from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
-from oomproof.trace.keras.on_tensorflow import build, describe_model, layers_of, variables_of, watching_layers
+from oomproof.trace.keras.on_tensorflow import build_variables, describe_model, layers_of, variables_of, watching_layers
 from oomproof.trace.tensorflow.graph.capture import tensorflow
 from oomproof.trace.xla.assignment import Place, read_proto, timeline_of
 from oomproof.trace.xla.compiler import compile_step
@@ -37,7 +37,7 @@ def trace_with_xla(
     """``model`` is compiled, on Keras's TensorFlow backend; ``batch`` is what fit would hand to its train_step, as
     TensorSpecs. With ``backend="jax"`` the child builds the model again on JAX and lowers that step."""
     progress("building the model")
-    build(model, batch)
+    build_variables(model, batch)
     place: Place
     if backend == "jax":
         compiled = compile_step(model_request(model, tuple(batch)), target, progress=progress)
@@ -45,7 +45,7 @@ def trace_with_xla(
         place = in_jax(layers_of(model), model.optimizer.name)
     else:
         progress("tracing the step")
-        module, roles, scopes = _lowered(model, batch)
+        module, roles, scopes = _lower_step(model, batch)
         compiled = compile_step({}, target, hlo=module, progress=progress)
         place = in_tensorflow(scopes, model.optimizer.name)
     progress("reading XLA's plan")
@@ -61,7 +61,7 @@ def trace_with_xla(
     return timeline_of(read_proto(compiled.proto), roles, place, found)
 
 
-def _lowered(model: Any, batch: Sequence[Any]) -> tuple[bytes, list[tuple[str, str]], dict[str, str]]:
+def _lower_step(model: Any, batch: Sequence[Any]) -> tuple[bytes, list[tuple[str, str]], dict[str, str]]:
     """The step as TensorFlow hands it to XLA, (kind, owner) of each parameter, and the layer of each scope."""
     tf = tensorflow()
     scopes: dict[str, str] = {}

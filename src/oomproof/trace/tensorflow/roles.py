@@ -66,7 +66,7 @@ def variable_roles(
         if is_weight is None:
             is_weight = handle in updated_with.values()
         kind = "parameter" if is_weight else "optimizer" if handle in written else "buffer"
-        found[handle] = known.get(variable.identity, (kind, dotted(variable.name.split(":")[0], keep=-1)))
+        found[handle] = known.get(variable.identity, (kind, to_module_path(variable.name.split(":")[0], keep=-1)))
     for variable in variables:
         weight = updated_with.get(variable.node)
         if weight in found and variable.identity not in known:
@@ -108,7 +108,7 @@ def _kinds(graph: Graph, phase: Sequence[str]) -> dict[Ref, str]:
     for number in range(len(graph.nodes) - 1, -1, -1):
         node = graph.nodes[number]
         for index in range(len(node.outputs)):
-            source = kernels.shared(graph, node, index)
+            source = kernels.find_shared_input(graph, node, index)
             if source is not None:  # who reads the same memory under another name reads it too
                 read.setdefault(source, set()).update(read.get((number, index), ()))
         for ref in node.inputs:
@@ -133,9 +133,9 @@ def _owner(name: str, owners: Mapping[str, str]) -> str:
             return owners[scope]
     if owners or "/" not in plain:
         return OUTSIDE
-    return dotted(plain, keep=-1)
+    return to_module_path(plain, keep=-1)
 
 
-def dotted(name: str, keep: int) -> str:
+def to_module_path(name: str, keep: int) -> str:
     """A name's scopes as a module path."""
     return ".".join(name.split("/")[:keep]) or name

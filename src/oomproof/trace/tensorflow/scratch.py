@@ -15,7 +15,7 @@ _BACK_TO_FILTER = frozenset(
 )
 
 
-def convolution(graph: Graph, node: Node) -> dict[str, Any] | None:
+def read_convolution(graph: Graph, node: Node) -> dict[str, Any] | None:
     """A convolution's shapes with channels second, as prices want them; None for any other operation."""
     if node.op in _FORWARD:
         x, w, y = graph.output(node.inputs[0]), graph.output(node.inputs[1]), node.outputs[0]

@@ -16,15 +16,15 @@ from typing import Any, Literal
 from oomproof.memory.about import About
 from oomproof.memory.timeline import Builder, Timeline
 from oomproof.trace.tensorflow.buffers.liveness import Execution
-from oomproof.trace.tensorflow.graph.branches import taken
+from oomproof.trace.tensorflow.graph.branches import take_branches
 from oomproof.trace.tensorflow.graph.capture import Captured, capture, tensorflow
-from oomproof.trace.tensorflow.graph.folding import folded
+from oomproof.trace.tensorflow.graph.folding import fold_constants
 from oomproof.trace.tensorflow.graph.graph import Graph
-from oomproof.trace.tensorflow.graph.grappler import optimized
-from oomproof.trace.tensorflow.graph.reading import Reader
-from oomproof.trace.tensorflow.order.order import Order, likely_orders, named_order, other_orders
+from oomproof.trace.tensorflow.graph.grappler import run_grappler
+from oomproof.trace.tensorflow.graph.reading import GraphReader
+from oomproof.trace.tensorflow.order.order import Order, likely_orders, order_by_name, other_orders
 from oomproof.trace.tensorflow.roles import Roles, roles_of, variable_roles
-from oomproof.trace.tensorflow.scratch import convolution
+from oomproof.trace.tensorflow.scratch import read_convolution
 from oomproof.trace.tensorflow.work import Workbook, only_for_update
 
 Dialect = Literal["cuda", "cpu"]
@@ -97,7 +97,7 @@ def trace_step(
     one thread for operations, which tests hold against the real allocator. A side of a shape that the data decides
     on counts as half of its bound (SHARE), and as all of it in the upper figure; or always as ``unknown``, where given.
     """
-    ready = prepared(
+    ready = prepare_step(
         step, batch, names=names, dialect=dialect, capability=capability, unknown=unknown, progress=progress
     )
     return timeline_of(ready, dialect, about=about, progress=progress)
@@ -123,12 +123,12 @@ def timeline_of(
     if step.smallest is not None:
         shortest = likely_orders(step.smallest.graph, on_gpu=on_gpu)
         peaks |= {f"{name}, {SHORTEST}": peak for name, peak in _peaks(step.smallest, shortest, dialect).items()}
-    expected = laid_out(step, orders[in_the_middle({name: peaks[name] for name in likely})], dialect)
-    return replace(expected, about=replace(describe(step, dialect, about or About()), orders=peaks))
+    expected = lay_out_step(step, orders[in_the_middle({name: peaks[name] for name in likely})], dialect)
+    return replace(expected, about=replace(describe_step(step, dialect, about or About()), orders=peaks))
 
 
 def _peaks(step: PreparedStep, orders: Mapping[str, Order], dialect: Dialect) -> dict[str, int]:
-    return {name: laid_out(step, order, dialect, steps=1).peak().bytes for name, order in orders.items()}
+    return {name: lay_out_step(step, order, dialect, steps=1).peak().bytes for name, order in orders.items()}
 
 
 def in_the_middle(peaks: Mapping[str, int]) -> str:
@@ -138,7 +138,7 @@ def in_the_middle(peaks: Mapping[str, int]) -> str:
     return min(peaks, key=lambda name: (abs(peaks[name] - middle), -peaks[name]))
 
 
-def prepared(
+def prepare_step(
     step: Callable[..., Any] | Captured,
     batch: Sequence[Any] = (),
     *,
@@ -154,13 +154,13 @@ def prepared(
     progress("tracing the step")
     captured = step if isinstance(step, Captured) else capture(step, batch)
     progress("optimizing the graph")
-    definition = optimized(captured, gpu=dialect == "cuda", capability=capability)
+    definition = run_grappler(captured, gpu=dialect == "cuda", capability=capability)
     progress("reading the graph")
-    reader = Reader(definition, captured, unknown)
+    reader = GraphReader(definition, captured, unknown)
 
     def as_step(share: float) -> PreparedStep:
         graph = reader.read(captured.results, captured.targets, (*captured.inputs, *captured.constants), share)
-        graph = folded(taken(graph))
+        graph = fold_constants(take_branches(graph))
         roles = roles_of(graph, names.scopes)
         variables = variable_roles(graph, roles, captured.variables, names.variables)
         return PreparedStep(
@@ -174,13 +174,13 @@ def prepared(
     return replace(ready, largest=as_step(1.0), smallest=as_step(FEWEST))
 
 
-def laid_out(step: PreparedStep, order: Order, dialect: Dialect, steps: int = STEPS) -> Timeline:
+def lay_out_step(step: PreparedStep, order: Order, dialect: Dialect, steps: int = STEPS) -> Timeline:
     """The step in an order, as a Timeline. Its work is that of the second step."""
     graph, captured = step.graph, step.captured
     builder = Builder()
     on_gpu = dialect == "cuda"
     # On a CPU, what kernels take for themselves depends on the processor's cache; it is left out there.
-    run = Execution(builder, on_gpu=on_gpu, scratch=convolution if on_gpu else lambda graph, node: None)
+    run = Execution(builder, on_gpu=on_gpu, scratch=read_convolution if on_gpu else lambda graph, node: None)
     for variable in captured.variables:
         kind, owner = step.variables[variable.node]
         run.hold_variable(variable.node, variable.bytes, kind=kind, owner=owner)
@@ -200,12 +200,12 @@ def laid_out(step: PreparedStep, order: Order, dialect: Dialect, steps: int = ST
     return workbook.put_into(builder.build())
 
 
-def measured_order(step: PreparedStep, names: Iterable[str]) -> Order:
+def find_measured_order(step: PreparedStep, names: Iterable[str]) -> Order:
     """The order in which a profile shows that nodes ran."""
-    return named_order(step.graph, names)
+    return order_by_name(step.graph, names)
 
 
-def describe(step: PreparedStep, dialect: Dialect, about: About) -> About:
+def describe_step(step: PreparedStep, dialect: Dialect, about: About) -> About:
     """``about`` with what is known of the step."""
     tf = tensorflow()
     notes, not_counted = [], []

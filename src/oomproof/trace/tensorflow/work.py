@@ -15,7 +15,7 @@ from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, HALF_CONVOLUT
 from oomproof.memory.timeline import PHASES, Timeline
 from oomproof.trace.tensorflow.buffers import kernels
 from oomproof.trace.tensorflow.graph.graph import Graph, Node
-from oomproof.trace.tensorflow.scratch import convolution
+from oomproof.trace.tensorflow.scratch import read_convolution
 
 _HALF = ("float16", "bfloat16")
 _PRODUCTS = frozenset(
@@ -95,12 +95,12 @@ def _launches(graph: Graph, node: Node) -> bool:
         return False
     if node.op in kernels.VARIABLE_READS or node.op in kernels.VARIABLE_TAKES:
         return False
-    made = [index for index, output in enumerate(node.outputs) if output.bytes and not kernels.on_host(node, output)]
-    return any(kernels.shared(graph, node, index) is None for index in made)
+    made = [index for index, output in enumerate(node.outputs) if output.bytes and not kernels.is_on_host(node, output)]
+    return any(kernels.find_shared_input(graph, node, index) is None for index in made)
 
 
 def _flops(graph: Graph, node: Node) -> int:
-    if (shapes := convolution(graph, node)) is not None:
+    if (shapes := read_convolution(graph, node)) is not None:
         # Every place of the output is a sum over one filter for each channel.
         return int(2 * math.prod(shapes["y"]) // max(1, shapes["y"][1]) * math.prod(shapes["w"]))
     if node.op in _PRODUCTS:

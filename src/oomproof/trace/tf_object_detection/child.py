@@ -20,7 +20,7 @@ import numpy as np
 
 from oomproof.memory.files import timeline_file
 from oomproof.memory.timeline import Timeline
-from oomproof.trace.tensorflow.trace_step import prepared, timeline_of
+from oomproof.trace.tensorflow.trace_step import prepare_step, timeline_of
 from oomproof.trace.tf_object_detection.build import build_step
 from oomproof.trace.tf_object_detection.request import ERROR, PROGRESS, REQUEST, TIMELINE, WORK, StepRequest
 from oomproof.trace.xla.parent import end_with_parent
@@ -51,7 +51,7 @@ def trace(request: StepRequest, folder: Path) -> Timeline:
 
         progress(f"building the API's own model for TensorFlow {request.tensorflow}")
         built = build_step(request)
-        step = prepared(
+        step = prepare_step(
             built.captured,
             names=built.names,
             dialect=request.dialect,

@@ -92,7 +92,7 @@ def _answer(folder: Path, name: str) -> Timeline:
             f"{name}: the process that traces the Object Detection API ended without an answer"
             f"{said and ': ' + said} (too little memory is a usual reason)"
         )
-    timeline = timeline_file.load(folder / TIMELINE)
+    timeline = timeline_file.load_timeline(folder / TIMELINE)
     with np.load(folder / WORK, allow_pickle=False) as columns:
         return replace(timeline, work=Work(**{column: columns[column] for column in columns.files}))
 

@@ -72,19 +72,19 @@ class Stages:
         for name, stage in METHODS.items():
             method = getattr(model, name, None)
             if callable(method):
-                object.__setattr__(model, name, self._scoped(method, stage))
+                object.__setattr__(model, name, self._add_scope(method, stage))
         return model
 
-    def _scoped(self, method: Callable[..., Any], stage: str) -> Callable[..., Any]:
+    def _add_scope(self, method: Callable[..., Any], stage: str) -> Callable[..., Any]:
         word = re.sub(r"\W", "_", stage)
 
         @functools.wraps(method)
-        def scoped(*args: Any, **kwargs: Any) -> Any:
+        def call_in_scope(*args: Any, **kwargs: Any) -> Any:
             with self.tf.name_scope(word) as scope:
                 self.scopes[scope.rstrip("/")] = stage
                 return method(*args, **kwargs)
 
-        return scoped
+        return call_in_scope
 
     def owners(self, operations: Iterable[str]) -> dict[str, str]:
         """Scope -> stage, for every scope that operations are in. Layers are not told apart: a network may have 600 of

@@ -89,7 +89,7 @@ class Activity:
         for module in self._open:
             module.separable = False
 
-    def told(self, owners: Sequence[str]) -> tuple[Work, tuple[ModuleCall, ...]]:
+    def summarise(self, owners: Sequence[str]) -> tuple[Work, tuple[ModuleCall, ...]]:
         number = {owner: place for place, owner in enumerate(owners)}
         rows = [
             (tick, number.get(owner, 0), PHASES.index(phase), flops, nbytes, form)

@@ -9,7 +9,7 @@ import torch
 from oomproof.frameworks.torch import FakeTensor, storage_key
 from oomproof.trace.torch.ledger import Ledger
 from oomproof.trace.torch.shapes.operations import OpFacts
-from oomproof.trace.torch.values import Layout, Operation, Value, known, tensors_in, viewed
+from oomproof.trace.torch.values import Layout, Operation, Value, replace_by_views, tensors_in, value_of_tensor
 
 LARGEST_VALUE = 1 << 30
 """A lazy value of more bytes is never computed: it counts as a network output."""
@@ -29,7 +29,7 @@ class Contents:
 
     def value_of(self, tensor: torch.Tensor) -> Value:
         if not isinstance(tensor, FakeTensor):
-            return known(tensor)
+            return value_of_tensor(tensor)
         key = storage_key(tensor.untyped_storage())
         value = self._values.get(key)
         if value is None:
@@ -39,7 +39,7 @@ class Contents:
 
     def know(self, tensor: torch.Tensor, real: torch.Tensor) -> None:
         """A fake tensor has the content of a real one."""
-        self._values[storage_key(tensor.untyped_storage())] = known(real)
+        self._values[storage_key(tensor.untyped_storage())] = value_of_tensor(real)
 
     def call_weight(self, tensor: torch.Tensor) -> None:
         """What costly operations make of it is a network output; whatever filled it is forgotten."""
@@ -73,8 +73,8 @@ class Contents:
             return
         old = {storage_key(tensor.untyped_storage()): self.value_of(tensor) for tensor in written}
         each = iter(values)
-        args = viewed(args, each)
-        kwargs = dict(zip(kwargs, viewed(kwargs.values(), each), strict=True))
+        args = replace_by_views(args, each)
+        kwargs = dict(zip(kwargs, replace_by_views(kwargs.values(), each), strict=True))
         layouts = [layout for _, layout in made]
         operation = Operation(func, args, kwargs, seen=values, written=list(old.values()), fresh=layouts)
         for place, (key, value) in enumerate(old.items()):

@@ -162,10 +162,10 @@ class Ledger:
         if block is None:
             block = self.builder.allocate(storage.nbytes(), kind="temporary", owner=owner or self.owner(), op=op)
             self._live[key] = block
-            self._ends[block] = weakref.ref(storage, partial(self._died, key, block))
+            self._ends[block] = weakref.ref(storage, partial(self._note_death, key, block))
         return block
 
-    def _died(self, key: int, block: int, end: weakref.ref[torch.UntypedStorage]) -> None:
+    def _note_death(self, key: int, block: int, end: weakref.ref[torch.UntypedStorage]) -> None:
         del self._ends[block]
         if self._live.get(key) == block:
             del self._live[key]
@@ -223,7 +223,7 @@ class Ledger:
         """A tensor that a real run has in host RAM: it takes nothing of the device."""
         block = self.track(tensor, "host")
         self.erase([block])
-        self.host[block] = _pinned(tensor.untyped_storage().nbytes())
+        self.host[block] = _round_pinned(tensor.untyped_storage().nbytes())
 
     def take_off_device(self, tensor: torch.Tensor) -> None:
         """What ``tensor.cpu()`` makes, and what is made of that."""
@@ -268,9 +268,9 @@ class Ledger:
             self.track(tensor, op, owner)
         if self._in_step:
             self._activity.work.append((self.builder.ticks, owner, self.builder.phase, *work))
-        self._wrote(written)
+        self._note_write(written)
 
-    def _wrote(self, tensors: Iterable[torch.Tensor]) -> None:
+    def _note_write(self, tensors: Iterable[torch.Tensor]) -> None:
         """Running modules that were given a tensor and write into it cannot be computed again from it."""
         for tensor in tensors:
             block = self._live.get(storage_key(tensor.untyped_storage()))
@@ -284,11 +284,11 @@ class Ledger:
         if self._in_step:
             self.widened[self.owner()] += result.untyped_storage().nbytes()
 
-    def asked(self) -> None:
+    def note_question(self) -> None:
         """A value was asked for: what depends on it may come out otherwise a second time."""
         self._activity.spoil()
 
-    def mixed(self) -> None:
+    def note_mixing(self) -> None:
         """Images had to do with each other, or with a random draw: a part of the batch would come out otherwise."""
         self._activity.mix()
 
@@ -312,10 +312,10 @@ class Ledger:
             elif outlives and self._making[segment][1]:
                 builder.kinds[block] = activation
         timeline = builder.build(about)
-        work, modules = self._activity.told(timeline.owners)
+        work, modules = self._activity.summarise(timeline.owners)
         return replace(timeline, work=work, modules=modules)
 
 
-def _pinned(nbytes: int) -> int:
+def _round_pinned(nbytes: int) -> int:
     """What PyTorch's allocator of pinned memory takes for a block: the next power of two."""
     return 1 << max(0, nbytes - 1).bit_length()

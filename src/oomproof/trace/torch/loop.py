@@ -39,7 +39,7 @@ class Loop:
 
     def __init__(self, pieces: Pieces, training: Training) -> None:
         self.pieces, self.training = pieces, training
-        self.model = _narrowed(pieces, training.width)()
+        self.model = _narrow_model(pieces, training.width)()
         if not isinstance(self.model, torch.nn.Module):
             raise JobError(f"the job's model factory must return a torch.nn.Module; it returned {_kind(self.model)}")
         self.model.train()
@@ -87,11 +87,11 @@ class Loop:
         self.model.eval()
         with nullcontext() if how.grad else torch.no_grad():
             predictions = self.pieces.validate(self.model, self.batch)
-            kept = [predictions, self._others_kept(predictions, how.keeps - 2)] if how.keeps > 1 else []
+            kept = [predictions, self._stand_for_others(predictions, how.keeps - 2)] if how.keeps > 1 else []
             predictions = self.pieces.validate(self.model, self.batch)
             kept.append(predictions)
 
-    def _others_kept(self, predictions: Any, batches: int) -> torch.Tensor:
+    def _stand_for_others(self, predictions: Any, batches: int) -> torch.Tensor:
         """As many bytes as the predictions of so many batches have."""
         storages = {storage_key(each.untyped_storage()): each for each in tensors_of(predictions)}
         nbytes = sum(each.untyped_storage().nbytes() for each in storages.values())
@@ -102,16 +102,16 @@ class Loop:
         return self.passes.average
 
 
-def _narrowed(pieces: Pieces, width: float) -> Callable[[], torch.nn.Module]:
+def _narrow_model(pieces: Pieces, width: float) -> Callable[[], torch.nn.Module]:
     if width == 1:
         return pieces.model
     if pieces.loss is None:
         raise CannotDo("width: a job with a step of its own has no loss to find the network's graph by; use width=1")
-    from oomproof.changes.torch.slim import slimmed
+    from oomproof.changes.torch.slim import slim_factory
     from oomproof.trace.torch.tracer import Tracer
 
     loss = pieces.loss
-    return slimmed(pieces.model, lambda net: loss(net, pieces.batch()), width, Tracer)
+    return slim_factory(pieces.model, lambda net: loss(net, pieces.batch()), width, Tracer)
 
 
 def _kind(value: Any) -> str:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from oomproof.changes.torch.micro_batches import moved
+from oomproof.changes.torch.micro_batches import move_batch
 from oomproof.changes.torch.training import Training
 from oomproof.errors import CannotDo, JobError
 from oomproof.memory.cards.this_machine import own_device_bytes
-from oomproof.trace.torch.gpu.samplers import filled_samplers
+from oomproof.trace.torch.gpu.samplers import samplers_filled
 from oomproof.trace.torch.loop import Loop, Pieces
 
 _SECOND = "oomproof second step"
@@ -47,7 +47,7 @@ def _on_cpu(pieces: Pieces, training: Training) -> RealStep:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         loop = Loop(pieces, training)
         loop.load()
-        with filled_samplers(loop.model):
+        with samplers_filled(loop.model):
             loop.step()
             with record_function(_SECOND):
                 loop.step()
@@ -66,10 +66,10 @@ def _on_gpu(pieces: Pieces, training: Training, device: torch.device) -> RealSte
     """Unproven: there was no GPU to run it on."""
     if pieces.step is not None:
         raise CannotDo("a job with a step of its own is measured on the CPU only: its step decides where tensors go")
-    there = replace(pieces, model=lambda: pieces.model().to(device), batch=lambda: moved(pieces.batch(), device))
+    there = replace(pieces, model=lambda: pieces.model().to(device), batch=lambda: move_batch(pieces.batch(), device))
     loop = Loop(there, training)
     loop.load()
-    with filled_samplers(loop.model):
+    with samplers_filled(loop.model):
         loop.step()
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)

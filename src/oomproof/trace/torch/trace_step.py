@@ -22,7 +22,7 @@ import torch
 
 from oomproof.changes.torch.gradients import at_once_for
 from oomproof.changes.torch.training import Training
-from oomproof.changes.torch.trees import mapped
+from oomproof.changes.torch.trees import map_tensors
 from oomproof.errors import JobError, OomproofError
 from oomproof.frameworks.torch import BatchNormBase, FakeTensor, half_on_cpu, own_buffers, own_parameters
 from oomproof.memory.about import About
@@ -31,14 +31,14 @@ from oomproof.memory.timeline import PHASES, Timeline
 from oomproof.memory.validation import Validation
 from oomproof.memory.widening import describe_widening, stays_wide
 from oomproof.trace.request import Progress, TooManyValues, be_silent
-from oomproof.trace.torch.around.left_behind import find_leftovers, given_back, let_go
+from oomproof.trace.torch.around.left_behind import find_leftovers, let_go, model_given_back
 from oomproof.trace.torch.around.said_device import Asked, describe_other_way
 from oomproof.trace.torch.around.threads import tracing_threads
-from oomproof.trace.torch.around.uncompiled import uncompiled_by, without_compiling
+from oomproof.trace.torch.around.uncompiled import unwrap_factory, without_compiling
 from oomproof.trace.torch.around.without_dynamo import without_dynamo
-from oomproof.trace.torch.gpu.detections import filled_detections
-from oomproof.trace.torch.gpu.dialect import Dialect, speaking
-from oomproof.trace.torch.gpu.samplers import filled_samplers
+from oomproof.trace.torch.gpu.detections import detections_filled
+from oomproof.trace.torch.gpu.dialect import Dialect, dialect_in_force
+from oomproof.trace.torch.gpu.samplers import samplers_filled
 from oomproof.trace.torch.gpu.sparse_samplers import has_samplers, sparse_samplers
 from oomproof.trace.torch.ledger import Ledger
 from oomproof.trace.torch.loop import Loop, Pieces
@@ -63,9 +63,15 @@ def trace_step(
     ``sparse``: detectors find no more than the annotated objects, in validation none."""
     known, asked = about or About(), Asked()
 
-    def traced(told: Asked | None, known: About) -> Timeline:
-        with without_compiling() as compiled, without_dynamo(), _steady_lifetimes(), _same_chance(), speaking(dialect):
-            plain = replace(pieces, model=uncompiled_by(pieces.model, compiled))
+    def trace_once(told: Asked | None, known: About) -> Timeline:
+        with (
+            without_compiling() as compiled,
+            without_dynamo(),
+            _steady_lifetimes(),
+            _same_chance(),
+            dialect_in_force(dialect),
+        ):
+            plain = replace(pieces, model=unwrap_factory(pieces.model, compiled))
             step = _trace(
                 plain,
                 training,
@@ -80,13 +86,13 @@ def trace_step(
             return replace(step, about=replace(step.about, notes=(*step.about.notes, *compiled)))
 
     try:
-        return traced(asked if dialect == "cuda" else None, known)
+        return trace_once(asked if dialect == "cuda" else None, known)
     except JobError as error:
         if not asked.line or isinstance(error, TooManyValues):
             raise
         # A GPU's way may lead to kernels that only a GPU has: the CPU's is better than none.
         try:
-            return traced(None, replace(known, notes=(*known.notes, describe_other_way(asked.line, error))))
+            return trace_once(None, replace(known, notes=(*known.notes, describe_other_way(asked.line, error))))
         except OomproofError:
             raise error from error.__cause__
 
@@ -107,7 +113,7 @@ def _trace(
     with Tracer(patience, told=told) as tracer, blaming_user_code(), ExitStack() as tracing, tracing_threads(tracer):
         ledger = tracer.ledger
         progress("building the model")
-        loop = Loop(_lent(pieces, tracing), training)
+        loop = Loop(_lend_model(pieces, tracing), training)
         _adopt_model(tracer, loop.model)
         ledger.put_on_gpu()
         tracer.know_weights(loop.model)
@@ -117,7 +123,7 @@ def _trace(
         progress("making a batch")
         loop.load()
         tracing.callback(loop.passes.release)  # the user may hand out one model for every trace
-        loop.batch = _adopted(tracer, loop.batch)
+        loop.batch = _adopt_batch(tracer, loop.batch)
         ledger.put_on_gpu()
         if loop.average is not None:
             ledger.name_modules(loop.average, "(ema)")
@@ -134,7 +140,7 @@ def _trace(
                 primed_at, primed = _prime(ledger, loop)
                 progress("tracing the step")
                 ledger.start_step()
-                with _watching(primed) as used:
+                with _gradients_watched(primed) as used:
                     loop.last_of_step()
                 _mark_results(ledger, loop)
                 for parameter in primed.keys() - used:  # no part in the loss: neither gradient nor state
@@ -158,7 +164,7 @@ def _trace(
             values_asked=dict(tracer.demands),
             widened=sum(ledger.widened.values()),
             widened_by=_class_of(loop.model, max(ledger.widened, key=ledger.widened.__getitem__, default="")),
-            batchnorms=trained_batchnorms(loop.model),
+            batchnorms=count_batchnorms(loop.model),
             model=model,
             optimizer=type(loop.optimizer).__name__,
             at_once=at_once_for(loop.optimizer),
@@ -177,17 +183,17 @@ def _trace(
 
 @contextmanager
 def _full(model: torch.nn.Module) -> Iterator[None]:
-    with filled_samplers(model), filled_detections(model):
+    with samplers_filled(model), detections_filled(model):
         yield
 
 
-def _lent(pieces: Pieces, tracing: ExitStack) -> Pieces:
+def _lend_model(pieces: Pieces, tracing: ExitStack) -> Pieces:
     """The pieces with a model that is given back as it was, where it has lived before the trace."""
 
     def model() -> torch.nn.Module:
         lent = pieces.model()
         if isinstance(lent, torch.nn.Module) and not all(isinstance(each, FakeTensor) for each in lent.parameters()):
-            tracing.enter_context(given_back(lent))
+            tracing.enter_context(model_given_back(lent))
         return lent
 
     return replace(pieces, model=model)
@@ -269,7 +275,7 @@ def _owners(model: torch.nn.Module) -> dict[torch.nn.Parameter, str]:
 
 
 @contextmanager
-def _watching(parameters: Iterable[torch.Tensor]) -> Iterator[set[torch.Tensor]]:
+def _gradients_watched(parameters: Iterable[torch.Tensor]) -> Iterator[set[torch.Tensor]]:
     """The parameters that backward brings a gradient to."""
     used: set[torch.Tensor] = set()
     trained = (parameter for parameter in parameters if parameter.requires_grad)  # optimizers may hold frozen ones
@@ -293,16 +299,16 @@ def _adopt_model(tracer: Tracer, model: torch.nn.Module) -> None:
                 buffers[name] = tracer.adopt(buffer)
 
 
-def _adopted(tracer: Tracer, batch: Any) -> Any:
+def _adopt_batch(tracer: Tracer, batch: Any) -> Any:
     """The batch with real tensors made fake; their values are kept."""
-    return mapped(lambda tensor: tensor if isinstance(tensor, FakeTensor) else tracer.adopt(tensor), batch)
+    return map_tensors(lambda tensor: tensor if isinstance(tensor, FakeTensor) else tracer.adopt(tensor), batch)
 
 
 def _class_of(model: torch.nn.Module, path: str) -> str:
     return next((type(module).__name__ for name, module in model.named_modules() if name and name == path), "the step")
 
 
-def trained_batchnorms(model: torch.nn.Module) -> int:
+def count_batchnorms(model: torch.nn.Module) -> int:
     """Layers whose result for one image depends on the others of its batch."""
     return sum(isinstance(module, BatchNormBase) and module.training for module in model.modules())
 

@@ -44,15 +44,15 @@ from oomproof.trace.torch.shapes.operations import (
     OpFacts,
     as_for_real,
     empty_image,
+    find_written,
     look_up,
-    written_by,
 )
-from oomproof.trace.torch.shapes.shapes import key_of, learnt, recalled
+from oomproof.trace.torch.shapes.shapes import key_of, learn_shapes, recall_shapes
 from oomproof.trace.torch.values import (
     CPU,
     View,
-    computing,
-    mapped,
+    map_leaves,
+    plain_arithmetic,
     tensors_in,
 )
 
@@ -88,7 +88,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         """PyTorch enters a mode once more for operations on its tensors in other threads; nothing more is put in place
         for those."""
         if self._depth == 0:
-            self._open.enter_context(self._interrupt.kept())
+            self._open.enter_context(self._interrupt.signal_held_back())
             self._open.enter_context(stand_ins(self))
             self._thread = threading.get_ident()
         if threading.get_ident() == self._thread:
@@ -145,7 +145,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             return self._answer(func, facts.name, args, self._here(kwargs))
         if facts.at_once:
             return self._at_once(facts, args)
-        return self._watched(func, facts, types, args, self._here(kwargs), remember=remember)
+        return self._run_watched(func, facts, types, args, self._here(kwargs), remember=remember)
 
     def _run(self, func: Any, facts: OpFacts, types: Any, args: Any, kwargs: Any) -> Any:
         self._between_operations()
@@ -154,7 +154,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             out = self._fakes.view(facts.view, args, kwargs)
             self.ledger.note_nodes()
             return out  # a view costs nothing
-        return self._watched(func, facts, types, args, self._here(kwargs), remember=remember)
+        return self._run_watched(func, facts, types, args, self._here(kwargs), remember=remember)
 
     def _fake(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """What FakeTensorMode says."""
@@ -164,12 +164,12 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         finally:
             self.inside = False
 
-    def _watched(self, func: Any, facts: OpFacts, types: Any, args: Any, kwargs: Any, *, remember: bool) -> Any:
+    def _run_watched(self, func: Any, facts: OpFacts, types: Any, args: Any, kwargs: Any, *, remember: bool) -> Any:
         """Runs an operation on shapes; new storages become blocks, and its work is noted down."""
         key = key_of(facts, args, kwargs) if facts.recurs else None
-        seen = None if key is None else recalled(key, func, args, kwargs)
+        seen = None if key is None else recall_shapes(key, func, args, kwargs)
         if seen is not None:
-            out = args[0] if seen.forms is SAME else self._fakes.made(seen.forms)
+            out = args[0] if seen.forms is SAME else self._fakes.make_tensors(seen.forms)
             outs = [out] if type(out) is FakeTensor else tensors_in(out) if isinstance(out, (list, tuple)) else []
             fresh = {} if seen.forms is SAME else dict(enumerate(outs))
         else:
@@ -181,10 +181,10 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             outs = tensors_in(out if isinstance(out, (list, tuple)) else (out,))
             if any(each.layout is not torch.strided for each in outs):
                 raise JobError(_SPARSE.format(facts.name))
-            seen = learnt(key, args, kwargs, out)
+            seen = learn_shapes(key, args, kwargs, out)
             fresh = {at: each for at, each in enumerate(outs) if storage_key(each.untyped_storage()) not in before}
         work = seen.work or seen.work_out(facts, args, kwargs, outs)
-        written = written_by(facts, args, kwargs) if facts.written else []
+        written = find_written(facts, args, kwargs) if facts.written else []
         self.ledger.note_nodes()
         if fresh or written:  # a view costs nothing
             self.ledger.ran(facts.name, work, fresh.values(), written)
@@ -194,7 +194,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             else:
                 self._note_place(facts.name, args, kwargs, fresh)
             if seen.mixes:
-                self.ledger.mixed()
+                self.ledger.note_mixing()
         if seen.spec is not None:
             self.ledger.call(seen.spec)
         if not remember or (self.ledger.priming and any(each.numel() > 1 for each in (*outs, *written))):
@@ -228,7 +228,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         self._gpu_named = device is not None and device.type == "cuda"
         return kwargs if device is None or device.type == "cpu" else {**kwargs, "device": CPU}
 
-    def landed(self, tensor: torch.Tensor, *, off_device: bool) -> torch.Tensor:
+    def copy_across(self, tensor: torch.Tensor, *, off_device: bool) -> torch.Tensor:
         """A copy on the other side: in host RAM (``off_device``), or on the GPU."""
         self._landing = off_device
         try:
@@ -245,7 +245,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
     def _at_once(self, facts: OpFacts, args: Any) -> Any:
         """List-at-once arithmetic of optimizers: shapes are those of the first list, values do not matter. (Through
         FakeTensorMode such an operation takes a millisecond a tensor.)"""
-        self.contents.forget(written_by(facts, args, {}))
+        self.contents.forget(find_written(facts, args, {}))
         self.ledger.ran(facts.name, work_of(facts.name, args, tensors_in(args), args[0]), [], [])
         if facts.written:
             return None
@@ -257,8 +257,8 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
     def _empty_like(self, tensor: torch.Tensor) -> Any:
         func, args = aten.empty_like.default, (tensor,)
         key = key_of(look_up(func), args, {})
-        seen = None if key is None else recalled(key, func, args, {})
-        return self._fake(func, (), args, {}) if seen is None else self._fakes.made(seen.forms)
+        seen = None if key is None else recall_shapes(key, func, args, {})
+        return self._fake(func, (), args, {}) if seen is None else self._fakes.make_tensors(seen.forms)
 
     def _without_masks(self, indices: Any) -> list[Any]:
         """Indexing by a mask is nonzero and then indexing, as the eager kernel does it."""
@@ -293,7 +293,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
 
     def compute(self, tensor: torch.Tensor) -> torch.Tensor:
         """A real CPU tensor with the content of a fake one."""
-        with computing():
+        with plain_arithmetic():
             return View(self.contents.value_of(tensor), tensor).tensor()
 
     def adopt(self, real: torch.Tensor) -> torch.Tensor:
@@ -316,7 +316,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         """A data-dependent operation: run for real on the CPU, on values that are computed now."""
         self.demands[name] += 1
         check_patience(self.demands, self._patience)
-        self.ledger.asked()
+        self.ledger.note_question()
         is_number = name == "_local_scalar_dense" and args[0].dtype.is_floating_point
         if is_number and self.contents.value_of(args[0]).from_network:
             return NETWORK_NUMBER
@@ -326,8 +326,8 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
                 return View(self.contents.value_of(leaf), leaf).tensor()
             return CPU if isinstance(leaf, torch.device) else leaf
 
-        with computing():
-            real_args, real_kwargs = mapped(real, args), mapped(real, kwargs)
+        with plain_arithmetic():
+            real_args, real_kwargs = map_leaves(real, args), map_leaves(real, kwargs)
             try:
                 out = func(*real_args, **real_kwargs)
             except (NotImplementedError, RuntimeError) as error:
@@ -335,7 +335,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
 
         off_device = self._lands_off_device(args, kwargs)
 
-        def faked(leaf: Any) -> Any:
+        def make_fake(leaf: Any) -> Any:
             if not isinstance(leaf, torch.Tensor):
                 return leaf
             fake = self._fakes.like(leaf)
@@ -345,7 +345,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             self.contents.know(fake, leaf)
             return fake
 
-        answer = mapped(faked, tuple(out)) if isinstance(out, tuple) else mapped(faked, out)
+        answer = map_leaves(make_fake, tuple(out)) if isinstance(out, tuple) else map_leaves(make_fake, out)
         self.ledger.note_nodes()
         outs = tensors_in(answer if isinstance(answer, (list, tuple)) else (answer,))
         if not off_device:

@@ -36,7 +36,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 @contextmanager
-def computing() -> Iterator[None]:
+def plain_arithmetic() -> Iterator[None]:
     """Plain CPU arithmetic: no fake tensors, no autograd, no autocast."""
     with (
         unset_fake_temporarily(),
@@ -75,22 +75,22 @@ class Value:
 
     def settle(self) -> None:
         """Runs what waits for this value alone and makes something smaller of it, so that its content can go."""
-        with computing():
+        with plain_arithmetic():
             for user in self.users:
                 operation = user()
                 if operation is not None and operation.size < self.bytes and not operation.missing():
                     operation.run()
 
     def read(self) -> torch.UntypedStorage:
-        """The content, within ``computing``; runs what has to be run. Iterative, since chains can be thousands of
-        operations long."""
+        """The content, within ``plain_arithmetic``; runs what has to be run. Iterative, since chains can be thousands
+        of operations long."""
         waiting = [self]
         while waiting:
             value = waiting[-1]
             if value.storage is not None:
                 waiting.pop()
             elif value.operation is None:
-                value.storage = made_up(value.bytes, value.dtype)
+                value.storage = make_up_content(value.bytes, value.dtype)
             else:
                 missing = value.operation.missing()
                 if missing:
@@ -178,7 +178,7 @@ class Operation:
                 return leaf.tensor(copies.get(id(leaf.value)))
             return CPU if isinstance(leaf, torch.device) else leaf
 
-        args, kwargs = mapped(concrete, self.args), mapped(concrete, self.kwargs)
+        args, kwargs = map_leaves(concrete, self.args), map_leaves(concrete, self.kwargs)
         outputs = [leaf for leaf in leaves(self._call(args, kwargs)) if isinstance(leaf, torch.Tensor)]
         return [
             *(copies[id(value)] for value in self.written),
@@ -190,34 +190,34 @@ class Operation:
             return self.function(*args, **kwargs)
         except (RuntimeError, NotImplementedError):
             # The CPU has no half-precision kernel for some operations a GPU has: compute in float, lay out as half.
-            def widened(leaf: Any) -> Any:
+            def to_float32(leaf: Any) -> Any:
                 half = isinstance(leaf, torch.Tensor) and leaf.dtype in _HALF
                 return leaf.float() if half else (torch.float32 if leaf in _HALF else leaf)
 
             try:
-                return self.function(*mapped(widened, args), **mapped(widened, kwargs))
+                return self.function(*map_leaves(to_float32, args), **map_leaves(to_float32, kwargs))
             except (RuntimeError, NotImplementedError):
-                return self._made_up()
+                return self._make_up_outputs()
 
-    def _made_up(self) -> list[torch.Tensor]:
+    def _make_up_outputs(self) -> list[torch.Tensor]:
         """No CPU kernel at all (fused GPU operations): treat the result as a network output."""
         outputs = [torch.empty(0)] * (1 + max((layout.place for layout in self.fresh), default=-1))
         for layout in self.fresh:
-            storage = made_up(math.prod(layout.size) * layout.dtype.itemsize, layout.dtype)
+            storage = make_up_content(math.prod(layout.size) * layout.dtype.itemsize, layout.dtype)
             outputs[layout.place] = torch.empty(0, dtype=layout.dtype).set_(storage).view(layout.size)
         return outputs
 
 
-def known(tensor: torch.Tensor) -> Value:
+def value_of_tensor(tensor: torch.Tensor) -> Value:
     """The Value of a real tensor."""
     storage = tensor.untyped_storage()
     return Value(storage.nbytes(), tensor.dtype, storage=storage)
 
 
-def made_up(nbytes: int, dtype: torch.dtype) -> torch.UntypedStorage:
+def make_up_content(nbytes: int, dtype: torch.dtype) -> torch.UntypedStorage:
     """Content for a network output: noise for numbers, even odds for masks (a lone flag: False), zeros for indices."""
     count = nbytes // dtype.itemsize
-    with computing():
+    with plain_arithmetic():
         noise = torch.Generator().manual_seed(count)
         if dtype.is_complex:
             content = torch.zeros(count, dtype=dtype)
@@ -253,20 +253,20 @@ def tensors_in(args: Any, kwargs: Any = None) -> list[torch.Tensor]:
     return found
 
 
-def viewed(args: Iterable[Any], values: Iterator[Value]) -> list[Any]:
+def replace_by_views(args: Iterable[Any], values: Iterator[Value]) -> list[Any]:
     """The same arguments, each tensor among them as a View of the next of ``values``."""
     return [
         View(next(values), each)
         if isinstance(each, torch.Tensor)
-        else (type(each)(viewed(each, values)) if isinstance(each, (list, tuple)) else each)
+        else (type(each)(replace_by_views(each, values)) if isinstance(each, (list, tuple)) else each)
         for each in args
     ]
 
 
-def mapped(change: Any, tree: Any) -> Any:
+def map_leaves(change: Any, tree: Any) -> Any:
     """The same lists, tuples and dicts with every leaf changed."""
     if isinstance(tree, (list, tuple)):
-        return type(tree)([mapped(change, branch) for branch in tree])
+        return type(tree)([map_leaves(change, branch) for branch in tree])
     if isinstance(tree, dict):
-        return {key: mapped(change, branch) for key, branch in tree.items()}
+        return {key: map_leaves(change, branch) for key, branch in tree.items()}
     return change(tree)

@@ -47,7 +47,7 @@ def recall(key: str) -> tuple[Mapping[str, Any], bytes] | None:
     return (told, plan) if isinstance(told, dict) and unpacking.eof else None
 
 
-def keep(key: str, facts: Mapping[str, Any], plan: bytes) -> None:
+def keep_answer(key: str, facts: Mapping[str, Any], plan: bytes) -> None:
     """Writes an answer down, as a whole or not at all."""
     content = _FORM + json.dumps(facts).encode() + b"\n" + zlib.compress(plan, 1)
     try:

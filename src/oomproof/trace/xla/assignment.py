@@ -13,7 +13,7 @@ from typing import Any
 
 from oomproof.memory.about import About
 from oomproof.memory.timeline import KINDS, Builder, Timeline
-from oomproof.trace.xla.convolutions import convolution
+from oomproof.trace.xla.convolutions import read_convolution
 
 STEPS = 2
 ARENA = "(XLA's arena)"
@@ -106,7 +106,7 @@ def _moments(proto: Any, place: Place) -> list[Moment]:
     phase, owner, returning = "forward", OTHER, False
     for at, number in enumerate(order):
         instruction = by_id[number]
-        call = convolution(instruction, by_id)
+        call = read_convolution(instruction, by_id)
         if at in events or call is not None:
             found, at_home = place(_name(instruction, bodies))
             # What XLA has made up itself (copies, zeros) goes with what runs around it.

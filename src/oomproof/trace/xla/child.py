@@ -30,7 +30,7 @@ OPTIONS = {
 def main(folder: Path) -> int:
     request = json.loads((folder / "request.json").read_text())
     try:
-        answer = _compiled(request, folder)
+        answer = _compile_step(request, folder)
     # Whatever goes wrong here belongs on the parent's screen in one line; it has no other way to get there.
     except Exception as error:
         answer = {"error": f"{type(error).__name__}: {error}"}
@@ -40,7 +40,7 @@ def main(folder: Path) -> int:
     return 0
 
 
-def _compiled(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _compile_step(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     import jax
     from jax.experimental import topologies
 
@@ -114,7 +114,7 @@ def _classes(file: Path) -> dict[str, Any]:
 
 
 def structure(written: Any, make: Callable[[tuple[int, ...], str], Any]) -> Any:
-    """A batch from its description: see ``written_structure`` in request.py."""
+    """A batch from its description: see ``write_structure`` in request.py."""
     kind, content = written
     if kind == "tensor":
         return make(tuple(content[0]), content[1])

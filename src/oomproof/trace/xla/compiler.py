@@ -16,7 +16,7 @@ from typing import Any
 import oomproof
 from oomproof.errors import JobError
 from oomproof.trace.xla import answers
-from oomproof.trace.xla.installed import installed_versions, require_xla
+from oomproof.trace.xla.installed import list_versions, require_xla
 from oomproof.trace.xla.targets import Target
 
 ENVIRONMENT = {
@@ -52,7 +52,7 @@ def compile_step(
 ) -> Compiled:
     """Compiles an HLO module, or the model that the request describes, for a GPU."""
     require_xla("compiling with XLA")
-    asked = json.dumps([request, target.text, installed_versions(), oomproof.__version__], sort_keys=True)
+    asked = json.dumps([request, target.text, list_versions(), oomproof.__version__], sort_keys=True)
     key = hashlib.sha256(asked.encode() + hlo).hexdigest()
     if key not in _kept:
         # Code of the user's, which a request may name, can change without the request.
@@ -61,7 +61,7 @@ def compile_step(
         if known is None:
             known = _ask(request, target, hlo, progress)
             if lasting:
-                answers.keep(key, *known)
+                answers.keep_answer(key, *known)
         facts, proto = known
         roles = tuple((kind, name) for kind, name in facts.get("roles", ()))
         _kept[key] = Compiled(proto, facts["sizes"], facts["version"], roles)

@@ -16,7 +16,7 @@ _ITEMS = {10: ("float16", 2), 11: ("float32", 4), 12: ("float64", 8), 16: ("bflo
 """by the number of a PrimitiveType (xla_data.proto)"""
 
 
-def convolution(instruction: Any, by_id: Mapping[int, Any]) -> dict[str, Any] | None:
+def read_convolution(instruction: Any, by_id: Mapping[int, Any]) -> dict[str, Any] | None:
     """A convolution's shapes with channels second; None for any other operation."""
     target = instruction.custom_call_target
     if target not in (*_FORWARD, _TO_INPUT, _TO_FILTER) or len(instruction.operand_ids) < 2:

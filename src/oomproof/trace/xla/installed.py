@@ -11,7 +11,7 @@ INSTALL = "pip install 'oomproof[xla]'"
 NEEDED = ("jax", "jax-cuda13-plugin", "nvidia-cuda-nvcc")
 
 
-def xla_installed() -> bool:
+def is_xla_installed() -> bool:
     return not missing()
 
 
@@ -20,7 +20,7 @@ def missing() -> tuple[str, ...]:
     return tuple(name for name in NEEDED if not _version(name))
 
 
-def installed_versions() -> tuple[str, ...]:
+def list_versions() -> tuple[str, ...]:
     """What a compiler's answer depends on beside the question."""
     return tuple(f"{name} {_version(name)}" for name in (*NEEDED, *XLA_PARTS))
 

@@ -32,17 +32,17 @@ def model_request(model: Any, batch: Any) -> dict[str, Any]:
         "model": _unbuilt(config),
         "compile": training,
         "optimizer": optimizer,
-        "batch": written_structure(batch),
+        "batch": write_structure(batch),
         "modules": _modules(model),
     }
 
 
-def written_structure(part: Any) -> list[Any]:
+def write_structure(part: Any) -> list[Any]:
     """``["tensor", [shape, dtype]]``, or a tuple, list or dict of such."""
     if isinstance(part, dict):
-        return ["dict", {name: written_structure(each) for name, each in part.items()}]
+        return ["dict", {name: write_structure(each) for name, each in part.items()}]
     if isinstance(part, (tuple, list)):
-        return ["tuple" if isinstance(part, tuple) else "list", [written_structure(each) for each in part]]
+        return ["tuple" if isinstance(part, tuple) else "list", [write_structure(each) for each in part]]
     if not hasattr(part, "shape") or not hasattr(part, "dtype") or None in tuple(part.shape):
         raise CannotDo(
             "a batch for Keras on JAX must be made of plain tensors whose sides are known; it has a "

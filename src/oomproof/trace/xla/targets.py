@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from oomproof.memory.cards.devices import Device, known
+from oomproof.memory.cards.devices import Device, list_devices
 
 OLDEST = (7, 5)
 """compute capability that the CUDA 13 tools of the extra still make code for"""
@@ -111,7 +111,7 @@ class Target:
 
 def target_for(device: Device | None) -> Target:
     """The description of a device, or of its nearest relative."""
-    described = {each.name: each for each in known() if each.name in CHIPS}
+    described = {each.name: each for each in list_devices() if each.name in CHIPS}
     if device is None or not device.capability[0]:
         return Target(USUAL, _text(described[USUAL]), f"XLA compiled the step for an {USUAL}: a size names no GPU")
     own = next((each for each in described.values() if each.name == device.name), None)

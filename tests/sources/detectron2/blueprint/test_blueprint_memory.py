@@ -10,8 +10,8 @@ import torch
 from oomproof.changes.torch.training import Training
 from oomproof.memory.timeline import KINDS, Timeline
 from oomproof.sources.detectron2.blueprint import matching
-from oomproof.sources.detectron2.blueprint.batch import batch
-from oomproof.sources.detectron2.blueprint.build import build
+from oomproof.sources.detectron2.blueprint.batch import make_batch
+from oomproof.sources.detectron2.blueprint.build import build_blueprint
 from oomproof.sources.detectron2.blueprint.deformable import TAPS, DeformableConv
 from oomproof.sources.detectron2.blueprint.layers import FrozenBatchNorm2d, SyncBatchNorm
 from oomproof.sources.detectron2.config.config import read
@@ -28,7 +28,11 @@ def traced(
     name: str, *overrides: Any, boxes: int = 3, size: tuple[int, int] = SIZE, training: Training | None = None
 ) -> Timeline:
     values = read(name, (*SMALL, *overrides)).values
-    pieces = Pieces(lambda: build(values), lambda: batch(values, 2, *size, boxes), lambda model, inputs: model(inputs))
+    pieces = Pieces(
+        lambda: build_blueprint(values),
+        lambda: make_batch(values, 2, *size, boxes),
+        lambda model, inputs: model(inputs),
+    )
     return trace_step(pieces, training or Training())
 
 
@@ -70,14 +74,14 @@ def test_matching_takes_25_bytes_a_pair_of_anchor_and_box() -> None:
 def test_overlaps_are_those_of_torchvision() -> None:
     from torchvision.ops import box_iou
 
-    boxes, anchors = matching.scattered(7, (200, 300)), matching.scattered(50, (150, 250))
+    boxes, anchors = matching.scatter_boxes(7, (200, 300)), matching.scatter_boxes(50, (150, 250))
     torch.testing.assert_close(matching.overlaps(boxes, anchors), box_iou(boxes, anchors))
 
 
 def test_proposals_of_a_trained_network_overlap_the_boxes() -> None:
     from torchvision.ops import box_iou
 
-    boxes = matching.scattered(5, (200, 300))
+    boxes = matching.scatter_boxes(5, (200, 300))
     proposals = matching.around(boxes, (200, 300), 64)
     assert proposals.shape == (64, 4)
     assert box_iou(boxes, proposals).amax(dim=0).min() > 0.5
@@ -128,7 +132,7 @@ RPN, BOXES = {"loss_rpn_cls", "loss_rpn_loc"}, {"loss_cls", "loss_box_reg"}
 def test_losses_have_detectron2s_names_with_and_without_objects(name: str, losses: set[str], boxes: int) -> None:
     values = read(name, SMALL).values
     with Tracer():
-        found = build(values).train()(batch(values, 2, *SIZE, boxes))
+        found = build_blueprint(values).train()(make_batch(values, 2, *SIZE, boxes))
     assert set(found) == losses
 
 

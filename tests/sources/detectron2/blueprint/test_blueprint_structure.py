@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from oomproof.errors import InputError
-from oomproof.sources.detectron2.blueprint.build import build
+from oomproof.sources.detectron2.blueprint.build import build_blueprint
 from oomproof.sources.detectron2.config.config import read
 
 # (config, parameters, of them trained), counted in the models that Detectron2 0.6 builds
@@ -35,7 +35,7 @@ COUNTS = [
 
 def built(name: str, *overrides: Any) -> torch.nn.Module:
     with torch.device("meta"):
-        return build(read(name, overrides).values)
+        return build_blueprint(read(name, overrides).values)
 
 
 @pytest.mark.parametrize(("name", "parameters", "trained"), COUNTS, ids=[name for name, *_ in COUNTS])
@@ -64,8 +64,8 @@ def test_names_and_shapes_are_detectron2s_own_where_it_is_installed(name: str) -
 
     config = read(name)
     with torch.device("meta"):
-        ours = build(config.values)
-    theirs = real.build(config.values)
+        ours = build_blueprint(config.values)
+    theirs = real.build_real_model(config.values)
     assert {path for path, _ in ours.named_modules()} == {path for path, _ in theirs.named_modules()}
     for kind in ("named_parameters", "named_buffers"):
         shapes = [{path: tuple(t.shape) for path, t in getattr(model, kind)()} for model in (ours, theirs)]

@@ -92,7 +92,7 @@ def shifts_to(boxes: torch.Tensor, anchors: torch.Tensor, weights: Weights) -> t
     return torch.stack((dx, dy, dw, dh), dim=1)
 
 
-def moved(anchors: torch.Tensor, shifts: torch.Tensor, weights: Weights) -> torch.Tensor:
+def move_anchors(anchors: torch.Tensor, shifts: torch.Tensor, weights: Weights) -> torch.Tensor:
     """Anchors moved by what the network says; ``shifts`` may hold several moves for each."""
     shifts = shifts.float()
     widths, heights = anchors[:, 2] - anchors[:, 0], anchors[:, 3] - anchors[:, 1]
@@ -129,7 +129,7 @@ def box_loss(
     if how.kind == "smooth_l1":
         wanted = torch.stack([shifts_to(some, anchors, how.weights) for some in boxes])
         return _smooth_l1(shifts[mask], wanted[mask], how.beta)
-    made = torch.stack([moved(anchors, some, how.weights) for some in shifts])
+    made = torch.stack([move_anchors(anchors, some, how.weights) for some in shifts])
     return _overlap_loss(made[mask], torch.stack(boxes)[mask], how.kind)
 
 

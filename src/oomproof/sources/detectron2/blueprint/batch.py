@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from oomproof.sources.detectron2.blueprint.matching import scattered
+from oomproof.sources.detectron2.blueprint.matching import scatter_boxes
 
 _SEEN = 2.0
 """a keypoint that is marked and visible, as COCO has it"""
 
 
-def batch(config: Mapping[str, Any], images: int, height: int, width: int, boxes: int) -> list[dict[str, Any]]:
+def make_batch(config: Mapping[str, Any], images: int, height: int, width: int, boxes: int) -> list[dict[str, Any]]:
     """``images`` images of ``height`` x ``width`` pixels before padding, with ``boxes`` objects each."""
     return [_image(config, height, width, boxes) for _ in range(images)]
 
@@ -26,12 +26,12 @@ def _image(config: Mapping[str, Any], height: int, width: int, boxes: int) -> di
     if meta in ("SemanticSegmentor", "PanopticFPN"):
         made["sem_seg"] = torch.zeros(height, width, dtype=torch.int64)
     if config["MODEL.PROPOSAL_GENERATOR.NAME"] == "PrecomputedProposals":
-        made["proposals"] = scattered(int(config["DATASETS.PRECOMPUTED_PROPOSAL_TOPK_TRAIN"]), (height, width))
+        made["proposals"] = scatter_boxes(int(config["DATASETS.PRECOMPUTED_PROPOSAL_TOPK_TRAIN"]), (height, width))
     return made
 
 
 def _instances(config: Mapping[str, Any], height: int, width: int, boxes: int) -> dict[str, torch.Tensor]:
-    truth = {"gt_boxes": scattered(boxes, (height, width)), "gt_classes": torch.zeros(boxes, dtype=torch.int64)}
+    truth = {"gt_boxes": scatter_boxes(boxes, (height, width)), "gt_classes": torch.zeros(boxes, dtype=torch.int64)}
     if config["MODEL.MASK_ON"] and config["INPUT.MASK_FORMAT"] == "bitmask":
         truth["gt_masks"] = torch.zeros(boxes, height, width, dtype=torch.bool)
     if config["MODEL.KEYPOINT_ON"]:

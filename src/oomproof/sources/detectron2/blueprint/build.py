@@ -19,7 +19,7 @@ from oomproof.sources.detectron2.blueprint.fpn import FPN, LastLevelMaxPool, Las
 from oomproof.sources.detectron2.blueprint.res5_heads import Res5ROIHeads
 from oomproof.sources.detectron2.blueprint.resnet import ResNet
 from oomproof.sources.detectron2.blueprint.retinanet import RetinaNet
-from oomproof.sources.detectron2.blueprint.roi_heads import StandardROIHeads, known_head
+from oomproof.sources.detectron2.blueprint.roi_heads import StandardROIHeads, require_head
 from oomproof.sources.detectron2.blueprint.rpn import RPN
 from oomproof.sources.detectron2.blueprint.semantic import SemSegFPNHead
 
@@ -27,13 +27,13 @@ Config = Mapping[str, Any]
 """Detectron2's keys in dotted form, every default key present"""
 
 
-def build(config: Config) -> nn.Module:
+def build_blueprint(config: Config) -> nn.Module:
     """The model that Detectron2 would build. ``model.train()(batch(config, ...))`` gives its losses."""
-    made: nn.Module = _chosen(config, "MODEL.META_ARCHITECTURE", _MODELS)(config)
+    made: nn.Module = _choose_builder(config, "MODEL.META_ARCHITECTURE", _MODELS)(config)
     return made
 
 
-def _generalized_rcnn(config: Config) -> nn.Module:
+def _build_generalized_rcnn(config: Config) -> nn.Module:
     return GeneralizedRCNN(config, *_parts(config))
 
 
@@ -53,19 +53,19 @@ def _semantic(config: Config) -> nn.Module:
 
 
 def _semantic_head(config: Config, backbone: Any) -> nn.Module:
-    known_head(config, "MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead")
+    require_head(config, "MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead")
     return SemSegFPNHead(config, backbone.features)
 
 
 def _parts(config: Config) -> tuple[nn.Module, nn.Module | None, nn.Module]:
     backbone = _backbone(config)
-    generator = _chosen(config, "MODEL.PROPOSAL_GENERATOR.NAME", _GENERATORS)(config, backbone.features)
-    heads = _chosen(config, "MODEL.ROI_HEADS.NAME", _HEADS)(config, backbone.features)
+    generator = _choose_builder(config, "MODEL.PROPOSAL_GENERATOR.NAME", _GENERATORS)(config, backbone.features)
+    heads = _choose_builder(config, "MODEL.ROI_HEADS.NAME", _HEADS)(config, backbone.features)
     return backbone, generator, heads
 
 
 def _backbone(config: Config) -> Any:
-    return _chosen(config, "MODEL.BACKBONE.NAME", _BACKBONES)(config)
+    return _choose_builder(config, "MODEL.BACKBONE.NAME", _BACKBONES)(config)
 
 
 def _fpn(config: Config) -> FPN:
@@ -78,7 +78,7 @@ def _retinanet_fpn(config: Config) -> FPN:
     return FPN(config, bottom_up, LastLevelP6P7(channels, int(config["MODEL.FPN.OUT_CHANNELS"])))
 
 
-def _chosen(config: Config, key: str, known: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+def _choose_builder(config: Config, key: str, known: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
     if config[key] not in known:
         raise InputError(
             f"{key} '{config[key]}' has no blueprint; known are {', '.join(known)}. Install Detectron2 beside oomproof "
@@ -88,7 +88,7 @@ def _chosen(config: Config, key: str, known: Mapping[str, Callable[..., Any]]) -
 
 
 _MODELS: dict[str, Callable[..., Any]] = {
-    "GeneralizedRCNN": _generalized_rcnn,
+    "GeneralizedRCNN": _build_generalized_rcnn,
     "ProposalNetwork": _proposal_network,
     "RetinaNet": lambda config: RetinaNet(config, _backbone(config)),
     "PanopticFPN": _panoptic,

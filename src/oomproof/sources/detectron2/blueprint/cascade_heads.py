@@ -9,7 +9,7 @@ from torch import nn
 
 from oomproof.errors import InputError
 from oomproof.sources.detectron2.blueprint import matching
-from oomproof.sources.detectron2.blueprint.anchors import moved
+from oomproof.sources.detectron2.blueprint.anchors import move_anchors
 from oomproof.sources.detectron2.blueprint.box_head import FastRCNNOutputLayers
 from oomproof.sources.detectron2.blueprint.roi_heads import Losses, Maps, StandardROIHeads, box_head, boxes_of
 from oomproof.sources.detectron2.blueprint.samples import Samples
@@ -38,7 +38,7 @@ class CascadeROIHeads(StandardROIHeads):
             if stage:
                 self._match(stage, boxes.detach(), samples, truth)
             predictions = self._stage(maps, samples, stage)
-            boxes = moved(torch.cat(boxes_of(samples)), predictions[1], weights)
+            boxes = move_anchors(torch.cat(boxes_of(samples)), predictions[1], weights)
             outputs.append((predictions, samples))
         losses: Losses = {}
         for stage, (predictions, some) in enumerate(outputs):

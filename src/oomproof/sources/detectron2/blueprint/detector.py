@@ -30,7 +30,7 @@ class Detector(nn.Module):
 
     def _images(self, inputs: Inputs) -> torch.Tensor:
         images = [(one["image"] - self.pixel_mean) / self.pixel_std for one in inputs]
-        return padded(images, self.backbone.size_divisibility, 0.0)
+        return pad_images(images, self.backbone.size_divisibility, 0.0)
 
 
 class GeneralizedRCNN(Detector):
@@ -52,7 +52,7 @@ class GeneralizedRCNN(Detector):
         if self.proposal_generator is None:
             proposals = [one["proposals"] for one in inputs]
         else:
-            proposals, losses = self.proposal_generator(sizes_of(inputs), features, truth)
+            proposals, losses = self.proposal_generator(sizes_of_images(inputs), features, truth)
         regions: Losses = self.roi_heads(features, proposals, truth)
         return regions | losses
 
@@ -66,7 +66,7 @@ class ProposalNetwork(Detector):
         images = self._images(inputs)
         features = self.backbone(images)
         truth = [one["instances"] for one in inputs]
-        losses: Losses = self.proposal_generator(sizes_of(inputs), features, truth)[1]
+        losses: Losses = self.proposal_generator(sizes_of_images(inputs), features, truth)[1]
         return losses
 
 
@@ -78,7 +78,7 @@ class SemanticSegmentor(Detector):
     def forward(self, inputs: Inputs) -> Losses:
         images = self._images(inputs)
         features = self.backbone(images)
-        losses: Losses = self.sem_seg_head(features, wanted_classes(self, inputs))
+        losses: Losses = self.sem_seg_head(features, gather_classes(self, inputs))
         return losses
 
 
@@ -90,20 +90,20 @@ class PanopticFPN(GeneralizedRCNN):
     def forward(self, inputs: Inputs) -> Losses:
         images = self._images(inputs)
         features = self.backbone(images)
-        wanted = wanted_classes(self, inputs)
+        wanted = gather_classes(self, inputs)
         losses: Losses = self.sem_seg_head(features, wanted)
         return losses | self._region_losses(inputs, features)
 
 
-def wanted_classes(model: Any, inputs: Inputs) -> torch.Tensor:
-    return padded([one["sem_seg"] for one in inputs], model.backbone.size_divisibility, model.sem_seg_head.ignored)
+def gather_classes(model: Any, inputs: Inputs) -> torch.Tensor:
+    return pad_images([one["sem_seg"] for one in inputs], model.backbone.size_divisibility, model.sem_seg_head.ignored)
 
 
-def sizes_of(inputs: Inputs) -> list[tuple[int, int]]:
+def sizes_of_images(inputs: Inputs) -> list[tuple[int, int]]:
     return [(one["image"].shape[-2], one["image"].shape[-1]) for one in inputs]
 
 
-def padded(images: Sequence[torch.Tensor], multiple: int, filling: float) -> torch.Tensor:
+def pad_images(images: Sequence[torch.Tensor], multiple: int, filling: float) -> torch.Tensor:
     """Images as one batch, as high and wide as the largest, rounded up to a multiple."""
     height, width = max(image.shape[-2] for image in images), max(image.shape[-1] for image in images)
     if multiple > 1:

@@ -14,13 +14,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from oomproof.sources.detectron2.blueprint.anchors import moved
+from oomproof.sources.detectron2.blueprint.anchors import move_anchors
 from oomproof.sources.detectron2.blueprint.cascade_heads import CascadeROIHeads
-from oomproof.sources.detectron2.blueprint.detector import Detector, Inputs, sizes_of
-from oomproof.sources.detectron2.blueprint.matching import scattered
+from oomproof.sources.detectron2.blueprint.detector import Detector, Inputs, sizes_of_images
+from oomproof.sources.detectron2.blueprint.matching import scatter_boxes
 from oomproof.sources.detectron2.blueprint.res5_heads import Res5ROIHeads
 from oomproof.sources.detectron2.blueprint.retinanet import RetinaNet, by_anchor
-from oomproof.sources.detectron2.blueprint.rpn import RPN, joined
+from oomproof.sources.detectron2.blueprint.rpn import RPN, join_levels
 
 Found = dict[str, torch.Tensor]
 DRAWN_AT_ONCE = 1 << 30
@@ -39,17 +39,17 @@ def infer(model: Any, inputs: Inputs) -> list[Found]:
     if isinstance(head := getattr(model, "sem_seg_head", None), nn.Module):
         logits = F.interpolate(head._logits(features).float(), scale_factor=head.stride, mode="bilinear")
     if isinstance(rpn := getattr(model, "proposal_generator", None), RPN):
-        proposals = _proposals(rpn, features, sizes_of(inputs))
+        proposals = _proposals(rpn, features, sizes_of_images(inputs))
     else:
         proposals = [one["proposals"] for one in inputs if "proposals" in one]
     if isinstance(heads := getattr(model, "roi_heads", None), nn.Module):
         found = _regions(heads, features, proposals, inputs)
     for place, (result, one) in enumerate(zip(found, inputs, strict=True)):
         if logits is not None:  # before masks are drawn, as in PanopticFPN
-            result["sem_seg"] = _at_stored_size(logits[place], one)
+            result["sem_seg"] = _resize_to_stored(logits[place], one)
         if "masks" in result:
-            some = result["masks"][: find_worst_count(len(result["masks"]), _stored(one))]
-            result["masks"] = draw_masks(some, result["boxes"], _stored(one))
+            some = result["masks"][: find_worst_count(len(result["masks"]), _read_stored_size(one))]
+            result["masks"] = draw_masks(some, result["boxes"], _read_stored_size(one))
     return found
 
 
@@ -67,9 +67,9 @@ def _retinanet(model: RetinaNet, features: Any, inputs: Inputs) -> list[tuple[in
         for level, moves, some in zip(scores, shifts, anchors, strict=True):
             sure = level > float(model.config["MODEL.RETINANET.SCORE_THRESH_TEST"])
             places = torch.arange(min(best, some.shape[0]))
-            moved(some[places], moves[image][places], weights)
+            move_anchors(some[places], moves[image][places], weights)
             del sure
-    return [_stored(one) for one in inputs]
+    return [_read_stored_size(one) for one in inputs]
 
 
 def _proposals(rpn: RPN, features: Mapping[str, torch.Tensor], sizes: list[tuple[int, int]]) -> list[torch.Tensor]:
@@ -82,11 +82,11 @@ def _proposals(rpn: RPN, features: Mapping[str, torch.Tensor], sizes: list[tuple
     for level, shifts, some in zip(logits, deltas, anchors, strict=True):
         scores = level.permute(0, 2, 3, 1).flatten(1)
         near = shifts.view(images, -1, 4, *shifts.shape[-2:]).permute(0, 3, 4, 1, 2).reshape(-1, 4)
-        boxes = moved(some[None].expand(images, -1, -1).reshape(-1, 4), near, weights).view(images, -1, 4)
+        boxes = move_anchors(some[None].expand(images, -1, -1).reshape(-1, 4), near, weights).view(images, -1, 4)
         places = scores.topk(min(scores.shape[1], int(config["MODEL.RPN.PRE_NMS_TOPK_TEST"])), dim=1).indices
         best.append(boxes[numbers, places])
-    count = min(joined(best).shape[1], int(config["MODEL.RPN.POST_NMS_TOPK_TEST"]))
-    return [scattered(count, size) for size in sizes]
+    count = min(join_levels(best).shape[1], int(config["MODEL.RPN.POST_NMS_TOPK_TEST"]))
+    return [scatter_boxes(count, size) for size in sizes]
 
 
 def _regions(heads: Any, features: Any, proposals: list[torch.Tensor], inputs: Inputs) -> list[Found]:
@@ -94,7 +94,7 @@ def _regions(heads: Any, features: Any, proposals: list[torch.Tensor], inputs: I
     res5 = isinstance(heads, Res5ROIHeads)
     maps = [features[heads.in_feature]] if res5 else [features[name] for name in heads.in_features]
     _box_scores(heads, maps, proposals)
-    found = [_boxes(config, size) for size in sizes_of(inputs)]
+    found = [_boxes(config, size) for size in sizes_of_images(inputs)]
     if not heads.full_samplers:  # nothing is found, and no mask drawn
         return [{name: value[:0] for name, value in image.items()} for image in found]
     regions = [image["boxes"] for image in found]
@@ -130,7 +130,7 @@ def _box_scores(heads: Any, maps: list[torch.Tensor], proposals: list[torch.Tens
     for scores, shifts, weights in stages:
         classes = shifts.shape[1] // 4
         boxes = torch.cat(proposals)[:, None].expand(-1, classes, 4).reshape(-1, 4)
-        moved(boxes, shifts.reshape(-1, 4), weights)
+        move_anchors(boxes, shifts.reshape(-1, 4), weights)
         scores.softmax(dim=-1)
 
 
@@ -142,11 +142,11 @@ def find_worst_count(most: int, size: tuple[int, int]) -> int:
     """
     pixels = size[0] * size[1]
 
-    def needed(count: int) -> int:
+    def count_bytes(count: int) -> int:
         at_once = math.ceil(count / math.ceil(count * pixels * 4 / DRAWN_AT_ONCE))
         return (2 * count + 13 * at_once) * pixels
 
-    return max(range(1, most + 1), key=needed, default=0)
+    return max(range(1, most + 1), key=count_bytes, default=0)
 
 
 def draw_masks(masks: torch.Tensor, boxes: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
@@ -179,13 +179,15 @@ def _of_own_class(masks: torch.Tensor) -> torch.Tensor:
 
 def _boxes(config: Mapping[str, Any], size: tuple[int, int]) -> Found:
     count = int(config["TEST.DETECTIONS_PER_IMAGE"])
-    return {"boxes": scattered(count, size), "scores": torch.zeros(count), "classes": torch.zeros(count).long()}
+    return {"boxes": scatter_boxes(count, size), "scores": torch.zeros(count), "classes": torch.zeros(count).long()}
 
 
-def _at_stored_size(scores: torch.Tensor, one: Mapping[str, Any]) -> torch.Tensor:
+def _resize_to_stored(scores: torch.Tensor, one: Mapping[str, Any]) -> torch.Tensor:
     height, width = one["image"].shape[-2:]
-    return F.interpolate(scores[None, :, :height, :width], size=_stored(one), mode="bilinear", align_corners=False)[0]
+    return F.interpolate(
+        scores[None, :, :height, :width], size=_read_stored_size(one), mode="bilinear", align_corners=False
+    )[0]
 
 
-def _stored(one: Mapping[str, Any]) -> tuple[int, int]:
+def _read_stored_size(one: Mapping[str, Any]) -> tuple[int, int]:
     return int(one["height"]), int(one["width"])

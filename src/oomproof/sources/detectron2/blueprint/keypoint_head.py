@@ -42,9 +42,9 @@ def _loss(logits: torch.Tensor, samples: list[Samples]) -> torch.Tensor:
 
 def with_visible_keypoints(samples: list[Samples]) -> list[Samples]:
     """Regions in which at least one keypoint can be seen; proposals of a trained network cover most of them."""
-    return [_seen(image) if image["gt_classes"].shape[0] else image for image in samples]
+    return [_keep_visible(image) if image["gt_classes"].shape[0] else image for image in samples]
 
 
-def _seen(image: Samples) -> Samples:
+def _keep_visible(image: Samples) -> Samples:
     places = (image["gt_keypoints"][:, :, 2] >= 1).any(dim=1).nonzero()[:, 0]
     return {name: value[places] for name, value in image.items()}

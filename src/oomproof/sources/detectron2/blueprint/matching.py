@@ -15,11 +15,11 @@ def overlaps(boxes: torch.Tensor, anchors: torch.Tensor) -> torch.Tensor:
     """Intersection over union of every box with every anchor: about 25 bytes a pair for a moment, 4 in the end."""
     area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     anchor_area = (anchors[:, 2] - anchors[:, 0]) * (anchors[:, 3] - anchors[:, 1])
-    shared = _shared(boxes, anchors)
+    shared = _intersect_boxes(boxes, anchors)
     return torch.where(shared > 0, shared / (area[:, None] + anchor_area - shared), torch.zeros(1))
 
 
-def _shared(boxes: torch.Tensor, anchors: torch.Tensor) -> torch.Tensor:
+def _intersect_boxes(boxes: torch.Tensor, anchors: torch.Tensor) -> torch.Tensor:
     sides = torch.min(boxes[:, None, 2:], anchors[:, 2:]) - torch.max(boxes[:, None, :2], anchors[:, :2])
     sides.clamp_(min=0)
     return sides.prod(dim=2)
@@ -40,14 +40,14 @@ def match(table: torch.Tensor, thresholds: Sequence[float], labels: Sequence[int
         _ = table == best[:, None]
 
 
-def laid_out(count: int, positive: int) -> torch.Tensor:
+def make_labels(count: int, positive: int) -> torch.Tensor:
     """Labels of ``count`` anchors: the first ``positive`` are objects, the others background."""
     labels = torch.zeros(count, dtype=torch.int8)
     labels[:positive] = 1
     return labels
 
 
-def subsampled(labels: torch.Tensor, samples: int, share: float) -> torch.Tensor:
+def subsample_labels(labels: torch.Tensor, samples: int, share: float) -> torch.Tensor:
     """Labels with all but ``samples`` of them set to -1 (ignored), at most ``share`` of those objects."""
     positive = ((labels != -1) & (labels != 0)).nonzero()[:, 0]
     negative = (labels == 0).nonzero()[:, 0]
@@ -64,14 +64,14 @@ def around(boxes: torch.Tensor, size: tuple[int, int], count: int) -> torch.Tens
     """``count`` proposals as a trained network makes them: crowded around the boxes, or all over an image without."""
     given = boxes.shape[0]
     if not given:
-        return scattered(count, size)
+        return scatter_boxes(count, size)
     rounds = -(-count // given)
     moves = (torch.arange(rounds) % 9).reshape(-1, 1, 1) / 4 - 1  # from -1 to 1
     reach = (boxes[:, 2:] - boxes[:, :2]).repeat(1, 2)
     return (boxes + 0.12 * moves * reach).reshape(-1, 4)[:count]
 
 
-def scattered(count: int, size: tuple[int, int]) -> torch.Tensor:
+def scatter_boxes(count: int, size: tuple[int, int]) -> torch.Tensor:
     """Boxes of many sizes all over an image: irrational steps come close to every place and size, without chance."""
     height, width = size
     number = torch.arange(1, count + 1, dtype=torch.float32)

@@ -14,8 +14,8 @@ from oomproof.sources.detectron2.blueprint.layers import Feature
 from oomproof.sources.detectron2.blueprint.mask_head import MaskRCNNConvUpsampleHead
 from oomproof.sources.detectron2.blueprint.pooling import pooler
 from oomproof.sources.detectron2.blueprint.resnet import make_stage
-from oomproof.sources.detectron2.blueprint.roi_heads import Losses, Maps, boxes_of, known_head
-from oomproof.sources.detectron2.blueprint.samples import Samples, foreground, sampled
+from oomproof.sources.detectron2.blueprint.roi_heads import Losses, Maps, boxes_of, require_head
+from oomproof.sources.detectron2.blueprint.samples import Samples, foreground, sample_regions
 
 _BLOCKS = 3
 
@@ -35,11 +35,11 @@ class Res5ROIHeads(nn.Module):
         weights = tuple(config["MODEL.ROI_BOX_HEAD.BBOX_REG_WEIGHTS"])
         self.box_predictor = FastRCNNOutputLayers(config, outputs, weights)
         if config["MODEL.MASK_ON"]:
-            known_head(config, "MODEL.ROI_MASK_HEAD.NAME", "MaskRCNNConvUpsampleHead")
+            require_head(config, "MODEL.ROI_MASK_HEAD.NAME", "MaskRCNNConvUpsampleHead")
             self.mask_head = MaskRCNNConvUpsampleHead(config, outputs)
 
     def forward(self, features: Maps, proposals: list[torch.Tensor], truth: list[Samples]) -> Losses:
-        samples = sampled(self.config, proposals, truth, self.full_samplers)
+        samples = sample_regions(self.config, proposals, truth, self.full_samplers)
         x = self.pooler([features[self.in_feature]], boxes_of(samples))
         x = self.res5(x)
         scores, shifts = self.box_predictor(x.mean(dim=[2, 3]))

@@ -52,7 +52,7 @@ class BasicBlock(nn.Module):
 
 
 class BottleneckBlock(nn.Module):
-    def __init__(self, inputs: int, outputs: int, stride: int, kind: str, *, form: Form) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, kind: str, *, form: BottleneckForm) -> None:
         super().__init__()
         inner, dilation = form.inner, form.dilation
         first, second = (stride, 1) if form.stride_in_1x1 else (1, stride)
@@ -96,7 +96,7 @@ class BottleneckBlock(nn.Module):
         return self.conv2(x, torch.cat((across, down), dim=1), mask.sigmoid())
 
 
-class Form:
+class BottleneckForm:
     """What the bottlenecks of one stage have in common."""
 
     def __init__(self, config: Mapping[str, Any], stage: int) -> None:
@@ -173,7 +173,7 @@ def make_stage(
         if config["MODEL.RESNETS.DEPTH"] in _BASIC:
             made.append(BasicBlock(before, outputs, step, kind))
         else:
-            made.append(BottleneckBlock(before, outputs, step, kind, form=Form(config, stage)))
+            made.append(BottleneckBlock(before, outputs, step, kind, form=BottleneckForm(config, stage)))
     return nn.Sequential(*made)
 
 

@@ -13,7 +13,7 @@ from oomproof.sources.detectron2.blueprint import matching
 from oomproof.sources.detectron2.blueprint.anchors import AnchorGenerator, box_loss, box_loss_of
 from oomproof.sources.detectron2.blueprint.detector import Detector, Inputs, Losses
 from oomproof.sources.detectron2.blueprint.layers import Feature, SyncBatchNorm, norm
-from oomproof.sources.detectron2.blueprint.rpn import joined
+from oomproof.sources.detectron2.blueprint.rpn import join_levels
 from oomproof.sources.detectron2.blueprint.samples import Samples
 
 _NORMALIZER = 100.0
@@ -71,18 +71,20 @@ class RetinaNet(Detector):
         logits = [by_anchor(level, self.classes) for level in predictions[0]]
         shifts = [by_anchor(level, 4) for level in predictions[1]]
         anchors = self.anchor_generator(maps)
-        labels, boxes = self._labelled(torch.cat(anchors), truth)
+        labels, boxes = self._label_anchors(torch.cat(anchors), truth)
         label = torch.stack(labels)
         valid = label >= 0
         objects = (label >= 0) & (label != self.classes)
         wanted = F.one_hot(label[valid], num_classes=self.classes + 1)[:, :-1]
-        of_classes = self._focal_loss(joined(logits)[valid], wanted.to(logits[0].dtype))
+        of_classes = self._focal_loss(join_levels(logits)[valid], wanted.to(logits[0].dtype))
         how = box_loss_of(self.config, "RETINANET", self.config["MODEL.RETINANET.BBOX_REG_WEIGHTS"])
-        of_boxes = box_loss(how, torch.cat(anchors), joined(shifts), boxes, objects)
+        of_boxes = box_loss(how, torch.cat(anchors), join_levels(shifts), boxes, objects)
         return {"loss_cls": of_classes / _NORMALIZER, "loss_box_reg": of_boxes / _NORMALIZER}
 
     @torch.no_grad()
-    def _labelled(self, anchors: torch.Tensor, truth: list[Samples]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    def _label_anchors(
+        self, anchors: torch.Tensor, truth: list[Samples]
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Every anchor is trained on: a class each, most of them background."""
         labels, boxes = [], []
         thresholds, kinds = self.config["MODEL.RETINANET.IOU_THRESHOLDS"], self.config["MODEL.RETINANET.IOU_LABELS"]

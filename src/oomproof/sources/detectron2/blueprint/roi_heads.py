@@ -14,7 +14,7 @@ from oomproof.sources.detectron2.blueprint.keypoint_head import KRCNNConvDeconvU
 from oomproof.sources.detectron2.blueprint.layers import Feature
 from oomproof.sources.detectron2.blueprint.mask_head import MaskRCNNConvUpsampleHead
 from oomproof.sources.detectron2.blueprint.pooling import pooler
-from oomproof.sources.detectron2.blueprint.samples import Samples, foreground, sampled
+from oomproof.sources.detectron2.blueprint.samples import Samples, foreground, sample_regions
 
 Losses = dict[str, torch.Tensor]
 Maps = Mapping[str, torch.Tensor]
@@ -31,11 +31,11 @@ class StandardROIHeads(nn.Module):
         self.box_pooler = pooler(config, "BOX", strides)
         self._add_box_heads(channels)
         if config["MODEL.MASK_ON"]:
-            known_head(config, "MODEL.ROI_MASK_HEAD.NAME", "MaskRCNNConvUpsampleHead")
+            require_head(config, "MODEL.ROI_MASK_HEAD.NAME", "MaskRCNNConvUpsampleHead")
             self.mask_pooler = pooler(config, "MASK", strides)
             self.mask_head = MaskRCNNConvUpsampleHead(config, channels)
         if config["MODEL.KEYPOINT_ON"]:
-            known_head(config, "MODEL.ROI_KEYPOINT_HEAD.NAME", "KRCNNConvDeconvUpsampleHead")
+            require_head(config, "MODEL.ROI_KEYPOINT_HEAD.NAME", "KRCNNConvDeconvUpsampleHead")
             self.keypoint_pooler = pooler(config, "KEYPOINT", strides)
             self.keypoint_head = KRCNNConvDeconvUpsampleHead(config, channels)
 
@@ -45,7 +45,7 @@ class StandardROIHeads(nn.Module):
         self.box_predictor: nn.Module = FastRCNNOutputLayers(self.config, self.box_head.size, weights)
 
     def forward(self, features: Maps, proposals: list[torch.Tensor], truth: list[Samples]) -> Losses:
-        samples = sampled(self.config, proposals, truth, self.full_samplers)
+        samples = sample_regions(self.config, proposals, truth, self.full_samplers)
         losses = self._box_losses(features, samples, truth)
         if self.config["MODEL.MASK_ON"]:
             losses |= self._mask_losses(features, foreground(samples, self._background))
@@ -81,7 +81,7 @@ class StandardROIHeads(nn.Module):
 
 
 def box_head(config: Mapping[str, Any], channels: int) -> FastRCNNConvFCHead:
-    known_head(config, "MODEL.ROI_BOX_HEAD.NAME", "FastRCNNConvFCHead")
+    require_head(config, "MODEL.ROI_BOX_HEAD.NAME", "FastRCNNConvFCHead")
     return FastRCNNConvFCHead(config, channels, int(config["MODEL.ROI_BOX_HEAD.POOLER_RESOLUTION"]))
 
 
@@ -89,7 +89,7 @@ def boxes_of(samples: list[Samples]) -> list[torch.Tensor]:
     return [image["proposal_boxes"] for image in samples]
 
 
-def known_head(config: Mapping[str, Any], key: str, known: str) -> None:
+def require_head(config: Mapping[str, Any], key: str, known: str) -> None:
     if config[key] != known:
         raise InputError(
             f"{key} '{config[key]}' has no blueprint; expected {known}. Install Detectron2 beside oomproof to trace "

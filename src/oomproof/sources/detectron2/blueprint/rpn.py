@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from oomproof.errors import InputError
 from oomproof.sources.detectron2.blueprint import matching
-from oomproof.sources.detectron2.blueprint.anchors import AnchorGenerator, box_loss, box_loss_of, moved
+from oomproof.sources.detectron2.blueprint.anchors import AnchorGenerator, box_loss, box_loss_of, move_anchors
 from oomproof.sources.detectron2.blueprint.layers import Conv2d, Feature
 
 Size = tuple[int, int]
@@ -68,12 +68,12 @@ class RPN(nn.Module):
             level.view(level.shape[0], -1, 4, *level.shape[-2:]).permute(0, 3, 4, 1, 2).flatten(1, -2)
             for level in deltas
         ]
-        labels, boxes = self._sampled(torch.cat(anchors), truth)
+        labels, boxes = self._sample_anchors(torch.cat(anchors), truth)
         losses = self._losses(anchors, logits, labels, deltas, boxes)
         return self._proposals(anchors, logits, deltas, sizes, truth), losses
 
     @torch.no_grad()
-    def _sampled(
+    def _sample_anchors(
         self, anchors: torch.Tensor, truth: list[dict[str, torch.Tensor]]
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Labels of the anchors of each image, and the box that each should find."""
@@ -85,8 +85,8 @@ class RPN(nn.Module):
             matching.match(table, config["MODEL.RPN.IOU_THRESHOLDS"], config["MODEL.RPN.IOU_LABELS"], low_quality=True)
             del table
             places = torch.zeros(anchors.shape[0], dtype=torch.int64)
-            found = matching.laid_out(anchors.shape[0], int(samples * share) if len(given) else 0)
-            labels.append(matching.subsampled(found, samples, share))
+            found = matching.make_labels(anchors.shape[0], int(samples * share) if len(given) else 0)
+            labels.append(matching.subsample_labels(found, samples, share))
             boxes.append(given[places] if len(given) else torch.zeros_like(anchors))
         return labels, boxes
 
@@ -101,10 +101,10 @@ class RPN(nn.Module):
         config = self.config
         label = torch.stack(labels)
         how = box_loss_of(config, "RPN", config["MODEL.RPN.BBOX_REG_WEIGHTS"])
-        of_boxes = box_loss(how, torch.cat(anchors), joined(deltas), boxes, label == 1)
+        of_boxes = box_loss(how, torch.cat(anchors), join_levels(deltas), boxes, label == 1)
         valid = label >= 0
         of_classes = F.binary_cross_entropy_with_logits(
-            joined(logits)[valid], label[valid].to(torch.float32), reduction="sum"
+            join_levels(logits)[valid], label[valid].to(torch.float32), reduction="sum"
         )
         share = 1 / (config["MODEL.RPN.BATCH_SIZE_PER_IMAGE"] * len(labels))
         return {"loss_rpn_cls": of_classes * share, "loss_rpn_loc": of_boxes * share}
@@ -122,7 +122,9 @@ class RPN(nn.Module):
         config, images = self.config, len(sizes)
         weights = tuple(config["MODEL.RPN.BBOX_REG_WEIGHTS"])
         made = [
-            moved(some[None].expand(images, -1, -1).reshape(-1, 4), level.reshape(-1, 4), weights).view(images, -1, 4)
+            move_anchors(some[None].expand(images, -1, -1).reshape(-1, 4), level.reshape(-1, 4), weights).view(
+                images, -1, 4
+            )
             for some, level in zip(anchors, deltas, strict=True)
         ]
         numbers = torch.arange(images)[:, None]
@@ -130,11 +132,11 @@ class RPN(nn.Module):
         for level, boxes in zip(logits, made, strict=True):
             _, places = level.topk(min(level.shape[1], config["MODEL.RPN.PRE_NMS_TOPK_TRAIN"]), dim=1)
             best.append(boxes[numbers, places])
-        kept = joined(best)
+        kept = join_levels(best)
         count = min(kept.shape[1], config["MODEL.RPN.POST_NMS_TOPK_TRAIN"])
         return [matching.around(image["gt_boxes"], size, count) for image, size in zip(truth, sizes, strict=True)]
 
 
-def joined(levels: list[torch.Tensor]) -> torch.Tensor:
+def join_levels(levels: list[torch.Tensor]) -> torch.Tensor:
     """All levels side by side; a single one as it is, without a copy."""
     return levels[0] if len(levels) == 1 else torch.cat(levels, dim=1)

@@ -14,7 +14,7 @@ Samples = dict[str, torch.Tensor]
 
 
 @torch.no_grad()
-def sampled(
+def sample_regions(
     config: Mapping[str, Any], proposals: list[torch.Tensor], truth: list[Samples], full: bool = True
 ) -> list[Samples]:
     """Regions of each image with their annotations: objects first, in the share that the sampler aims at; not ``full``:
@@ -47,8 +47,8 @@ def _of_image(config: Mapping[str, Any], boxes: torch.Tensor, truth: Samples, fu
 
 def foreground(samples: list[Samples], objects_below: int) -> list[Samples]:
     """Only the regions of objects: those whose class is below the number of background."""
-    return [_chosen(image, (image["gt_classes"] < objects_below).nonzero()[:, 0]) for image in samples]
+    return [_choose_samples(image, (image["gt_classes"] < objects_below).nonzero()[:, 0]) for image in samples]
 
 
-def _chosen(image: Samples, places: torch.Tensor) -> Samples:
+def _choose_samples(image: Samples, places: torch.Tensor) -> Samples:
     return {name: value[places] for name, value in image.items()}

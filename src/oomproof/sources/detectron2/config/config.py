@@ -15,7 +15,7 @@ from typing import Any
 from oomproof.errors import InputError, did_you_mean
 from oomproof.sources.detectron2.config.old_keys import new_name
 from oomproof.sources.detectron2.config.schema import DEFAULTS, VERSION
-from oomproof.sources.detectron2.config.values import checked, decode
+from oomproof.sources.detectron2.config.values import check_value, decode
 from oomproof.sources.detectron2.config.yaml_file import parse, read_text
 from oomproof.sources.detectron2.zoo import configs as zoo
 
@@ -70,16 +70,16 @@ def read(name: str | Path, overrides: Sequence[Any] = ()) -> Config:
     """The config of a YAML file, or of a name of Detectron2's model zoo; ``overrides`` is KEY, VALUE, KEY, VALUE ..."""
     path = Path(name)
     there = path.is_file() or (path.exists() and not path.is_dir())
-    return overridden(of_text(path, read_text(path)) if there else _published(str(name)), overrides)
+    return override_config(of_text(path, read_text(path)) if there else _read_published(str(name)), overrides)
 
 
 def of_text(path: Path, text: str) -> Config:
     """The config that ``path`` would be if it held ``text``."""
     notes: list[str] = []
-    return replace(_resolved(str(path), _with_bases(path, text, (), notes, []), path, notes), text=text)
+    return replace(_resolve_config(str(path), _with_bases(path, text, (), notes, []), path, notes), text=text)
 
 
-def overridden(config: Config, overrides: Sequence[Any], where: str = COMMAND_LINE) -> Config:
+def override_config(config: Config, overrides: Sequence[Any], where: str = COMMAND_LINE) -> Config:
     """The config with KEY, VALUE pairs put over it, as Detectron2's ``merge_from_list`` does."""
     if len(overrides) % 2:
         raise InputError(
@@ -89,7 +89,7 @@ def overridden(config: Config, overrides: Sequence[Any], where: str = COMMAND_LI
     wrong: list[InputError] = []
     for key, text in zip(overrides[::2], overrides[1::2], strict=True):
         try:
-            values[str(key)] = checked(str(key), decode(text), where)
+            values[str(key)] = check_value(str(key), decode(text), where)
             origins[str(key)] = Origin(where)
         except InputError as error:
             wrong.append(error)
@@ -115,7 +115,7 @@ def from_defaults(name: str) -> Config:
     return Config(name, dict(DEFAULTS))
 
 
-def merged_with(config: Config, name: str, folder: Path) -> Config:
+def merge_file(config: Config, name: str, folder: Path) -> Config:
     """``cfg.merge_from_file(name)``: a file's own settings over those there are, defaults not among them."""
     path = folder / name
     other = read(path if path.is_file() else name)
@@ -124,11 +124,11 @@ def merged_with(config: Config, name: str, folder: Path) -> Config:
     return replace(config, values=values, origins={**config.origins, **other.origins}, notes=notes, unknown=unknown)
 
 
-def _published(name: str) -> Config:
+def _read_published(name: str) -> Config:
     full = zoo.full_name(name)
-    facts = zoo.published(name)
+    facts = zoo.find_published(name)
     if facts is None:
-        known = [*zoo.names(), *(each.rpartition("/")[2] for each in zoo.names())]
+        known = [*zoo.list_names(), *(each.rpartition("/")[2] for each in zoo.list_names())]
         raise InputError(
             f"there is no file '{name}', and Detectron2's model zoo has no config of that name"
             + did_you_mean(name, known, "; check the path")
@@ -160,7 +160,7 @@ def _base(base: str, path: Path, above: tuple[Path, ...], notes: list[str], file
     there = wanted if wanted.is_absolute() else path.parent / wanted
     if "://" not in base and there.is_file():
         return _with_bases(there, read_text(there), above, notes, files)
-    facts, full = zoo.published(base), zoo.full_name(base)
+    facts, full = zoo.find_published(base), zoo.full_name(base)
     if facts is None:
         raise InputError(
             f"{path}: _BASE_ names {base}, which is not there ({there}), nor a config that Detectron2 publishes; "
@@ -170,7 +170,7 @@ def _base(base: str, path: Path, above: tuple[Path, ...], notes: list[str], file
     return {key: _Raw(value, Origin(f"{full} of Detectron2's model zoo")) for key, value in facts.items()}
 
 
-def _resolved(name: str, raw: Mapping[str, _Raw], path: Path, notes: list[str]) -> Config:
+def _resolve_config(name: str, raw: Mapping[str, _Raw], path: Path, notes: list[str]) -> Config:
     version = raw["VERSION"].value if "VERSION" in raw else VERSION
     if "VERSION" not in raw and ("MODEL.WEIGHT" in raw or "TEST.AUG_ON" in raw):
         version = 1  # as Detectron2 guesses
@@ -187,7 +187,7 @@ def _resolved(name: str, raw: Mapping[str, _Raw], path: Path, notes: list[str]) 
         if not key:
             continue
         try:
-            values[key] = checked(key, decode(entry.value), str(entry.origin))
+            values[key] = check_value(key, decode(entry.value), str(entry.origin))
             origins[key] = entry.origin
         except InputError as error:
             wrong.append(error)

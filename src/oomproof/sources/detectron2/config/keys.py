@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from oomproof.errors import InputError
-from oomproof.sources.detectron2.config.values import checked, decode
+from oomproof.sources.detectron2.config.values import check_value, decode
 from oomproof.sources.job import Role, Setting
 
 _HELP = {
@@ -162,4 +162,4 @@ def idle(key: str, values: Mapping[str, Any]) -> str:
 
 
 def _reader(key: str) -> Any:
-    return lambda value: checked(key, decode(value), "settings")
+    return lambda value: check_value(key, decode(value), "settings")

@@ -26,14 +26,14 @@ def decode(value: Any) -> Any:
         raise InputError(f"a config value is nested too deeply: {value[:40]}...") from None
 
 
-def checked(key: str, value: Any, where: str) -> Any:
+def check_value(key: str, value: Any, where: str) -> Any:
     """The value as Detectron2 keeps it. It changes lists to tuples and back, and nothing else: not 1 to 1.0."""
     if key in SECTIONS:
         raise InputError(
-            f"{where}: {key} is a section: expected keys under it, got {_shown(value)}. Fill it or remove it"
+            f"{where}: {key} is a section: expected keys under it, got {_shorten_value(value)}. Fill it or remove it"
         )
     if key not in DEFAULTS:
-        raise InputError(unknown(key, where))
+        raise InputError(describe_unknown_key(key, where))
     default = DEFAULTS[key]
     kind, wanted = type(value), type(default)
     if kind is wanted or ((value is None or default is None) and kind in LEAVES):
@@ -42,12 +42,12 @@ def checked(key: str, value: Any, where: str) -> Any:
         return wanted(value)
     hint = f"; write {float(value)}" if kind is int and wanted is float else ""
     raise InputError(
-        f"{where}: {key} must be {_article(wanted)} such as {default!r}, as Detectron2 checks it; got {_shown(value)}, "
-        f"{_article(kind)}{hint}"
+        f"{where}: {key} must be {_article(wanted)} such as {default!r}, as Detectron2 checks it; got "
+        f"{_shorten_value(value)}, {_article(kind)}{hint}"
     )
 
 
-def unknown(key: str, where: str) -> str:
+def describe_unknown_key(key: str, where: str) -> str:
     """What to say of a key that Detectron2 does not have."""
     for name, project in PROJECTS.items():
         if key == name or key.startswith(f"{name}."):
@@ -76,7 +76,7 @@ def nearest(key: str) -> list[str]:
     return here or [name for name in every if name.rpartition(".")[2] == last][:3] or near(key, every, 0.75)
 
 
-def _shown(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     return reprlib.repr(value)
 
 

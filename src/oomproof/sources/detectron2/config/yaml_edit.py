@@ -1,6 +1,6 @@
 """Keys of a config text set to values: nothing else in the text changes, not even a blank.
 
->>> with_value("SOLVER:\\n  IMS_PER_BATCH: 16  # all GPUs\\n", "SOLVER.IMS_PER_BATCH", 8)
+>>> write_value("SOLVER:\\n  IMS_PER_BATCH: 16  # all GPUs\\n", "SOLVER.IMS_PER_BATCH", 8)
 'SOLVER:\\n  IMS_PER_BATCH: 8  # all GPUs\\n'
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from oomproof.errors import InputError
-from oomproof.sources.detectron2.config.yaml_file import Place, YamlFile, parse
+from oomproof.sources.detectron2.config.yaml_file import YamlFile, YamlPlace, parse
 
 _INDENT = 2
 _ALIAS = re.compile(r"\s*\*[^\s,\]}]+")
@@ -24,14 +24,14 @@ def with_values(text: str, values: Mapping[str, Any], name: str = "the config") 
     places = parse(text, name).places
     here = [key for key in values if key in places and places[key].form != "elsewhere"]
     for key in sorted(here, key=lambda each: places[each].start, reverse=True):  # offsets before it stay right
-        text = _replaced(text, places[key], values[key])
+        text = _replace_value(text, places[key], values[key])
     for key in values:
         if key not in here:
             text = _put(parse(text, name), key, values[key])
     return text
 
 
-def with_value(text: str, key: str, value: Any, name: str = "the config") -> str:
+def write_value(text: str, key: str, value: Any, name: str = "the config") -> str:
     return with_values(text, {key: value}, name)
 
 
@@ -39,14 +39,14 @@ def _put(file: YamlFile, key: str, value: Any) -> str:
     """A key that is not there, or that stands for another place: an alias, or merged from an anchor."""
     place = file.places.get(key)
     if place is None or place.colon == 0:  # merged: an own key wins
-        return _added(file, key, value)
+        return _add_key(file, key, value)
     found = _ALIAS.match(file.text, place.colon)
     end = found.end() if found else place.colon
-    return f"{file.text[: place.colon]} {written(value, place.inside_flow)}{file.text[end:]}"
+    return f"{file.text[: place.colon]} {format_value(value, place.inside_flow)}{file.text[end:]}"
 
 
-def _replaced(text: str, place: Place, value: Any) -> str:
-    new = written(value, place.inside_flow)
+def _replace_value(text: str, place: YamlPlace, value: Any) -> str:
+    new = format_value(value, place.inside_flow)
     if place.form == "block list":
         return _instead_of_block(text, place, new)
     anchor = _ANCHOR.match(text, place.start, place.end)
@@ -59,7 +59,7 @@ def _replaced(text: str, place: Place, value: Any) -> str:
     return f"{text[: place.start]}{blank}{new}{text[place.end :]}"
 
 
-def written(value: Any, inside_flow: bool = False) -> str:
+def format_value(value: Any, inside_flow: bool = False) -> str:
     """A value as people write it in Detectron2's configs: tuples as in Python, unless a comma would end them."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
@@ -68,11 +68,11 @@ def written(value: Any, inside_flow: bool = False) -> str:
     if isinstance(value, tuple) and not inside_flow:
         return repr(value)
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(written(each, True) for each in value)}]"
+        return f"[{', '.join(format_value(each, True) for each in value)}]"
     return repr(value)
 
 
-def _instead_of_block(text: str, place: Place, new: str) -> str:
+def _instead_of_block(text: str, place: YamlPlace, new: str) -> str:
     """A list of lines with dashes becomes one value behind the colon; a comment that stands there stays."""
     line = text.rfind("\n", 0, place.start) + 1
     head = text[: place.colon], text[place.colon : line].rstrip("\r\n")
@@ -82,7 +82,7 @@ def _instead_of_block(text: str, place: Place, new: str) -> str:
     return f"{head[0]} {new}{head[1]}{tail}"
 
 
-def _added(file: YamlFile, key: str, value: Any) -> str:
+def _add_key(file: YamlFile, key: str, value: Any) -> str:
     parts = key.split(".")
     depth = next(d for d in range(len(parts) - 1, -1, -1) if ".".join(parts[:d]) in file.places)
     section, missing = ".".join(parts[:depth]), parts[depth:]
@@ -93,21 +93,21 @@ def _added(file: YamlFile, key: str, value: Any) -> str:
             "file with --write FILE"
         )
     if place.form == "flow section":
-        return _added_to_flow(file.text, place, missing, value)
+        return _add_to_flow(file.text, place, missing, value)
     columns = [file.places[each].column for each in file.places if _is_child(each, section)]
     column = columns[0] if columns else place.column + _INDENT
     step = _step(file)
     ends = "\r\n" if "\r\n" in file.text else "\n"
     lines = [f"{' ' * (column + step * level)}{part}:" for level, part in enumerate(missing)]
-    new = ends.join(lines) + f" {written(value)}"
+    new = ends.join(lines) + f" {format_value(value)}"
     at = file.text.find("\n", place.end)
     if at < 0:
         return f"{file.text}{ends}{new}{ends}"
     return f"{file.text[: at + 1]}{new}{ends}{file.text[at + 1 :]}"
 
 
-def _added_to_flow(text: str, place: Place, missing: list[str], value: Any) -> str:
-    inner = written(value, True)
+def _add_to_flow(text: str, place: YamlPlace, missing: list[str], value: Any) -> str:
+    inner = format_value(value, True)
     for part in reversed(missing[1:]):
         inner = f"{{{part}: {inner}}}"
     close = place.end - 1

@@ -10,7 +10,7 @@ import yaml
 
 from oomproof.errors import InputError
 from oomproof.files.regular import NotAFile, read_regular
-from oomproof.sources.detectron2.script.expression import evaluate
+from oomproof.sources.detectron2.script.expression import evaluate_text
 
 _MOST_BYTES = 4 << 20
 _MOST_YAML = 128 << 10
@@ -21,7 +21,7 @@ _MOST_VALUES = 100_000
 
 
 @dataclass(frozen=True)
-class Place:
+class YamlPlace:
     """Where a key and its value stand in the text. Lines count from 1; the rest are offsets of characters."""
 
     line: int
@@ -44,7 +44,7 @@ class YamlFile:
     text: str
     base: tuple[str, ...]
     leaves: dict[str, Any]
-    places: dict[str, Place]
+    places: dict[str, YamlPlace]
 
 
 _SECTION = "tag:yaml.org,2002:map"
@@ -60,7 +60,7 @@ def _tuple(loader: yaml.SafeLoader, node: Any) -> tuple[Any, ...]:
 
 def _arithmetic(loader: yaml.SafeLoader, node: Any) -> Any:
     texts = loader.construct_sequence(node, deep=True)
-    return evaluate(texts[0]) if len(texts) == 1 else _refuse(node)
+    return evaluate_text(texts[0]) if len(texts) == 1 else _refuse(node)
 
 
 def _refuse(node: Any) -> Any:
@@ -150,7 +150,7 @@ class _Walk:
     def __init__(self, loader: Any, name: str, text: str) -> None:
         self.loader, self.name, self.text = loader, name, text
         self.leaves: dict[str, Any] = {}
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, YamlPlace] = {}
 
     def section(self, node: Any, prefix: str, inside_flow: bool, here: bool) -> None:
         """``here``: the section stands where its key does, not at an anchor elsewhere."""
@@ -174,8 +174,8 @@ class _Walk:
             else:
                 self.leaves[key] = self.loader.construct_object(value, deep=True)
 
-    def place(self, colon: int, value: Any, column: int, inside_flow: bool) -> Place:
-        return Place(0, column, colon, value.start_mark.index, self._end(value), _form(value), inside_flow)
+    def place(self, colon: int, value: Any, column: int, inside_flow: bool) -> YamlPlace:
+        return YamlPlace(0, column, colon, value.start_mark.index, self._end(value), _form(value), inside_flow)
 
     def _end(self, node: Any) -> int:
         """Where the last character of a value is. PyYAML ends blocks where the next token begins, comments included."""

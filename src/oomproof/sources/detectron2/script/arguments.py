@@ -33,11 +33,11 @@ class Argument:
     """whether the command line has to give it"""
 
 
-def declared(tree: ast.Module) -> dict[str, Argument]:
+def find_arguments(tree: ast.Module) -> dict[str, Argument]:
     found: dict[str, Argument] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
-            argument = _declared(node)
+            argument = _read_argument(node)
             found[argument.name] = argument
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "set_defaults":
             for word in node.keywords:
@@ -45,7 +45,7 @@ def declared(tree: ast.Module) -> dict[str, Argument]:
     return found
 
 
-def _declared(node: ast.Call) -> Argument:
+def _read_argument(node: ast.Call) -> Argument:
     flags = [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
     words = {word.arg: word.value for word in node.keywords if word.arg}
     long = next((flag for flag in flags if flag.startswith("--")), flags[0] if flags else "")
@@ -77,7 +77,7 @@ def namespace(reader: Reader, given: Any = None) -> Ref:
                 if isinstance(usual, ast.Constant) and isinstance(usual.value, bool):
                     parts[name] = not usual.value
                 else:
-                    parts[name] = _typed(value, reader.arguments[name].kind)
+                    parts[name] = _convert_text(value, reader.arguments[name].kind)
     return reader.memory.new(Parts("arguments", parts))
 
 
@@ -97,12 +97,12 @@ def _default(reader: Reader, content: Parts, wanted: str) -> Any:
     found = reader.arguments.get(wanted)
     if found is None or found.given:
         return Unknown(f"args.{wanted}")
-    value = None if found.default is None else _typed(reader.evaluate(found.default, reader.module), found.kind)
+    value = None if found.default is None else _convert_text(reader.evaluate(found.default, reader.module), found.kind)
     reader.defaults_taken[wanted] = value
     return value
 
 
-def _typed(value: Any, kind: str) -> Any:
+def _convert_text(value: Any, kind: str) -> Any:
     """Texts go through the argument's type, as in argparse."""
     try:
         return {"int": int, "float": float}.get(kind, str)(value) if isinstance(value, str) else value

@@ -20,7 +20,7 @@ from oomproof.sources.detectron2.script.contents import (
     Super,
     Unknown,
 )
-from oomproof.sources.detectron2.script.knowing import iterated, shown
+from oomproof.sources.detectron2.script.knowing import iterate_value, shorten_code
 
 if TYPE_CHECKING:
     from oomproof.sources.detectron2.script.reader import Reader
@@ -35,9 +35,9 @@ def call_at(reader: Reader, node: ast.Call, scope: Ref) -> Call:
     words: dict[str, Any] = {}
     for each in node.args:
         if isinstance(each, ast.Starred):
-            items = iterated(reader, reader.evaluate(each.value, scope))
+            items = iterate_value(reader, reader.evaluate(each.value, scope))
             if items is None:
-                words[REST] = Unknown(shown(each.value))
+                words[REST] = Unknown(shorten_code(each.value))
                 break
             given += items
         else:
@@ -51,7 +51,7 @@ def call_at(reader: Reader, node: ast.Call, scope: Ref) -> Call:
         if isinstance(content, Parts) and content.kind == "dict":
             words.update({str(name): part for name, part in content.parts.items()})
         else:
-            words[REST] = Unknown(shown(word.value))
+            words[REST] = Unknown(shorten_code(word.value))
     return Call(tuple(given), words, node)
 
 
@@ -121,7 +121,7 @@ def make_object(reader: Reader, cls: Ref, call: Call) -> Any:
         return Unknown("a class")
     reader.classes_made.add(content.node)
     made = reader.memory.new(Parts("object", {}, cls))
-    init = looking_up.find(reader, cls, "__init__")
+    init = looking_up.find_attribute(reader, cls, "__init__")
     bases = looking_up.foreign_bases(reader, cls)
     if isinstance(init, Function):
         call_function(reader, init, replace(call, given=(made, *call.given)))

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from oomproof.sources.detectron2.script.contents import Foreign, Ref, Unknown
 from oomproof.sources.detectron2.script.expression import value_of
-from oomproof.sources.detectron2.script.knowing import FAILURES, LONGEST, NotKnown, as_value, known, shown, truth
+from oomproof.sources.detectron2.script.knowing import (
+    FAILURES,
+    LONGEST,
+    NotKnown,
+    as_value,
+    require_known,
+    shorten_code,
+    truth,
+)
 
 if TYPE_CHECKING:
     from oomproof.sources.detectron2.script.reader import Reader
@@ -24,18 +32,18 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 def compute(reader: Reader, node: ast.expr, scope: Ref) -> Any:
     try:
-        found = _computed(reader, node, scope)
+        found = _compute(reader, node, scope)
     except NotKnown as reason:
         return Unknown(str(reason))
     except FAILURES:
-        return Unknown(shown(node))
+        return Unknown(shorten_code(node))
     return as_value(reader, found)
 
 
-def _computed(reader: Reader, node: ast.expr, scope: Ref) -> Any:
+def _compute(reader: Reader, node: ast.expr, scope: Ref) -> Any:
     match node:
         case ast.BinOp():
-            left, right = (known(reader, reader.evaluate(each, scope)) for each in (node.left, node.right))
+            left, right = (require_known(reader, reader.evaluate(each, scope)) for each in (node.left, node.right))
             if isinstance(node.op, ast.Div) and isinstance(left, PurePath):
                 return left / str(right)
             # Within the bounds that expressions in a config have: nothing grows large here.
@@ -43,24 +51,24 @@ def _computed(reader: Reader, node: ast.expr, scope: Ref) -> Any:
         case ast.UnaryOp(op=ast.Not()):
             return not truth(reader, reader.evaluate(node.operand, scope))
         case ast.UnaryOp():
-            operand = known(reader, reader.evaluate(node.operand, scope))
+            operand = require_known(reader, reader.evaluate(node.operand, scope))
             return value_of(ast.UnaryOp(node.op, ast.Name("one")), {"one": operand})
         case ast.Compare():
-            return _compared(reader, node, scope)
+            return _compare(reader, node, scope)
         case ast.JoinedStr():
             return "".join(_text_part(reader, each, scope) for each in node.values)
-    raise NotKnown(shown(node))
+    raise NotKnown(shorten_code(node))
 
 
 def _text_part(reader: Reader, node: ast.expr, scope: Ref) -> str:
     if isinstance(node, ast.FormattedValue):
         if node.format_spec is not None or node.conversion != -1:
-            raise NotKnown(shown(node.value))
+            raise NotKnown(shorten_code(node.value))
         node = node.value
-    return str(known(reader, reader.evaluate(node, scope)))[:LONGEST]
+    return str(require_known(reader, reader.evaluate(node, scope)))[:LONGEST]
 
 
-def _compared(reader: Reader, node: ast.Compare, scope: Ref) -> bool:
+def _compare(reader: Reader, node: ast.Compare, scope: Ref) -> bool:
     left = reader.evaluate(node.left, scope)
     for comparison, each in zip(node.ops, node.comparators, strict=True):
         right = reader.evaluate(each, scope)
@@ -74,7 +82,7 @@ def _holds(reader: Reader, comparison: ast.cmpop, left: Any, right: Any) -> bool
     unsure = any(isinstance(each, (Unknown, Foreign)) for each in (left, right))
     if isinstance(comparison, (ast.Is, ast.IsNot)) and None in (left, right) and not unsure:
         return (left is right) is isinstance(comparison, ast.Is)  # nothing else is None
-    return bool(_COMPARISONS[type(comparison)](known(reader, left), known(reader, right)))
+    return bool(_COMPARISONS[type(comparison)](require_known(reader, left), require_known(reader, right)))
 
 
 def first_that_decides(reader: Reader, node: ast.BoolOp, scope: Ref) -> Any:

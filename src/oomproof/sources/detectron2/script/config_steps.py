@@ -13,14 +13,14 @@ from oomproof.sources.detectron2.config.config import (
     Config,
     Origin,
     from_defaults,
-    merged_with,
-    overridden,
+    merge_file,
+    override_config,
 )
 from oomproof.sources.detectron2.config.inventions import advice
 from oomproof.sources.detectron2.config.schema import DEFAULTS, SECTIONS
-from oomproof.sources.detectron2.config.values import checked, nearest
+from oomproof.sources.detectron2.config.values import check_value, nearest
 from oomproof.sources.detectron2.script.contents import Call, Made, Ref, Section
-from oomproof.sources.detectron2.script.knowing import NotKnown, known, shown
+from oomproof.sources.detectron2.script.knowing import NotKnown, require_known, shorten_code
 
 if TYPE_CHECKING:
     from oomproof.sources.detectron2.script.reader import Reader
@@ -50,12 +50,12 @@ def set_key(reader: Reader, section: Section, last: str, value: Any, node: ast.A
     config, own = made.config, made.own
     if key not in DEFAULTS:
         own = {**own, key: value}
-        config = replace(config, notes=(*config.notes, *_unknown(reader, key, node, where)))
+        config = replace(config, notes=(*config.notes, *_note_unknown_key(reader, key, node, where)))
     else:
         try:
-            config = _with(config, key, _as_usual(key, known(reader, value), where), where)
+            config = _with(config, key, _as_usual(key, require_known(reader, value), where), where)
         except NotKnown as reason:
-            said = shown(node)
+            said = shorten_code(node)
             because = "" if str(reason) in said else f" ({reason})"
             config = _without(config, key, f"{where}: {key} = {said}{because} is not known before the script runs")
         except InputError as error:
@@ -81,12 +81,12 @@ def _as_usual(key: str, new: Any, where: Origin) -> Any:
         return (new,)
     if new is None and DEFAULTS[key] is not None:
         raise InputError(f"{where}: {key} is set to None, which Detectron2 cannot train with")
-    return checked(key, str(new) if isinstance(new, Path) else new, str(where))
+    return check_value(key, str(new) if isinstance(new, Path) else new, str(where))
 
 
-def _unknown(reader: Reader, key: str, value: ast.AST, where: Origin) -> list[str]:
+def _note_unknown_key(reader: Reader, key: str, value: ast.AST, where: Origin) -> list[str]:
     if key in SECTIONS:
-        return [f"{where}: {key} is a section; with {shown(value)} in its place Detectron2 fails later"]
+        return [f"{where}: {key} is a section; with {shorten_code(value)} in its place Detectron2 fails later"]
     if isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in ("CN", "CfgNode"):
         return []  # a section of one's own, for code of one's own
     if any(read.endswith(f".{key}") for read in reader.read_keys):
@@ -112,7 +112,9 @@ def call_method(reader: Reader, section: Section, name: str, call: Call) -> Any:
     elif name == "merge_from_other_cfg" and isinstance(first, Section) and not first.prefix:
         _merge_other(reader, section.of, first)
     elif name in ("merge_from_other_cfg", "update"):
-        _lose(reader, section.of, f"{reader.at(call.node)}: {shown(call.node)} takes keys from elsewhere", ANSWER)
+        _lose(
+            reader, section.of, f"{reader.at(call.node)}: {shorten_code(call.node)} takes keys from elsewhere", ANSWER
+        )
     return None
 
 
@@ -120,7 +122,7 @@ def _merge_file(reader: Reader, made: Ref, name: Any, node: ast.AST) -> None:
     content = reader.memory[made]
     assert isinstance(content, Made)
     try:
-        file = str(known(reader, name))
+        file = str(require_known(reader, name))
     except NotKnown:
         file = ""
     folder = Path(reader.file).parent
@@ -129,7 +131,7 @@ def _merge_file(reader: Reader, made: Ref, name: Any, node: ast.AST) -> None:
     elif file == reader.config_file:
         folder = Path()
     if not file:
-        said = shown(node.args[0]) if isinstance(node, ast.Call) and node.args else "that"
+        said = shorten_code(node.args[0]) if isinstance(node, ast.Call) and node.args else "that"
         why = f"{reader.at(node)}: which config file {said} is, is not known before the script runs"
         _lose(
             reader,
@@ -138,16 +140,14 @@ def _merge_file(reader: Reader, made: Ref, name: Any, node: ast.AST) -> None:
             f"give a second file by KEY VALUE, or {ANSWER}" if reader.config_file else "give it: --config-file FILE",
         )
         return
-    reader.memory[made] = replace(
-        content, config=merged_with(content.config, file, folder), touched=content.touched + 1
-    )
+    reader.memory[made] = replace(content, config=merge_file(content.config, file, folder), touched=content.touched + 1)
 
 
 def _merge_list(reader: Reader, made: Ref, pairs: Any, node: ast.AST) -> None:
     content = reader.memory[made]
     assert isinstance(content, Made)
     try:
-        wanted = known(reader, pairs)
+        wanted = require_known(reader, pairs)
     except NotKnown as reason:
         _lose(reader, made, f"{reader.at(node)}: merge_from_list({reason}) is not known before the script runs", ANSWER)
         return
@@ -155,7 +155,7 @@ def _merge_list(reader: Reader, made: Ref, pairs: Any, node: ast.AST) -> None:
         return
     where = COMMAND_LINE if reader.overrides and list(wanted) == list(reader.overrides) else str(reader.at(node))
     reader.memory[made] = replace(
-        content, config=overridden(content.config, wanted, where), touched=content.touched + 1
+        content, config=override_config(content.config, wanted, where), touched=content.touched + 1
     )
 
 
@@ -185,7 +185,7 @@ def lose(reader: Reader, section: Section, node: ast.AST) -> None:
     _lose(
         reader,
         section.of,
-        f"{reader.at(node)}: which key {shown(node)} sets is not known before the script runs",
+        f"{reader.at(node)}: which key {shorten_code(node)} sets is not known before the script runs",
         ANSWER,
     )
 

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from oomproof.sources.detectron2.script import looking_up
 from oomproof.sources.detectron2.script.computing import compute, first_that_decides
 from oomproof.sources.detectron2.script.contents import Items, Parts, Ref, Section, Unknown
-from oomproof.sources.detectron2.script.knowing import FAILURES, LONGEST, NotKnown, iterated, known, shown, truth
+from oomproof.sources.detectron2.script.knowing import (
+    FAILURES,
+    LONGEST,
+    NotKnown,
+    iterate_value,
+    require_known,
+    shorten_code,
+    truth,
+)
 
 if TYPE_CHECKING:
     from oomproof.sources.detectron2.script.reader import Reader
@@ -17,7 +25,7 @@ if TYPE_CHECKING:
 Way = Callable[[Any, Any, Ref], Any]
 
 
-def evaluate(reader: Reader, node: ast.expr, scope: Ref) -> Any:
+def evaluate_node(reader: Reader, node: ast.expr, scope: Ref) -> Any:
     reader.count()
     way: Way = _WAYS.get(type(node), compute)
     return way(reader, node, scope)
@@ -25,15 +33,15 @@ def evaluate(reader: Reader, node: ast.expr, scope: Ref) -> Any:
 
 def _conditional(reader: Reader, node: ast.IfExp, scope: Ref) -> Any:
     try:
-        holds = truth(reader, evaluate(reader, node.test, scope))
+        holds = truth(reader, evaluate_node(reader, node.test, scope))
     except NotKnown:
-        ways = (lambda: evaluate(reader, node.body, scope), lambda: evaluate(reader, node.orelse, scope))
-        return reader.either_value(shown(node.test), *ways)
-    return evaluate(reader, node.body if holds else node.orelse, scope)
+        ways = (lambda: evaluate_node(reader, node.body, scope), lambda: evaluate_node(reader, node.orelse, scope))
+        return reader.either_value(shorten_code(node.test), *ways)
+    return evaluate_node(reader, node.body if holds else node.orelse, scope)
 
 
-def _named(reader: Reader, node: ast.NamedExpr, scope: Ref) -> Any:
-    value = evaluate(reader, node.value, scope)
+def _assign_named(reader: Reader, node: ast.NamedExpr, scope: Ref) -> Any:
+    value = evaluate_node(reader, node.value, scope)
     reader.assign(node.target, value, node.value, scope)
     return value
 
@@ -50,27 +58,27 @@ def _elements(reader: Reader, nodes: list[ast.expr], scope: Ref) -> list[Any]:
     found: list[Any] = []
     for each in nodes:
         if isinstance(each, ast.Starred):
-            items = iterated(reader, evaluate(reader, each.value, scope))
-            found += [Unknown(shown(each.value))] if items is None else items
+            items = iterate_value(reader, evaluate_node(reader, each.value, scope))
+            found += [Unknown(shorten_code(each.value))] if items is None else items
         else:
-            found.append(evaluate(reader, each, scope))
+            found.append(evaluate_node(reader, each, scope))
     return found
 
 
 def _dict(reader: Reader, node: ast.Dict, scope: Ref) -> Any:
     parts: dict[Any, Any] = {}
     for key, value in zip(node.keys, node.values, strict=True):
-        found = evaluate(reader, value, scope)
+        found = evaluate_node(reader, value, scope)
         if key is None:
             content = reader.memory.get(found)
             if not isinstance(content, Parts):
-                return Unknown(shown(value))
+                return Unknown(shorten_code(value))
             parts.update(content.parts)
             continue
         try:
-            parts[known(reader, evaluate(reader, key, scope))] = found
+            parts[require_known(reader, evaluate_node(reader, key, scope))] = found
         except (NotKnown, TypeError):
-            return Unknown(shown(node))
+            return Unknown(shorten_code(node))
     return reader.memory.new(Parts("dict", parts))
 
 
@@ -80,15 +88,15 @@ def _comprehension(reader: Reader, node: ast.ListComp | ast.GeneratorExp | ast.S
 
     def run(depth: int) -> None:
         if depth == len(node.generators):
-            found.append(evaluate(reader, node.elt, inner))
+            found.append(evaluate_node(reader, node.elt, inner))
             return
         each = node.generators[depth]
-        items = iterated(reader, evaluate(reader, each.iter, inner))
+        items = iterate_value(reader, evaluate_node(reader, each.iter, inner))
         if items is None or len(found) > LONGEST:
-            raise NotKnown(shown(each.iter))
+            raise NotKnown(shorten_code(each.iter))
         for item in items:
             reader.assign(each.target, item, each.iter, inner)
-            if all(truth(reader, evaluate(reader, test, inner)) for test in each.ifs):
+            if all(truth(reader, evaluate_node(reader, test, inner)) for test in each.ifs):
                 run(depth + 1)
 
     try:
@@ -99,15 +107,15 @@ def _comprehension(reader: Reader, node: ast.ListComp | ast.GeneratorExp | ast.S
 
 
 def _item(reader: Reader, node: ast.Subscript, scope: Ref) -> Any:
-    value = evaluate(reader, node.value, scope)
+    value = evaluate_node(reader, node.value, scope)
     try:
         if isinstance(node.slice, ast.Slice):
             return _slice(reader, value, node.slice, scope)
-        return _at(reader, value, known(reader, evaluate(reader, node.slice, scope)))
+        return _at(reader, value, require_known(reader, evaluate_node(reader, node.slice, scope)))
     except NotKnown as reason:
-        return Unknown(str(reason) or shown(node))
+        return Unknown(str(reason) or shorten_code(node))
     except FAILURES:
-        return Unknown(shown(node))
+        return Unknown(shorten_code(node))
 
 
 def _at(reader: Reader, value: Any, place: Any) -> Any:
@@ -125,7 +133,8 @@ def _at(reader: Reader, value: Any, place: Any) -> Any:
 
 def _slice(reader: Reader, value: Any, node: ast.Slice, scope: Ref) -> Any:
     ends: list[Any] = [
-        each and known(reader, evaluate(reader, each, scope)) for each in (node.lower, node.upper, node.step)
+        each and require_known(reader, evaluate_node(reader, each, scope))
+        for each in (node.lower, node.upper, node.step)
     ]
     content = reader.memory.get(value)
     if isinstance(content, Items):
@@ -139,14 +148,14 @@ _WAYS: dict[type[ast.expr], Way] = {
     ast.Constant: lambda reader, node, scope: node.value,
     ast.Name: lambda reader, node, scope: looking_up.name(reader, node.id, scope),
     ast.Attribute: lambda reader, node, scope: looking_up.attribute(
-        reader, evaluate(reader, node.value, scope), node.attr
+        reader, evaluate_node(reader, node.value, scope), node.attr
     ),
     ast.Subscript: _item,
     ast.Call: lambda reader, node, scope: reader.call_at(node, scope),
     ast.BoolOp: first_that_decides,
     ast.IfExp: _conditional,
     ast.Lambda: lambda reader, node, scope: reader.function(node, scope),
-    ast.NamedExpr: _named,
+    ast.NamedExpr: _assign_named,
     ast.List: _list,
     ast.Set: _list,
     ast.Tuple: _tuple,

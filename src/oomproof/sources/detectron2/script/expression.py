@@ -23,7 +23,7 @@ _MOST_PARTS = 200_000
 """values and elements that one expression may make on its way"""
 
 
-def evaluate(text: Any) -> Any:
+def evaluate_text(text: Any) -> Any:
     """Numbers, texts, lists, tuples, arithmetic and comprehensions over lists; anything else is refused."""
     try:
         return value_of(ast.parse(str(text), mode="eval").body, {})
@@ -50,11 +50,11 @@ def _value(node: ast.expr, names: Mapping[str, Any], budget: list[int]) -> Any:
         case ast.UnaryOp() if type(node.op) in _SIGNS:
             return _SIGNS[type(node.op)](_value(node.operand, names, budget))
         case ast.BinOp():
-            return _combined(node, names, budget)
-    return _collected(node, names, budget)
+            return _combine(node, names, budget)
+    return _collect_items(node, names, budget)
 
 
-def _collected(node: ast.expr, names: Mapping[str, Any], budget: list[int]) -> Any:
+def _collect_items(node: ast.expr, names: Mapping[str, Any], budget: list[int]) -> Any:
     match node:
         case ast.List() | ast.Tuple():
             items = [_value(item, names, budget) for item in node.elts]
@@ -74,7 +74,7 @@ def _collected(node: ast.expr, names: Mapping[str, Any], budget: list[int]) -> A
     raise ValueError(ast.unparse(node))
 
 
-def _combined(node: ast.BinOp, names: Mapping[str, Any], budget: list[int]) -> Any:
+def _combine(node: ast.BinOp, names: Mapping[str, Any], budget: list[int]) -> Any:
     left, right = _value(node.left, names, budget), _value(node.right, names, budget)
     numbers = all(isinstance(each, (int, float)) for each in (left, right))
     if numbers and not max(abs(left), abs(right)) <= _LARGEST:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from oomproof.sources.detectron2.script import arguments, config_steps, launching, of_python, training_steps
 from oomproof.sources.detectron2.script.contents import Call, Foreign, Items, Parts, Run, Section, Unknown
-from oomproof.sources.detectron2.script.knowing import shown
+from oomproof.sources.detectron2.script.knowing import shorten_code
 
 if TYPE_CHECKING:
     from oomproof.sources.detectron2.script.reader import Reader
@@ -32,7 +32,7 @@ def call_foreign(reader: Reader, called: Foreign, call: Call) -> Any:
     if of_python.has(called):
         return of_python.call_python(reader, called, call)
     _warn_of_changes(reader, called, call)
-    return called if "arser" in last else Unknown(shown(call.node) if isinstance(call.node, ast.Call) else last)
+    return called if "arser" in last else Unknown(shorten_code(call.node) if isinstance(call.node, ast.Call) else last)
 
 
 def _of_argparse(reader: Reader, called: Foreign, call: Call) -> Any:
@@ -55,10 +55,10 @@ def _of_detectron2(reader: Reader, called: Foreign, call: Call) -> Any:
             return launching.launch(reader, call)
         case "is_available" if called.name.endswith("cuda.is_available"):
             return True  # what is forecast is a GPU
-    return _copied(reader, called, first) if called.last in ("deepcopy", "copy") else None
+    return _copy_first(reader, called, first) if called.last in ("deepcopy", "copy") else None
 
 
-def _copied(reader: Reader, called: Foreign, first: Any) -> Any:
+def _copy_first(reader: Reader, called: Foreign, first: Any) -> Any:
     if isinstance(first, Section) and not first.prefix:
         return config_steps.call_method(reader, first, "clone", Call((), {}, ast.Constant(None)))
     return first

@@ -64,7 +64,7 @@ def _module(reader: Reader, path: Path, name: str) -> Any:
     except (InputError, SyntaxError, ValueError):
         return None
     reader.modules[key] = scope = reader.memory.new(Parts("scope", {"__name__": name, "__file__": str(path)}))
-    reader.arguments = {**arguments.declared(tree), **reader.arguments}
+    reader.arguments = {**arguments.find_arguments(tree), **reader.arguments}
     file, reader.file = reader.file, str(path)
     try:
         reader.follow(tree.body, scope)

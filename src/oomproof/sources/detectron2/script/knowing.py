@@ -34,25 +34,25 @@ class NotKnown(Exception):
     """A value is needed that only a run can tell."""
 
 
-def shown(node: ast.AST) -> str:
+def shorten_code(node: ast.AST) -> str:
     """The code of an expression, short enough for a message."""
     text = " ".join(ast.unparse(node).split())
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def known(reader: Reader, value: Any) -> Any:
+def require_known(reader: Reader, value: Any) -> Any:
     """The value as plain Python; raises NotKnown."""
     match reader.memory.get(value):
         case Items(items):
-            return [known(reader, each) for each in items]
+            return [require_known(reader, each) for each in items]
         case Parts(kind="dict", parts=parts):
-            return {key: known(reader, each) for key, each in parts.items()}
+            return {key: require_known(reader, each) for key, each in parts.items()}
         case Unknown(why):
             raise NotKnown(why)
         case Class(node):
             raise NotKnown(node.name)
     if isinstance(value, tuple):
-        return tuple(known(reader, each) for each in value)
+        return tuple(require_known(reader, each) for each in value)
     _refuse_unknown(value)
     if isinstance(value, _NOT_PLAIN):
         raise NotKnown(type(value).__name__.lower())
@@ -72,7 +72,7 @@ def truth(reader: Reader, value: Any) -> bool:
     return isinstance(value, _NOT_PLAIN) or bool(value)
 
 
-def iterated(reader: Reader, value: Any) -> list[Any] | None:
+def iterate_value(reader: Reader, value: Any) -> list[Any] | None:
     """What a loop over the value sees; None where that is not known."""
     match reader.memory.get(value):
         case Items(items):

@@ -98,7 +98,7 @@ def _of_object(reader: Reader, of: Ref, content: Parts | Run, wanted: str) -> An
 
 def of_class(reader: Reader, cls: Ref, wanted: str, self: Any, *, bound_to_class: bool = False) -> Any:
     """An attribute of a class or of one that it is based on, as seen from ``self``."""
-    found = find(reader, cls, wanted)
+    found = find_attribute(reader, cls, wanted)
     if found is None:
         return Method(self, wanted)
     if not isinstance(found, Function) or isinstance(found.node, ast.Lambda):
@@ -114,14 +114,14 @@ def of_class(reader: Reader, cls: Ref, wanted: str, self: Any, *, bound_to_class
     return reader.call(method, Call((), {}, found.node)) if marks & {"property", "cached_property"} else method
 
 
-def find(reader: Reader, cls: Any, wanted: str) -> Any:
+def find_attribute(reader: Reader, cls: Any, wanted: str) -> Any:
     """What a class of the script has under a name, itself or by its bases; None where none of them has it."""
     content = reader.memory.get(cls)
     if not isinstance(content, Class):
         return None
     if wanted in content.attributes:
         return content.attributes[wanted]
-    return next((found for base in content.bases if (found := find(reader, base, wanted)) is not None), None)
+    return next((found for base in content.bases if (found := find_attribute(reader, base, wanted)) is not None), None)
 
 
 def foreign_bases(reader: Reader, cls: Any) -> list[str]:
@@ -137,7 +137,7 @@ def foreign_bases(reader: Reader, cls: Any) -> list[str]:
 def _of_super(reader: Reader, of: Super, wanted: str) -> Any:
     content = reader.memory[of.owner]
     for base in content.bases if isinstance(content, Class) else ():
-        if find(reader, base, wanted) is not None:
+        if find_attribute(reader, base, wanted) is not None:
             return of_class(reader, base, wanted, of.self)
     return Method(of, wanted)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from oomproof.sources.detectron2.script.both_ways import Outcome
 from oomproof.sources.detectron2.script.contents import Ref, Unknown
-from oomproof.sources.detectron2.script.knowing import NotKnown, iterated, shown, truth
+from oomproof.sources.detectron2.script.knowing import NotKnown, iterate_value, shorten_code, truth
 
 if TYPE_CHECKING:
     from oomproof.sources.detectron2.script.reader import Reader
@@ -16,9 +16,9 @@ _MOST_ROUNDS = 64
 
 
 def follow_for(reader: Reader, node: ast.For | ast.AsyncFor, scope: Ref) -> Outcome:
-    items = iterated(reader, reader.evaluate(node.iter, scope))
+    items = iterate_value(reader, reader.evaluate(node.iter, scope))
     if items is None or len(items) > _MOST_ROUNDS:
-        return _perhaps(reader, node, Unknown(shown(node.iter)), scope)
+        return _perhaps(reader, node, Unknown(shorten_code(node.iter)), scope)
     for item in items:
         reader.assign(node.target, item, node.iter, scope)
         outcome = reader.follow(node.body, scope)
@@ -38,7 +38,7 @@ def _perhaps(reader: Reader, node: ast.For | ast.AsyncFor | ast.While, item: Any
         outcome = reader.follow(node.body, scope)
         return outcome if outcome is not None and outcome.how == "return" else None
 
-    text = shown(node.test if isinstance(node, ast.While) else node.iter)
+    text = shorten_code(node.test if isinstance(node, ast.While) else node.iter)
     return reader.either(f"the loop over «{text}»", once, lambda: None)
 
 

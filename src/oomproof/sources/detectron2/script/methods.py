@@ -18,7 +18,15 @@ from oomproof.sources.detectron2.script.contents import (
     Super,
     Unknown,
 )
-from oomproof.sources.detectron2.script.knowing import FAILURES, LONGEST, NotKnown, as_value, iterated, known, shown
+from oomproof.sources.detectron2.script.knowing import (
+    FAILURES,
+    LONGEST,
+    NotKnown,
+    as_value,
+    iterate_value,
+    require_known,
+    shorten_code,
+)
 from oomproof.sources.detectron2.script.looking_up import foreign_bases
 
 if TYPE_CHECKING:
@@ -59,14 +67,14 @@ def _of_base(reader: Reader, of: Super, name: str, call: Call) -> Any:
 
 
 def _of_list(reader: Reader, of: Ref, content: Items, name: str, call: Call) -> Any:
-    items, unknown = content.items, Unknown(shown(call.node))
+    items, unknown = content.items, Unknown(shorten_code(call.node))
     match name, call.given:
         case "append", (item,):
             reader.memory[of] = Items((*items, item))
         case "insert", (int() as place, item):
             reader.memory[of] = Items((*items[:place], item, *items[place:]))
         case "extend", (more,):
-            added = iterated(reader, more)
+            added = iterate_value(reader, more)
             reader.memory[of] = unknown if added is None else Items((*items, *added))
         case "copy", ():
             return reader.memory.new(content)
@@ -84,15 +92,15 @@ def _of_dict(reader: Reader, of: Ref, content: Parts, name: str, call: Call) -> 
     if name == "copy":
         return reader.memory.new(content)
     try:
-        found, left = _changed(reader, parts, name, call)
+        found, left = _change_dict(reader, parts, name, call)
     except (NotKnown, IndexError, TypeError):
-        reader.memory[of] = Unknown(shown(call.node))
-        return Unknown(shown(call.node))
+        reader.memory[of] = Unknown(shorten_code(call.node))
+        return Unknown(shorten_code(call.node))
     reader.memory[of] = Parts("dict", left)
     return found
 
 
-def _changed(reader: Reader, parts: Any, name: str, call: Call) -> tuple[Any, dict[Any, Any]]:
+def _change_dict(reader: Reader, parts: Any, name: str, call: Call) -> tuple[Any, dict[Any, Any]]:
     """What a method of a dict gives, and what is in it afterwards."""
     if name == "update":
         more = reader.memory.get(call.given[0]) if call.given else Parts("dict")
@@ -101,7 +109,7 @@ def _changed(reader: Reader, parts: Any, name: str, call: Call) -> tuple[Any, di
         return None, {**parts, **more.parts, **call.words}
     if name not in ("get", "pop", "setdefault"):
         raise NotKnown
-    key = known(reader, call.given[0])
+    key = require_known(reader, call.given[0])
     value = parts.get(key, call.given[1] if len(call.given) > 1 else None)
     if name == "pop":
         return value, {each: part for each, part in parts.items() if each != key}
@@ -113,13 +121,13 @@ def _of_plain(reader: Reader, of: Any, name: str, call: Call) -> Any:
         return of
     allowed = (isinstance(of, str) and name in _OF_TEXTS) or (isinstance(of, PurePath) and name in _OF_PATHS)
     try:
-        values = [known(reader, each) for each in call.given]
+        values = [require_known(reader, each) for each in call.given]
         long = any(isinstance(each, (str, list, tuple)) and len(each) > LONGEST for each in (*values, str(of)))
         reaching_in = name == "format" and any(sign in str(of) for sign in "!:.[")
         if not allowed or call.words or long or reaching_in:
             raise NotKnown
         return as_value(reader, getattr(of, name)(*values))
     except NotKnown as reason:
-        return Unknown(str(reason) or shown(call.node))
+        return Unknown(str(reason) or shorten_code(call.node))
     except FAILURES:
-        return Unknown(shown(call.node))
+        return Unknown(shorten_code(call.node))

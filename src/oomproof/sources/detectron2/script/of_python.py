@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from oomproof.sources.detectron2.script import arguments, config_steps, looking_up
 from oomproof.sources.detectron2.script.contents import Call, Foreign, Items, Method, Partial, Parts, Section, Unknown
-from oomproof.sources.detectron2.script.knowing import FAILURES, LONGEST, NotKnown, as_value, iterated, known, shown
+from oomproof.sources.detectron2.script.knowing import (
+    FAILURES,
+    LONGEST,
+    NotKnown,
+    as_value,
+    iterate_value,
+    require_known,
+    shorten_code,
+)
 
 if TYPE_CHECKING:
     from oomproof.sources.detectron2.script.reader import Reader
@@ -37,20 +45,20 @@ def call_python(reader: Reader, called: Foreign, call: Call) -> Any:
             return as_value(reader, _plain(reader, called.name, call))
         return _OTHERS[called.last](reader, call)
     except NotKnown as reason:
-        return Unknown(str(reason) or shown(call.node))
+        return Unknown(str(reason) or shorten_code(call.node))
     except FAILURES:
-        return Unknown(shown(call.node))
+        return Unknown(shorten_code(call.node))
 
 
 def _plain(reader: Reader, name: str, call: Call) -> Any:
-    values = [known(reader, each) for each in call.given]
+    values = [require_known(reader, each) for each in call.given]
     if call.words or any(isinstance(each, (str, list, tuple)) and len(each) > LONGEST for each in values):
         raise NotKnown
     return _PLAIN[name](*values)
 
 
 def _items(reader: Reader, value: Any) -> list[Any]:
-    found = iterated(reader, value)
+    found = iterate_value(reader, value)
     if found is None:
         raise NotKnown
     return found
@@ -65,7 +73,7 @@ def _tuple(reader: Reader, call: Call) -> Any:
 
 
 def _range(reader: Reader, call: Call) -> Any:
-    numbers = range(*(known(reader, each) for each in call.given))
+    numbers = range(*(require_known(reader, each) for each in call.given))
     if len(numbers) > LONGEST:
         raise NotKnown
     return tuple(numbers)
@@ -76,7 +84,7 @@ def _zip(reader: Reader, call: Call) -> Any:
 
 
 def _enumerate(reader: Reader, call: Call) -> Any:
-    return tuple(enumerate(_items(reader, call.given[0]), known(reader, call.get("start", 1, 0))))
+    return tuple(enumerate(_items(reader, call.given[0]), require_known(reader, call.get("start", 1, 0))))
 
 
 def _dict(reader: Reader, call: Call) -> Any:
@@ -87,7 +95,7 @@ def _dict(reader: Reader, call: Call) -> Any:
 
 
 def _getattr(reader: Reader, call: Call) -> Any:
-    of, name = call.given[0], str(known(reader, call.given[1]))
+    of, name = call.given[0], str(require_known(reader, call.given[1]))
     found = looking_up.attribute(reader, of, name)
     absent = isinstance(found, Unknown) and isinstance(reader.memory.get(of), Parts) and found.why == name
     return call.given[2] if len(call.given) > 2 and (absent or isinstance(found, Method)) else found
@@ -96,7 +104,7 @@ def _getattr(reader: Reader, call: Call) -> Any:
 def _setattr(reader: Reader, call: Call) -> Any:
     of, name, value = call.given
     try:
-        reader.set_attribute(of, str(known(reader, name)), value, call.node)
+        reader.set_attribute(of, str(require_known(reader, name)), value, call.node)
     except NotKnown:
         if isinstance(of, Section):
             config_steps.lose(reader, of, call.node)

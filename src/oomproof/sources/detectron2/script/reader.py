@@ -67,7 +67,7 @@ class Reader:
         self.memory = Memory()
         self.module = self.memory.new(Parts("scope", {"__name__": "__main__", "__file__": str(path)}))
         self.modules: dict[str, Ref] = {str(path.resolve()): self.module}
-        self.arguments = arguments.declared(tree)
+        self.arguments = arguments.find_arguments(tree)
         self.defaults_taken: dict[str, Any] = {}
         self.config_file_used = False
         self.configs: list[Ref] = []
@@ -95,7 +95,7 @@ class Reader:
     def read(self) -> None:
         """Follows the script; if it trains nothing by itself, also what others may call."""
         try:
-            statements.follow(self, self.tree.body, self.module)
+            statements.follow_statements(self, self.tree.body, self.module)
         except ScriptEnds:
             pass
         except TrainingBegins:
@@ -131,10 +131,10 @@ class Reader:
             raise InputError(f"{self.path} does too much to be followed; give its config as a YAML file")
 
     def evaluate(self, node: ast.expr, scope: Ref) -> Any:
-        return evaluating.evaluate(self, node, scope)
+        return evaluating.evaluate_node(self, node, scope)
 
     def follow(self, body: list[ast.stmt], scope: Ref) -> Outcome:
-        return statements.follow(self, body, scope)
+        return statements.follow_statements(self, body, scope)
 
     def assign(self, target: ast.expr, value: Any, node: ast.expr, scope: Ref) -> None:
         statements.assign(self, target, value, node, scope)
@@ -177,7 +177,7 @@ class Reader:
         way = _CALLS.get(type(called))
         if way is not None:
             return way(self, called, call)
-        return Unknown(knowing.shown(call.node) if isinstance(call.node, ast.Call) else "a call")
+        return Unknown(knowing.shorten_code(call.node) if isinstance(call.node, ast.Call) else "a call")
 
     def enter(self, node: ast.AST) -> bool:
         if len(self.calls) >= _DEEPEST or self.calls.count(node) > 2:
@@ -193,7 +193,7 @@ class Reader:
         """A function's body; what it returns by one way or another is joined."""
         self.returns.append([])
         try:
-            outcome = statements.follow(self, body, scope)
+            outcome = statements.follow_statements(self, body, scope)
         finally:
             returns = self.returns.pop()
         value = outcome.value if outcome is not None else None
@@ -220,7 +220,7 @@ class Reader:
 
     # -- what was found --------------------------------------------------------------------------------------------
 
-    def chosen(self) -> Run:
+    def choose_run(self) -> Run:
         """The first training that the script begins; of one that begins none, the config that it cares most for."""
         if self.runs and isinstance(run := self.memory[self.runs[0]], Run):
             return run

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.errors import InputError
-from oomproof.sources.detectron2.config.config import Config, overridden
+from oomproof.sources.detectron2.config.config import Config, override_config
 from oomproof.sources.detectron2.config.yaml_file import read_text
-from oomproof.sources.detectron2.job import Detectron2Job, checked_job
+from oomproof.sources.detectron2.job import Detectron2Job, check_job
 from oomproof.sources.detectron2.script.contents import Run, Unknown
 from oomproof.sources.detectron2.script.reader import Reader
 
@@ -32,7 +32,7 @@ class Script:
 def is_script(path: Path) -> bool:
     """Whether the file makes a config; a file that cannot be read or parsed makes none."""
     try:
-        tree = _parsed(path)
+        tree = _parse_file(path)
     except InputError:
         return False
     return any(_makes_config(node) for node in ast.walk(tree))
@@ -44,8 +44,8 @@ def open_script(path: Path, overrides: Sequence[str], config_file: str = "") -> 
     script = follow_script(path, overrides, config_file)
     if script.config.lost:
         raise InputError(script.config.lost)
-    config = overridden(script.config, overrides)
-    return checked_job(Detectron2Job(str(path), config, path, script.training, script.open))
+    config = override_config(script.config, overrides)
+    return check_job(Detectron2Job(str(path), config, path, script.training, script.open))
 
 
 def read_script(path: Path) -> Config:
@@ -54,11 +54,11 @@ def read_script(path: Path) -> Config:
 
 
 def follow_script(path: Path, overrides: Sequence[str] = (), config_file: str = "") -> Script:
-    tree = _parsed(path)
+    tree = _parse_file(path)
     reader = Reader(path, tree, overrides, config_file)
     try:
         reader.read()
-        run = reader.chosen()
+        run = reader.choose_run()
     except RecursionError:
         raise InputError(f"{path} is nested too deeply to be read; give its config as a YAML file") from None
     if config_file and not reader.config_file_used:
@@ -111,7 +111,7 @@ def _path(stage: str, config: Config) -> str:
     return f"{above}.{name}{colon}{chunk}"
 
 
-def _parsed(path: Path) -> ast.Module:
+def _parse_file(path: Path) -> ast.Module:
     try:
         return ast.parse(read_text(path), str(path))
     except (SyntaxError, ValueError) as error:

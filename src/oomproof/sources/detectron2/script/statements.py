@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from oomproof.sources.detectron2.script import calling, config_steps, importing, loops, training_steps
 from oomproof.sources.detectron2.script.both_ways import Ended, Outcome, ScriptEnds
 from oomproof.sources.detectron2.script.contents import Class, Items, Parts, Ref, Run, Section, Unknown
-from oomproof.sources.detectron2.script.knowing import NotKnown, iterated, known, shown, truth
+from oomproof.sources.detectron2.script.knowing import NotKnown, iterate_value, require_known, shorten_code, truth
 
 if TYPE_CHECKING:
     from oomproof.sources.detectron2.script.reader import Reader
 
 
-def follow(reader: Reader, body: list[ast.stmt], scope: Ref) -> Outcome:
+def follow_statements(reader: Reader, body: list[ast.stmt], scope: Ref) -> Outcome:
     for statement in body:
         reader.count()
         outcome = _follow_one(reader, statement, scope)
@@ -45,8 +45,8 @@ def _with(reader: Reader, node: ast.With | ast.AsyncWith, scope: Ref) -> Outcome
     for item in node.items:
         reader.evaluate(item.context_expr, scope)
         if item.optional_vars is not None:
-            assign(reader, item.optional_vars, Unknown(shown(item.context_expr)), item.context_expr, scope)
-    return follow(reader, node.body, scope)
+            assign(reader, item.optional_vars, Unknown(shorten_code(item.context_expr)), item.context_expr, scope)
+    return follow_statements(reader, node.body, scope)
 
 
 def _plain(reader: Reader, node: ast.stmt, scope: Ref) -> None:
@@ -85,12 +85,12 @@ def assign(reader: Reader, target: ast.expr, value: Any, node: ast.expr, scope: 
         case ast.Subscript():
             _set_item(reader, target, value, node, scope)
         case ast.Tuple() | ast.List():
-            items = iterated(reader, value)
+            items = iterate_value(reader, value)
             plain = not any(isinstance(each, ast.Starred) for each in target.elts)
             for place, each in enumerate(target.elts):
                 fits = items is not None and plain and len(items) == len(target.elts)
                 inner = each.value if isinstance(each, ast.Starred) else each
-                assign(reader, inner, items[place] if fits and items else Unknown(shown(node)), node, scope)
+                assign(reader, inner, items[place] if fits and items else Unknown(shorten_code(node)), node, scope)
 
 
 def set_attribute(reader: Reader, of: Any, name: str, value: Any, node: ast.AST) -> None:
@@ -110,7 +110,7 @@ def _set_item(reader: Reader, target: ast.Subscript, value: Any, node: ast.expr,
     of = reader.evaluate(target.value, scope)
     content = reader.memory.get(of)
     try:
-        place = known(reader, reader.evaluate(target.slice, scope))
+        place = require_known(reader, reader.evaluate(target.slice, scope))
         if isinstance(of, Section):
             config_steps.set_key(reader, of, str(place), value, node)
         elif isinstance(content, Parts):
@@ -123,7 +123,7 @@ def _set_item(reader: Reader, target: ast.Subscript, value: Any, node: ast.expr,
         if isinstance(of, Section):
             config_steps.lose(reader, of, target)
         elif isinstance(content, (Parts, Items)):
-            reader.memory[of] = Unknown(shown(target))
+            reader.memory[of] = Unknown(shorten_code(target))
 
 
 def _if(reader: Reader, node: ast.If, scope: Ref) -> Outcome:
@@ -131,43 +131,43 @@ def _if(reader: Reader, node: ast.If, scope: Ref) -> Outcome:
         holds = truth(reader, reader.evaluate(node.test, scope))
     except NotKnown:
         return reader.either(
-            f"«{shown(node.test)}»",
-            lambda: follow(reader, node.body, scope),
-            lambda: follow(reader, node.orelse, scope),
+            f"«{shorten_code(node.test)}»",
+            lambda: follow_statements(reader, node.body, scope),
+            lambda: follow_statements(reader, node.orelse, scope),
         )
-    return follow(reader, node.body if holds else node.orelse, scope)
+    return follow_statements(reader, node.body if holds else node.orelse, scope)
 
 
 def _try(reader: Reader, node: ast.Try, scope: Ref) -> Outcome:
     """The body as it should go, or its handlers, where they have something else to say."""
 
     def body() -> Outcome:
-        return follow(reader, [*node.body, *node.orelse], scope)
+        return follow_statements(reader, [*node.body, *node.orelse], scope)
 
     def handlers() -> Outcome:
         for handler in node.handlers:
-            outcome = follow(reader, handler.body, scope)
+            outcome = follow_statements(reader, handler.body, scope)
             if outcome is not None:
                 return outcome
         return None
 
     outcome = reader.either("an exception", body, handlers) if node.handlers else body()
-    return outcome or follow(reader, node.finalbody, scope)
+    return outcome or follow_statements(reader, node.finalbody, scope)
 
 
 def _match(reader: Reader, node: ast.Match, scope: Ref) -> Outcome:
     """Cases of literals are decided; of others, each may be taken."""
     try:
-        subject = known(reader, reader.evaluate(node.subject, scope))
+        subject = require_known(reader, reader.evaluate(node.subject, scope))
         for case in node.cases:
             if case.guard is not None or not _is_literal(case.pattern):
                 raise NotKnown("a pattern")
             literal = case.pattern.value if isinstance(case.pattern, ast.MatchValue) else None  # None: case _
-            if literal is None or known(reader, reader.evaluate(literal, scope)) == subject:
-                return follow(reader, case.body, scope)
+            if literal is None or require_known(reader, reader.evaluate(literal, scope)) == subject:
+                return follow_statements(reader, case.body, scope)
         return None
     except NotKnown:
-        return _any_case(reader, node.cases, scope, f"«{shown(node.subject)}»")
+        return _any_case(reader, node.cases, scope, f"«{shorten_code(node.subject)}»")
 
 
 def _is_literal(pattern: ast.pattern) -> bool:
@@ -178,7 +178,7 @@ def _any_case(reader: Reader, cases: list[ast.match_case], scope: Ref, why: str)
     if not cases:
         return None
     return reader.either(
-        why, lambda: follow(reader, cases[0].body, scope), lambda: _any_case(reader, cases[1:], scope, why)
+        why, lambda: follow_statements(reader, cases[0].body, scope), lambda: _any_case(reader, cases[1:], scope, why)
     )
 
 

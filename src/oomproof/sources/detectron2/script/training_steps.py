@@ -20,7 +20,7 @@ from oomproof.sources.detectron2.script.contents import (
     Section,
     Unknown,
 )
-from oomproof.sources.detectron2.script.knowing import NotKnown, iterated, known
+from oomproof.sources.detectron2.script.knowing import NotKnown, iterate_value, require_known
 
 if TYPE_CHECKING:
     from oomproof.sources.detectron2.script.reader import Reader
@@ -58,7 +58,7 @@ def begin(reader: Reader, name: str, call: Call, self: Ref | None = None) -> Any
             reader.blind.append(f"{reader.at(call.node)}: {name} gets a config that is made elsewhere")
         return Unknown(name)
     is_model = before.is_model and not name.endswith("Trainer")
-    after = replace(before, training={**before.training, **_said(reader, name, call)}, is_model=is_model)
+    after = replace(before, training={**before.training, **_read_trainer(reader, name, call)}, is_model=is_model)
     if self is None:
         reader.memory[run] = after
         return run
@@ -69,7 +69,7 @@ def begin(reader: Reader, name: str, call: Call, self: Ref | None = None) -> Any
     return self
 
 
-def _said(reader: Reader, name: str, call: Call) -> dict[str, Any]:
+def _read_trainer(reader: Reader, name: str, call: Call) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if name == "AccumulatingTrainer":
         found["accumulate"] = call.get("accumulate", 1, 1)
@@ -87,14 +87,14 @@ def follow_methods(reader: Reader, run: Ref) -> None:
     content = reader.memory[run]
     cls = content.above if isinstance(content, Run) else None
     for name in ("build_hooks", "run_step"):
-        method = looking_up.find(reader, cls, name)
+        method = looking_up.find_attribute(reader, cls, name)
         if isinstance(method, Function):
             value = reader.call(method, Call((run,), {}, method.node))
             if name == "build_hooks":
                 register(reader, run, value)
     after = reader.memory[run]
     for name, instead in _OWN_CODE.items():
-        method = looking_up.find(reader, cls, name)
+        method = looking_up.find_attribute(reader, cls, name)
         if not isinstance(method, Function) or not isinstance(after, Run):
             continue
         if name == "run_step" and "accumulate" in after.training:
@@ -118,7 +118,7 @@ def call_method(reader: Reader, run: Ref, name: str, call: Call) -> Any:
 
 
 def register(reader: Reader, run: Ref, hooks: Any) -> None:
-    items = iterated(reader, hooks)
+    items = iterate_value(reader, hooks)
     if items is None:
         if reader.names_accumulate:  # somewhere among them may be oomproof's
             say(reader, run, "accumulate", Unknown("the hooks"))
@@ -169,7 +169,7 @@ def _checkpoint(reader: Reader, run: Any, stages: Any) -> None:
     before = reader.memory.get(run)
     so_far = before.training.get("checkpoint", ()) if isinstance(before, Run) else ()
     try:
-        wanted = known(reader, stages)
+        wanted = require_known(reader, stages)
         texts = wanted.split(",") if isinstance(wanted, str) else [str(each) for each in wanted]
     except (NotKnown, TypeError) as reason:
         say(reader, run, "checkpoint", Unknown(str(reason)))
@@ -186,6 +186,6 @@ def _precision(value: Any) -> Any:
 
 def _zero_grad(reader: Reader, value: Any) -> Any:
     try:
-        return "before_forward" if known(reader, value) else "before_backward"
+        return "before_forward" if require_known(reader, value) else "before_backward"
     except NotKnown as reason:
         return Unknown(str(reason))

@@ -1,6 +1,6 @@
 """The configs that Detectron2 publishes (its ``configs/`` folder) by name: what each sets, its bases included.
 
-    >>> published("COCO-Detection/retinanet_R_50_FPN_3x.yaml")["SOLVER.MAX_ITER"]
+    >>> find_published("COCO-Detection/retinanet_R_50_FPN_3x.yaml")["SOLVER.MAX_ITER"]
     270000
 
 The few under ``quick_schedules``, which test Detectron2 itself, are left out.
@@ -17,7 +17,7 @@ from oomproof.sources.detectron2.zoo.parts import Facts
 _SUFFIXES = (".yaml", ".yml")
 
 
-def published(name: str) -> Facts | None:
+def find_published(name: str) -> Facts | None:
     """What the config ``name`` sets, or None where Detectron2 publishes none of that name."""
     found = full_name(name)
     return dict(_table()[found.removesuffix(".yaml")]) if found else None
@@ -39,7 +39,7 @@ def full_name(name: str) -> str:
     return next((f"{known}.yaml" for known in _table() if known.rpartition("/")[2] == last), "")
 
 
-def names() -> tuple[str, ...]:
+def list_names() -> tuple[str, ...]:
     """Every published config that can be trained: bases are left out."""
     return tuple(f"{name}.yaml" for name in _table() if "Base-" not in name)
 
@@ -61,21 +61,23 @@ def _coco() -> dict[str, Facts]:
         for neck, base in rcnn.items():
             for run in (*runs, "X_101_32x8d 3x") if neck == "FPN" else runs:
                 backbone, schedule = run.split()
-                table[f"{folder}/{family}_{backbone}_{neck}_{schedule}"] = _made(base, extra, backbone, schedule)
+                table[f"{folder}/{family}_{backbone}_{neck}_{schedule}"] = _merge(base, extra, backbone, schedule)
     for run in runs:
         backbone, schedule = run.split()
-        table[f"COCO-Detection/retinanet_{backbone}_FPN_{schedule}"] = _made(facts.RETINANET, {}, backbone, schedule)
+        table[f"COCO-Detection/retinanet_{backbone}_FPN_{schedule}"] = _merge(facts.RETINANET, {}, backbone, schedule)
         panoptic = f"COCO-PanopticSegmentation/panoptic_fpn_{backbone}_{schedule}"
-        table[panoptic] = _made(facts.PANOPTIC, {}, backbone, schedule)
+        table[panoptic] = _merge(facts.PANOPTIC, {}, backbone, schedule)
     for run in (*runs, "X_101_32x8d 3x"):
         backbone, schedule = run.split()
-        table[f"COCO-Keypoints/keypoint_rcnn_{backbone}_FPN_{schedule}"] = _made(facts.KEYPOINT, {}, backbone, schedule)
+        table[f"COCO-Keypoints/keypoint_rcnn_{backbone}_FPN_{schedule}"] = _merge(
+            facts.KEYPOINT, {}, backbone, schedule
+        )
     c4_rpn = {**facts.RPN_ONLY, "MODEL.RPN.PRE_NMS_TOPK_TEST": 12000}
-    table["COCO-Detection/rpn_R_50_C4_1x"] = _made(facts.COMMON, c4_rpn, "R_50", "1x")
-    table["COCO-Detection/rpn_R_50_FPN_1x"] = _made(facts.FPN, facts.RPN_ONLY, "R_50", "1x")
-    table["COCO-Detection/fast_rcnn_R_50_FPN_1x"] = _made(facts.FPN, facts.FAST, "R_50", "1x")
+    table["COCO-Detection/rpn_R_50_C4_1x"] = _merge(facts.COMMON, c4_rpn, "R_50", "1x")
+    table["COCO-Detection/rpn_R_50_FPN_1x"] = _merge(facts.FPN, facts.RPN_ONLY, "R_50", "1x")
+    table["COCO-Detection/fast_rcnn_R_50_FPN_1x"] = _merge(facts.FPN, facts.FAST, "R_50", "1x")
     giou = {**facts.MASK, **facts.GIOU}
-    table["COCO-InstanceSegmentation/mask_rcnn_R_50_FPN_1x_giou"] = _made(facts.FPN, giou, "R_50", "1x")
+    table["COCO-InstanceSegmentation/mask_rcnn_R_50_FPN_1x_giou"] = _merge(facts.FPN, giou, "R_50", "1x")
     return table
 
 
@@ -83,13 +85,13 @@ def _other_data() -> dict[str, Facts]:
     longer = {"SOLVER.STEPS": (120000, 160000), "SOLVER.MAX_ITER": 180000}
     table = {
         "Cityscapes/mask_rcnn_R_50_FPN": {**facts.FPN, **facts.MASK, **facts.CITYSCAPES},
-        "PascalVOC-Detection/faster_rcnn_R_50_C4": _made(facts.COMMON, facts.VOC, "R_50", ""),
-        "PascalVOC-Detection/faster_rcnn_R_50_FPN": _made(facts.FPN, facts.VOC, "R_50", ""),
+        "PascalVOC-Detection/faster_rcnn_R_50_C4": _merge(facts.COMMON, facts.VOC, "R_50", ""),
+        "PascalVOC-Detection/faster_rcnn_R_50_FPN": _merge(facts.FPN, facts.VOC, "R_50", ""),
     }
     for version, classes, schedule in (("v0.5", 1230, {}), ("v1", 1203, longer)):
         for backbone in facts.BACKBONES:
             name = f"LVIS{version}-InstanceSegmentation/mask_rcnn_{backbone}_FPN_1x"
-            table[name] = _made(facts.lvis(version, classes), schedule, backbone, "1x")
+            table[name] = _merge(facts.lvis(version, classes), schedule, backbone, "1x")
     return table
 
 
@@ -100,37 +102,37 @@ def _comparisons() -> dict[str, Facts]:
     folder = "Detectron1-Comparisons"
     faster, mask = {**facts.OLD, **facts.ONE_SIZE}, {**facts.OLD, **facts.ONE_SIZE, **facts.MASK, **masks}
     return {
-        f"{folder}/faster_rcnn_R_50_FPN_noaug_1x": _made(facts.FPN, faster, "R_50", "1x"),
-        f"{folder}/mask_rcnn_R_50_FPN_noaug_1x": _made(facts.FPN, mask, "R_50", "1x"),
-        f"{folder}/keypoint_rcnn_R_50_FPN_1x": _made(facts.KEYPOINT, {**facts.OLD, **points}, "R_50", "1x"),
+        f"{folder}/faster_rcnn_R_50_FPN_noaug_1x": _merge(facts.FPN, faster, "R_50", "1x"),
+        f"{folder}/mask_rcnn_R_50_FPN_noaug_1x": _merge(facts.FPN, mask, "R_50", "1x"),
+        f"{folder}/keypoint_rcnn_R_50_FPN_1x": _merge(facts.KEYPOINT, {**facts.OLD, **points}, "R_50", "1x"),
     }
 
 
 def _misc() -> dict[str, Facts]:
     mask, deformable = {**facts.FPN, **facts.MASK}, facts.DEFORMABLE
     agnostic = {"MODEL.ROI_BOX_HEAD.CLS_AGNOSTIC_BBOX_REG": True, "MODEL.ROI_MASK_HEAD.CLS_AGNOSTIC_MASK": True}
-    group_norm, sync = _made(mask, {}, "R_50", "3x", facts.GN), _made(mask, {}, "R_50", "3x", facts.SYNCBN)
+    group_norm, sync = _merge(mask, {}, "R_50", "3x", facts.GN), _merge(mask, {}, "R_50", "3x", facts.SYNCBN)
     scratch = facts.SCRATCH
     table = {
-        **{f"cascade_mask_rcnn_R_50_FPN_{run}": _made(facts.FPN, facts.CASCADE, "R_50", run) for run in ("1x", "3x")},
-        "mask_rcnn_R_50_FPN_1x_cls_agnostic": _made(mask, agnostic, "R_50", "1x"),
-        **{f"mask_rcnn_R_50_FPN_{run}_dconv_c3-c5": _made(mask, deformable, "R_50", run) for run in ("1x", "3x")},
+        **{f"cascade_mask_rcnn_R_50_FPN_{run}": _merge(facts.FPN, facts.CASCADE, "R_50", run) for run in ("1x", "3x")},
+        "mask_rcnn_R_50_FPN_1x_cls_agnostic": _merge(mask, agnostic, "R_50", "1x"),
+        **{f"mask_rcnn_R_50_FPN_{run}_dconv_c3-c5": _merge(mask, deformable, "R_50", run) for run in ("1x", "3x")},
         "mask_rcnn_R_50_FPN_3x_gn": group_norm,
         "mask_rcnn_R_50_FPN_3x_syncbn": sync,
         "scratch_mask_rcnn_R_50_FPN_3x_gn": {**group_norm, **scratch},
         "scratch_mask_rcnn_R_50_FPN_9x_gn": {**group_norm, **scratch, **facts.NINE},
         "scratch_mask_rcnn_R_50_FPN_9x_syncbn": {**sync, **scratch, **facts.NINE},
-        "semantic_R_50_FPN_1x": _made(facts.FPN, facts.STUFF, "R_50", "1x"),
+        "semantic_R_50_FPN_1x": _merge(facts.FPN, facts.STUFF, "R_50", "1x"),
         "panoptic_fpn_R_101_dconv_cascade_gn_3x": {
-            **_made(facts.PANOPTIC, {**facts.CASCADE, **deformable}, "R_101", ""), **facts.PANOPTIC_GN,
+            **_merge(facts.PANOPTIC, {**facts.CASCADE, **deformable}, "R_101", ""), **facts.PANOPTIC_GN,
         },
         "cascade_mask_rcnn_X_152_32x8d_FPN_IN5k_gn_dconv": {
-            **_made(facts.FPN, {**facts.CASCADE, **deformable}, "X_101_32x8d", ""), **facts.X152,
+            **_merge(facts.FPN, {**facts.CASCADE, **deformable}, "X_101_32x8d", ""), **facts.X152,
         },
     }  # fmt: skip
     return {f"Misc/{name}": values for name, values in table.items()}
 
 
-def _made(base: Facts, extra: Facts, backbone: str, schedule: str, last: Facts | None = None) -> Facts:
+def _merge(base: Facts, extra: Facts, backbone: str, schedule: str, last: Facts | None = None) -> Facts:
     three = facts.THREE if schedule == "3x" else {}
     return {**base, **extra, **facts.BACKBONES[backbone], **three, **(last or {})}

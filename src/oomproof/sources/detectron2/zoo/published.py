@@ -38,7 +38,7 @@ _KEYPOINTS = {
 }
 
 
-def published() -> tuple[Published, ...]:
+def list_published() -> tuple[Published, ...]:
     """Parameters and arithmetic are not published there."""
     tables = {"boxes": _BOXES, "masks": _MASKS, "keypoints": _KEYPOINTS}
     return tuple(

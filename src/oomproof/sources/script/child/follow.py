@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from oomproof.errors import InternalError, JobError, OomproofError
 from oomproof.sources.script.child.importing import import_edited, when_imported
-from oomproof.sources.script.child.network import refuse_network, refused_hosts
+from oomproof.sources.script.child.network import list_refused_hosts, refuse_network
 from oomproof.sources.script.child.options import watch_click, watch_options
 from oomproof.sources.script.child.tensorboard import write_without_tensorflow
 from oomproof.sources.script.child.writes import keep_writes
@@ -37,7 +37,7 @@ class Told:
         if os.getpid() == self._process:  # not from workers that were forked
             os.write(self._descriptor, json.dumps(facts).encode() + b"\n")
 
-    def doing(self, text: str) -> None:
+    def say_doing(self, text: str) -> None:
         self.say(doing=text)
 
     def end(self, **facts: Any) -> NoReturn:
@@ -48,7 +48,7 @@ class Told:
         _LEAVE(1)
 
 
-def follow(folder: Path, descriptor: int) -> None:
+def follow_script(folder: Path, descriptor: int) -> None:
     request = json.loads((folder / "request.json").read_text())
     _end_with_parent(request["parent"])
     os.set_inheritable(descriptor, False)
@@ -74,7 +74,7 @@ def follow(folder: Path, descriptor: int) -> None:
     except (KeyboardInterrupt, GeneratorExit) as error:  # of the script's own making
         told.end(error=f"{request['name']} raised {type(error).__name__} before its second step")
     except OomproofError as error:
-        if following.ended_well(error) or following.kept is not None:
+        if following.has_ended_well(error) or following.kept is not None:
             following.leave()
         _leave_with_error(told, request, error)
     else:
@@ -99,16 +99,16 @@ class Following:
 
     def begin(self, torch: ModuleType) -> None:
         from oomproof.trace.torch.session.card import Card
-        from oomproof.trace.torch.session.session import following
+        from oomproof.trace.torch.session.session import session_opened
 
         card = self.request["card"]
-        self._context = following(
+        self._context = session_opened(
             Card(card["name"], card["total"], tuple(card["capability"]), self.request["ranks"]),
             self.save,
             dialect=self.request["dialect"],
             validate=self.request["validate"],
             batches=self.request["batches"] or None,
-            progress=self.told.doing,
+            progress=self.told.say_doing,
         )
         self.session = self._context.__enter__()
 
@@ -124,7 +124,7 @@ class Following:
         self.functions = FunctionSession(
             tf,
             outcome,
-            self.told.doing,
+            self.told.say_doing,
             dialect=self.request["dialect"],
             capability=capability,
             validate=self.request["validate"],
@@ -145,7 +145,7 @@ class Following:
             "jit_compile": self.request["jit_compile"],
             "validate": self.request["validate"],
         }
-        self.fits = KerasFits(self.keep, self.finish, self.told.doing, wanted)
+        self.fits = KerasFits(self.keep, self.finish, self.told.say_doing, wanted)
         self._connect(keras)
         self.fits.watch(keras)
 
@@ -183,7 +183,7 @@ class Following:
         save_activity(timeline, self.folder / "step.activity")
         self.told.end()
 
-    def ended_well(self, error: OomproofError) -> bool:
+    def has_ended_well(self, error: OomproofError) -> bool:
         """``sys.exit()`` at the end of a script is not a failure."""
         cause = error.__cause__
         return isinstance(cause, SystemExit) and cause.code in (None, 0)
@@ -242,7 +242,7 @@ def _leave_with_error(told: Told, request: dict[str, Any], error: OomproofError)
         told.end(code=cause.code)
     if not isinstance(error, InternalError):
         text = text.replace("the job raised", f"{request['name']} raised", 1)
-        if hosts := refused_hosts():
+        if hosts := list_refused_hosts():
             text += (
                 f"; it asked for {hosts}, and a script has no network while it is checked: let it download what it "
                 "needs once, then check it again"

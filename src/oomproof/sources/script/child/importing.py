@@ -44,10 +44,10 @@ class _Watch(MetaPathFinder):
         finally:
             self._looking = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loaded(spec.loader, self._seen)
+            spec.loader = _Loaded(spec.loader, self._note_import)
         return spec
 
-    def _seen(self, module: ModuleType) -> None:
+    def _note_import(self, module: ModuleType) -> None:
         """Not before it is imported: many only ask whether it could be (importlib.util.find_spec)."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)

@@ -25,6 +25,6 @@ def _load_oomproof() -> None:
 
 if __name__ == "__main__":
     _load_oomproof()
-    from oomproof.sources.script.child.follow import follow
+    from oomproof.sources.script.child.follow import follow_script
 
-    follow(Path(sys.argv[1]), int(sys.argv[2]))
+    follow_script(Path(sys.argv[1]), int(sys.argv[2]))

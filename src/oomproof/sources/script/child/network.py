@@ -14,12 +14,12 @@ def refuse_network() -> None:
     """For the rest of the process. Sockets within the machine's own files (AF_UNIX) stay: workers talk by them."""
     connect, connect_ex = socket.socket.connect, socket.socket.connect_ex
 
-    def refused(self: socket.socket, address: Any) -> None:
+    def refuse_connect(self: socket.socket, address: Any) -> None:
         if self.family == getattr(socket, "AF_UNIX", None):
             return connect(self, address)
         raise _refusal(address[0] if isinstance(address, tuple) else str(address))
 
-    def refused_ex(self: socket.socket, address: Any) -> int:
+    def refuse_connect_ex(self: socket.socket, address: Any) -> int:
         if self.family == getattr(socket, "AF_UNIX", None):
             return connect_ex(self, address)
         _refusal(address[0] if isinstance(address, tuple) else str(address))
@@ -31,12 +31,12 @@ def refuse_network() -> None:
         raise _refusal(host.decode() if isinstance(host, bytes) else str(host), socket.gaierror)
 
     known = socket.getaddrinfo
-    patch.object(socket.socket, "connect", refused).start()
-    patch.object(socket.socket, "connect_ex", refused_ex).start()
+    patch.object(socket.socket, "connect", refuse_connect).start()
+    patch.object(socket.socket, "connect_ex", refuse_connect_ex).start()
     patch.object(socket, "getaddrinfo", look_up).start()
 
 
-def refused_hosts() -> str:
+def list_refused_hosts() -> str:
     """Whom the script wanted to talk to."""
     return ", ".join(dict.fromkeys(_refused[:3]))
 

@@ -15,7 +15,7 @@ def watch_options(tell: Callable[..., None]) -> None:
     def parse_known_args(self: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
         found = parse(self, *args, **kwargs)
         every = vars(self)["_actions"]  # argparse shows them to nobody (Python 3.11 to 3.13)
-        seen = [_described(action, found[0]) for action in every]
+        seen = [_describe_option(action, found[0]) for action in every]
         tell(options=[each for each in seen if each is not None])
         return found
 
@@ -26,15 +26,15 @@ def watch_click(click: Any, tell: Callable[..., None]) -> None:
     """The same for click, once it has read the command line (click 8)."""
     invoke = click.Command.invoke
 
-    def invoke_seen(self: Any, ctx: Any) -> Any:
-        seen = [_described_by_click(each, ctx.params.get(each.name)) for each in self.params]
+    def invoke_watched(self: Any, ctx: Any) -> Any:
+        seen = [_describe_click_option(each, ctx.params.get(each.name)) for each in self.params]
         tell(options=[each for each in seen if each is not None])
         return invoke(self, ctx)
 
-    patch.object(click.Command, "invoke", invoke_seen).start()
+    patch.object(click.Command, "invoke", invoke_watched).start()
 
 
-def _described_by_click(option: Any, value: Any) -> dict[str, Any] | None:
+def _describe_click_option(option: Any, value: Any) -> dict[str, Any] | None:
     if not any(each.startswith("-") for each in option.opts) or type(value) not in (int, float, bool):
         return None
     switch = bool(getattr(option, "is_flag", False))
@@ -44,7 +44,7 @@ def _described_by_click(option: Any, value: Any) -> dict[str, Any] | None:
     return {"name": option.name, "option": spelt, "spelt": list(option.opts), "value": value, "switch": switch}
 
 
-def _described(action: argparse.Action, values: argparse.Namespace) -> dict[str, Any] | None:
+def _describe_option(action: argparse.Action, values: argparse.Namespace) -> dict[str, Any] | None:
     value = getattr(values, action.dest, None)
     if not action.option_strings or type(value) not in (int, float, bool):
         return None

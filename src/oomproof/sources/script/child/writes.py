@@ -1,8 +1,8 @@
 """Keeps what a script writes away from the user's files: it goes to a folder that is thrown away, and the script finds
 it there again.
 
-Two layers. Python's own functions for files are led to a tree that holds only what was written (``Kept``). What goes
-around them, libraries in C and programs that the script starts, is refused by the kernel where it knows how
+Two layers. Python's own functions for files are led to a tree that holds only what was written (``KeptFiles``). What
+goes around them, libraries in C and programs that the script starts, is refused by the kernel where it knows how
 (landlock.py).
 """
 # ruff: noqa: PTH100, PTH118, PTH120
@@ -32,7 +32,7 @@ _OPEN, _OPEN_DESCRIPTOR, _RMTREE, _UNLINK = io.open, os.open, shutil.rmtree, os.
 _OWN = sys.modules[__name__]
 
 
-class Kept:
+class KeptFiles:
     """Where things are: as the script names them, and as they really are."""
 
     def __init__(self, folder: Path, allowed: tuple[Path, ...]) -> None:
@@ -75,7 +75,7 @@ class Kept:
             return given
         folder, kept = os.path.dirname(path), self.of(path)
         if not self.is_there(folder):
-            raise _wrong(errno.ENOENT, path)
+            raise _make_os_error(errno.ENOENT, path)
         _make_folders(os.path.dirname(kept))
         if content and path not in self._gone and not _is_there(kept) and _is_there(path):
             _copy(path, kept)
@@ -93,7 +93,7 @@ class Kept:
         if path is None or self.is_free(path):
             return _MKDIR(given, mode)
         if self.is_there(path):
-            raise _wrong(errno.EEXIST, path)
+            raise _make_os_error(errno.EEXIST, path)
         return _MKDIR(self.for_writing(path))
 
     def remove(self, given: Any, take: Callable[..., None]) -> None:
@@ -101,7 +101,7 @@ class Kept:
         if path is None or self.is_free(path):
             return take(given)
         if not self.is_there(path):
-            raise _wrong(errno.ENOENT, path)
+            raise _make_os_error(errno.ENOENT, path)
         if _is_there(self.of(path)):
             take(self.of(path))
         self._gone.add(path)
@@ -139,7 +139,7 @@ class Kept:
         if isinstance(mode, str) and set(mode) & set("wax+"):
             path = _absolute(file)
             if "x" in mode and path is not None and self.is_there(path):
-                raise _wrong(errno.EEXIST, path)
+                raise _make_os_error(errno.EEXIST, path)
             return _OPEN(self.for_writing(file, content="w" not in mode), mode, *args, **kwargs)
         self._note_settings(file)
         return _OPEN(self.for_reading(file), mode, *args, **kwargs)
@@ -181,18 +181,18 @@ class _Entries:
         pass
 
 
-def keep_writes(folder: Path, allowed: tuple[Path, ...]) -> Kept:
+def keep_writes(folder: Path, allowed: tuple[Path, ...]) -> KeptFiles:
     """For the rest of the process."""
     folder.mkdir()
-    kept = Kept(folder, allowed)
+    kept = KeptFiles(folder, allowed)
     for place, name, function in _replacements(kept):
         patch.object(place, name, function).start()
     allow_writes_only_in([*map(str, allowed), "/dev"])
     return kept
 
 
-def _replacements(kept: Kept) -> Iterator[tuple[Any, str, Any]]:
-    def removing(take: Callable[..., None]) -> Callable[..., None]:
+def _replacements(kept: KeptFiles) -> Iterator[tuple[Any, str, Any]]:
+    def replace_remove(take: Callable[..., None]) -> Callable[..., None]:
         def remove(path: Any, *, dir_fd: int | None = None) -> None:
             if dir_fd is None:
                 kept.remove(path, take)
@@ -201,7 +201,7 @@ def _replacements(kept: Kept) -> Iterator[tuple[Any, str, Any]]:
 
         return remove
 
-    def reading(function: Callable[..., Any]) -> Callable[..., Any]:
+    def replace_read(function: Callable[..., Any]) -> Callable[..., Any]:
         def read(path: Any, *args: Any, **kwargs: Any) -> Any:
             return function(kept.for_reading(path) if kwargs.get("dir_fd") is None else path, *args, **kwargs)
 
@@ -219,11 +219,11 @@ def _replacements(kept: Kept) -> Iterator[tuple[Any, str, Any]]:
     yield os, "listdir", kept.names_in
     yield os, "scandir", kept.entries_in
     for name in ("unlink", "remove", "rmdir"):
-        yield os, name, removing(getattr(os, name))
+        yield os, name, replace_remove(getattr(os, name))
     for name in ("rename", "replace"):
         yield os, name, kept.move
     for name in ("stat", "lstat", "access", "readlink"):
-        yield os, name, reading(getattr(os, name))
+        yield os, name, replace_read(getattr(os, name))
     for name in ("chmod", "chown", "utime", "truncate", "symlink", "link", "mkfifo"):
         if hasattr(os, name):
             yield os, name, leave_alone
@@ -268,5 +268,5 @@ def _copy(source: str, target: str) -> None:
         shutil.copyfileobj(old, new)
 
 
-def _wrong(number: int, path: str) -> OSError:
+def _make_os_error(number: int, path: str) -> OSError:
     return OSError(number, os.strerror(number), path)

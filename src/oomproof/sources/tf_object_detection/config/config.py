@@ -17,10 +17,17 @@ from typing import TYPE_CHECKING, Any
 from oomproof.errors import InputError
 from oomproof.sources.tf_object_detection.config.edit import apply_changes, editor_of, remove_path, set_path
 from oomproof.sources.tf_object_detection.config.paths import parse_path, walk
-from oomproof.sources.tf_object_detection.config.reading import Entry, Leaf, Reading, Section, plain, read_tree
+from oomproof.sources.tf_object_detection.config.reading import (
+    ConfigReading,
+    Entry,
+    Leaf,
+    MessageSection,
+    plain_entry,
+    read_tree,
+)
 from oomproof.sources.tf_object_detection.config.schema import ROOT
 from oomproof.sources.tf_object_detection.config.text_file import parse, read_text
-from oomproof.sources.tf_object_detection.config.tokens import place
+from oomproof.sources.tf_object_detection.config.tokens import find_place
 
 if TYPE_CHECKING:
     from oomproof.sources.tf_object_detection.config.dead_fields import DeadField
@@ -36,7 +43,7 @@ class Config:
 
     name: str
     text: str
-    reading: Reading
+    reading: ConfigReading
     path: Path | None = None
 
     def value(self, path: str) -> Any:
@@ -45,7 +52,7 @@ class Config:
         last = steps[-1]
         _, entry = walk(self.reading.root, steps)
         if entry is not None:
-            return plain(entry)
+            return plain_entry(entry)
         if last.index is not None:
             raise InputError(f"{self.name}: {path} is not there; {last.field.name} has fewer items")
         if last.field.is_repeated:
@@ -59,7 +66,7 @@ class Config:
     def which(self, path: str) -> str:
         """The chosen member of a message's oneof: ``which("model")`` is ssd; empty where none is chosen."""
         _, entry = walk(self.reading.root, parse_path(path))
-        if not isinstance(entry, Section):
+        if not isinstance(entry, MessageSection):
             return ""
         return next((name for name in entry.entries if entry.type.fields[name].oneof), "")
 
@@ -69,7 +76,7 @@ class Config:
         return self.name if entry is None else self.at(start_of(entry))
 
     def at(self, offset: int) -> str:
-        line, column = place(self.text, offset)
+        line, column = find_place(self.text, offset)
         return f"{self.name}:{line}:{column}"
 
     def leaves(self) -> dict[str, Any]:
@@ -128,8 +135,8 @@ def start_of(entry: Entry) -> int:
     return entry.origin.field.start if isinstance(entry, Leaf) else entry.origins[0].field.start
 
 
-def _describe_problems(reading: Reading, text: str, name: str) -> str:
-    places = [place(text, each.offset) for each in reading.problems]
+def _describe_problems(reading: ConfigReading, text: str, name: str) -> str:
+    places = [find_place(text, each.offset) for each in reading.problems]
     if len(places) == 1:
         return f"{name}:{places[0][0]}:{places[0][1]}: {reading.problems[0].text}"
     told = [f"{at[0]}:{at[1]}: {each.text}" for at, each in zip(places, reading.problems, strict=True)]

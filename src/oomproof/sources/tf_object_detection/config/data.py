@@ -7,7 +7,7 @@ from typing import Any
 
 from oomproof.errors import InputError
 from oomproof.sources.tf_object_detection.config.literals import check_literal, describe_type, write_literal
-from oomproof.sources.tf_object_detection.config.reading import unknown_field
+from oomproof.sources.tf_object_detection.config.reading import describe_unknown_field
 from oomproof.sources.tf_object_detection.config.schema import FieldType
 from oomproof.sources.tf_object_detection.config.style import Style
 
@@ -35,7 +35,7 @@ def check_item(value: Any, field: FieldType, path: str) -> Any:
     for name, each in value.items():
         kind = field.message.fields.get(name)
         if kind is None:
-            raise InputError(unknown_field(str(name), field.message, f"{path}."))
+            raise InputError(describe_unknown_field(str(name), field.message, f"{path}."))
         if kind.oneof and chosen.setdefault(kind.oneof, name) != name:
             raise InputError(f"{path} takes {chosen[kind.oneof]} or {name}, not both (oneof {kind.oneof})")
         inner = check_data(each, kind, f"{path}.{name}")

@@ -12,7 +12,7 @@ from typing import Any
 
 from oomproof.sources.tf_object_detection.config.config import Config, start_of
 from oomproof.sources.tf_object_detection.config.dead_rules import NEVER_READ, NOT_BY_TF1, NOT_BY_TF2
-from oomproof.sources.tf_object_detection.config.reading import Entry, Leaf, Section, plain
+from oomproof.sources.tf_object_detection.config.reading import Entry, Leaf, MessageSection, plain_entry
 
 
 @dataclass(frozen=True)
@@ -60,20 +60,20 @@ def find_dead_fields(config: Config, tensorflow: int | None = None) -> tuple[Dea
     )
 
 
-def _set_fields(section: Section, prefix: str) -> Iterator[tuple[str, Entry, str, Section]]:
+def _set_fields(section: MessageSection, prefix: str) -> Iterator[tuple[str, Entry, str, MessageSection]]:
     """Path, entry, «Message.field» and section of everything that is set."""
     for name, entry in section.entries.items():
         path = f"{prefix}{name}"
         yield path, entry, f"{section.type.name}.{name}", section
-        if isinstance(entry, Section):
+        if isinstance(entry, MessageSection):
             yield from _set_fields(entry, f"{path}.")
         elif isinstance(entry, list):
             for number, each in enumerate(entry):
-                if isinstance(each, Section):
+                if isinstance(each, MessageSection):
                     yield from _set_fields(each, f"{path}[{number}].")
 
 
-def _why_dead(kind: str, section: Section, entry: Entry, version: int) -> str:
+def _why_dead(kind: str, section: MessageSection, entry: Entry, version: int) -> str:
     if kind in NEVER_READ:
         return NEVER_READ[kind]
     if version == 1 and kind in NOT_BY_TF1:
@@ -85,10 +85,10 @@ def _why_dead(kind: str, section: Section, entry: Entry, version: int) -> str:
         "MaskRCNNBoxPredictor": _in_mask_head,
     }  # fmt: skip
     check = by_message.get(section.type.name, _in_others)
-    return check(kind.rpartition(".")[2], section, plain(entry), version)
+    return check(kind.rpartition(".")[2], section, plain_entry(entry), version)
 
 
-def _in_training(name: str, section: Section, value: Any, version: int) -> str:
+def _in_training(name: str, section: MessageSection, value: Any, version: int) -> str:
     if name == "use_bfloat16" and value:
         return "it counts on a TPU only (--use_tpu); on GPUs the training stays in float32"
     if name == "load_all_detection_checkpoint_vars" and value and version == 2:
@@ -104,7 +104,7 @@ def _in_training(name: str, section: Section, value: Any, version: int) -> str:
     return ""
 
 
-def _in_reader(name: str, section: Section, value: Any, version: int) -> str:
+def _in_reader(name: str, section: MessageSection, value: Any, version: int) -> str:
     if name in ("shuffle_buffer_size", "filenames_shuffle_buffer_size") and not _value(section, "shuffle"):
         return "shuffle is false"
     if name == "mask_type" and not _value(section, "load_instance_masks"):
@@ -114,7 +114,7 @@ def _in_reader(name: str, section: Section, value: Any, version: int) -> str:
     return ""
 
 
-def _in_faster_rcnn(name: str, section: Section, value: Any, version: int) -> str:
+def _in_faster_rcnn(name: str, section: MessageSection, value: Any, version: int) -> str:
     if name == "inplace_batchnorm_update" and value and version == 2:
         return _STOPS
     second_stage = name.startswith(("second_stage_", "maxpool_")) or name == "initial_crop_size"
@@ -126,7 +126,7 @@ def _in_faster_rcnn(name: str, section: Section, value: Any, version: int) -> st
     return ""
 
 
-def _in_mask_head(name: str, section: Section, value: Any, version: int) -> str:
+def _in_mask_head(name: str, section: MessageSection, value: Any, version: int) -> str:
     about_masks = name in (
         "mask_height", "mask_width", "mask_prediction_conv_depth", "mask_prediction_num_conv_layers",
         "masks_are_class_agnostic", "convolve_then_upsample_masks",
@@ -136,7 +136,7 @@ def _in_mask_head(name: str, section: Section, value: Any, version: int) -> str:
     return _in_others(name, section, value, version)
 
 
-def _in_others(name: str, section: Section, value: Any, version: int) -> str:
+def _in_others(name: str, section: MessageSection, value: Any, version: int) -> str:
     if name == "dropout_keep_probability" and not _value(section, "use_dropout"):
         return "use_dropout is false"
     if name == "moving_average_decay" and not _value(section, "use_moving_average"):
@@ -146,7 +146,7 @@ def _in_others(name: str, section: Section, value: Any, version: int) -> str:
     return ""
 
 
-def _value(section: Section, name: str) -> Any:
+def _value(section: MessageSection, name: str) -> Any:
     """What a single field of a section is, set or by default."""
     entry = section.entries.get(name)
     return entry.value if isinstance(entry, Leaf) else section.type.fields[name].default

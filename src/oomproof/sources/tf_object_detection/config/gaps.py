@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from oomproof.sources.tf_object_detection.config.reading import Section
+from oomproof.sources.tf_object_detection.config.reading import MessageSection
 from oomproof.sources.tf_object_detection.config.style import Style, begins_line, indent_at, line_start
 from oomproof.sources.tf_object_detection.config.text_file import Field, Items, Message
 
@@ -15,7 +15,7 @@ _REST_OF_LINE = re.compile(r"[^\S\n]*(?:#[^\n]*)?(?=\n|\Z)")
 
 
 @dataclass(frozen=True)
-class Change:
+class TextChange:
     """What stands from ``start`` to ``end`` becomes ``new``."""
 
     start: int
@@ -33,11 +33,11 @@ class Spot:
     between: str
     after: str
 
-    def change(self, fields: Sequence[str]) -> Change:
-        return Change(self.at, self.at, self.before + self.between.join(fields) + self.after)
+    def change(self, fields: Sequence[str]) -> TextChange:
+        return TextChange(self.at, self.at, self.before + self.between.join(fields) + self.after)
 
 
-def spot_behind(text: str, section: Section, field: Field | None, style: Style) -> Spot:
+def spot_behind(text: str, section: MessageSection, field: Field | None, style: Style) -> Spot:
     """Behind a field of a section; behind its last one where ``field`` is None."""
     place = section.places[-1]
     whole_file = not section.origins
@@ -80,33 +80,33 @@ def _indent_in(text: str, place: Message, anchor: Field, whole_file: bool, style
     return "" if whole_file else indent_at(text, place.start) + style.step
 
 
-def removal_of_field(text: str, field: Field) -> Change:
+def removal_of_field(text: str, field: Field) -> TextChange:
     """A field with its line, if it has one of its own; else with the blanks behind it."""
     rest = _REST_OF_LINE.match(text, field.full_end)
     if rest is not None and begins_line(text, field.start):
         end = rest.end() + 1 if rest.end() < len(text) else rest.end()
-        return Change(line_start(text, field.start), end, "")
+        return TextChange(line_start(text, field.start), end, "")
     end = field.full_end
     if field.start > 0 and text[field.start - 1] in " \t\n{<":
         while end < len(text) and text[end] in " \t":
             end += 1
-    return Change(field.start, end, "")
+    return TextChange(field.start, end, "")
 
 
-def removal_of_items(text: str, field: Field, items: Items, starts: set[int]) -> list[Change]:
+def removal_of_items(text: str, field: Field, items: Items, starts: set[int]) -> list[TextChange]:
     """Items of a list, by where they start, with their commas; the field itself if none is left."""
     kept = [each for each in items.items if each.start not in starts]
     if not kept:
         return [removal_of_field(text, field)]
-    changes = [Change(items.items[0].start, kept[0].start, "")] if items.items[0].start in starts else []
+    changes = [TextChange(items.items[0].start, kept[0].start, "")] if items.items[0].start in starts else []
     last_kept = last_gone = None
     for each in items.items:
         if each.start in starts:
             last_gone = each
             continue
         if last_kept is not None and last_gone is not None:
-            changes.append(Change(last_kept.end, last_gone.end, ""))
+            changes.append(TextChange(last_kept.end, last_gone.end, ""))
         last_kept, last_gone = each, None
     if last_kept is not None and last_gone is not None:
-        changes.append(Change(last_kept.end, last_gone.end, ""))
+        changes.append(TextChange(last_kept.end, last_gone.end, ""))
     return changes

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from oomproof.errors import InputError
-from oomproof.sources.tf_object_detection.config.reading import Entry, Leaf, Section, unknown_field
+from oomproof.sources.tf_object_detection.config.reading import Entry, Leaf, MessageSection, describe_unknown_field
 from oomproof.sources.tf_object_detection.config.schema import ROOT, FieldType
 
 _PART = re.compile(r"(?P<name>\w+)(?:\[(?P<index>\d{1,6})\])?")
@@ -31,7 +31,7 @@ def parse_path(path: str) -> tuple[PathPart, ...]:
             raise InputError(f"'{path}' is not the path of a field; expected one such as train_config.batch_size")
         field = kind.fields.get(found["name"])
         if field is None:
-            raise InputError(unknown_field(found["name"], kind, prefix))
+            raise InputError(describe_unknown_field(found["name"], kind, prefix))
         index = int(found["index"]) if found["index"] else None
         if index is not None and not field.is_repeated:
             raise InputError(f"{prefix}{part}: {found['name']} has one value; write it without an index")
@@ -46,7 +46,7 @@ def parse_path(path: str) -> tuple[PathPart, ...]:
     return tuple(steps)
 
 
-def find(section: Section, step: PathPart) -> Entry | None:
+def find_entry(section: MessageSection, step: PathPart) -> Entry | None:
     """What a section has at a step; None where it is not set, or has fewer items."""
     entry = section.entries.get(step.field.name)
     if step.index is None or entry is None:
@@ -55,11 +55,11 @@ def find(section: Section, step: PathPart) -> Entry | None:
     return entry[step.index] if step.index < len(entry) else None
 
 
-def walk(root: Section, steps: tuple[PathPart, ...]) -> tuple[Section | None, Entry | None]:
+def walk(root: MessageSection, steps: tuple[PathPart, ...]) -> tuple[MessageSection | None, Entry | None]:
     """The section that the last step is in, and what is there; None for what is not set."""
-    section: Section | None = root
+    section: MessageSection | None = root
     for step in steps[:-1]:
-        found = None if section is None else find(section, step)
+        found = None if section is None else find_entry(section, step)
         assert not isinstance(found, (Leaf, list))
         section = found
-    return section, None if section is None else find(section, steps[-1])
+    return section, None if section is None else find_entry(section, steps[-1])

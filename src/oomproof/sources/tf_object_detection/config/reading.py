@@ -20,7 +20,7 @@ _MOST_PROBLEMS = 50
 
 
 @dataclass(frozen=True)
-class Origin:
+class FieldOrigin:
     """The field of the text that a value comes from, and the list, where it stands in one."""
 
     field: Field
@@ -33,20 +33,20 @@ class Leaf:
 
     value: Any
     at: Scalar
-    origin: Origin
+    origin: FieldOrigin
 
 
 @dataclass
-class Section:
+class MessageSection:
     """A message with what is set in it. It has several places where the text has it several times."""
 
     type: MessageType
     places: list[Message]
-    origins: list[Origin] = field(default_factory=list)
+    origins: list[FieldOrigin] = field(default_factory=list)
     entries: dict[str, Entry] = field(default_factory=dict)
 
 
-Entry = Leaf | Section | list[Leaf | Section]
+Entry = Leaf | MessageSection | list[Leaf | MessageSection]
 
 
 @dataclass(frozen=True)
@@ -66,29 +66,29 @@ class Overwritten:
 
 
 @dataclass
-class Reading:
-    root: Section
+class ConfigReading:
+    root: MessageSection
     problems: list[Fault] = field(default_factory=list)
     more_problems: int = 0
     """those beyond the first fifty"""
     overwritten: list[Overwritten] = field(default_factory=list)
 
 
-def read_tree(tree: Message) -> Reading:
-    reading = Reading(Section(ROOT, [tree]))
+def read_tree(tree: Message) -> ConfigReading:
+    reading = ConfigReading(MessageSection(ROOT, [tree]))
     _Reader(reading).fill(reading.root, tree, "")
     return reading
 
 
 class _Reader:
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: ConfigReading) -> None:
         self.reading = reading
 
-    def fill(self, section: Section, message: Message, prefix: str) -> None:
+    def fill(self, section: MessageSection, message: Message, prefix: str) -> None:
         for each in message.fields:
             kind = section.type.fields.get(each.name)
             if kind is None:
-                self.fail(each.start, lambda each=each: unknown_field(each.name, section.type, prefix))
+                self.fail(each.start, lambda each=each: describe_unknown_field(each.name, section.type, prefix))
             elif isinstance(each.value, Items) and not kind.is_repeated:
                 self.fail(each.value.start, lambda each=each: f"{prefix}{each.name} takes one value, not a list")
             elif kind.message is None and not each.has_colon:
@@ -96,7 +96,7 @@ class _Reader:
             else:
                 self.set_field(section, each, kind, prefix)
 
-    def set_field(self, section: Section, text: Field, kind: FieldType, prefix: str) -> None:
+    def set_field(self, section: MessageSection, text: Field, kind: FieldType, prefix: str) -> None:
         path = f"{prefix}{text.name}"
         for other in section.type.oneof_members(kind.oneof):
             if other != text.name and other in section.entries:
@@ -108,7 +108,7 @@ class _Reader:
             items = text.value if isinstance(text.value, Items) else None
             for value in items.items if items else (text.value,):
                 assert not isinstance(value, Items)
-                made = self.make(value, kind, Origin(text, items), f"{path}[{len(listed)}]", None)
+                made = self.make(value, kind, FieldOrigin(text, items), f"{path}[{len(listed)}]", None)
                 if made is not None:
                     listed.append(made)
             if not listed:
@@ -116,7 +116,9 @@ class _Reader:
             return
         assert not isinstance(text.value, Items)
         before = section.entries.get(text.name)
-        made = self.make(text.value, kind, Origin(text), path, before if isinstance(before, Section) else None)
+        made = self.make(
+            text.value, kind, FieldOrigin(text), path, before if isinstance(before, MessageSection) else None
+        )
         if made is None:
             return
         if isinstance(before, Leaf):
@@ -124,8 +126,8 @@ class _Reader:
         section.entries[text.name] = made
 
     def make(
-        self, value: Scalar | Message, kind: FieldType, origin: Origin, path: str, before: Section | None
-    ) -> Leaf | Section | None:
+        self, value: Scalar | Message, kind: FieldType, origin: FieldOrigin, path: str, before: MessageSection | None
+    ) -> Leaf | MessageSection | None:
         """The value of one occurrence; of a message that is there already (``before``), the two merged."""
         if (kind.message is not None) != isinstance(value, Message):
             got = "a message in braces" if isinstance(value, Message) else shorten(" ".join(value.parts))
@@ -133,7 +135,7 @@ class _Reader:
             return None
         if isinstance(value, Message):
             assert kind.message is not None
-            section = before or Section(kind.message, [])
+            section = before or MessageSection(kind.message, [])
             section.places.append(value)
             section.origins.append(origin)
             self.fill(section, value, f"{path}.")
@@ -153,7 +155,7 @@ class _Reader:
             self.reading.more_problems += 1
 
 
-def unknown_field(name: str, kind: MessageType, prefix: str) -> str:
+def describe_unknown_field(name: str, kind: MessageType, prefix: str) -> str:
     """What to say of a field that a message does not have; ``prefix`` is the message's path with its dot."""
     name = shorten(name)
     path = f"{prefix}{name}"
@@ -169,13 +171,13 @@ def unknown_field(name: str, kind: MessageType, prefix: str) -> str:
     return said + did_you_mean(name, kind.fields, f"; {kind.name} has no field like it")
 
 
-def plain(entry: Entry) -> Any:
+def plain_entry(entry: Entry) -> Any:
     """An entry as numbers, texts, tuples and dictionaries."""
     if isinstance(entry, Leaf):
         return entry.value
-    if isinstance(entry, Section):
-        return {name: plain(each) for name, each in entry.entries.items()}
-    return tuple(plain(each) for each in entry)
+    if isinstance(entry, MessageSection):
+        return {name: plain_entry(each) for name, each in entry.entries.items()}
+    return tuple(plain_entry(each) for each in entry)
 
 
 def _first_start(entry: Entry) -> int:

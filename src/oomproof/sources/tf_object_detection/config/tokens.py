@@ -78,12 +78,12 @@ def shorten(text: str, most: int = 40) -> str:
     return "".join(each if each.isprintable() else f"\\x{ord(each):02x}" for each in cut)
 
 
-def place(text: str, offset: int) -> tuple[int, int]:
+def find_place(text: str, offset: int) -> tuple[int, int]:
     """Line and column of an offset, both from 1."""
     line = text.count("\n", 0, offset) + 1
     return line, offset - text.rfind("\n", 0, offset)
 
 
 def error_at(text: str, name: str, offset: int, what: str) -> InputError:
-    line, column = place(text, offset)
+    line, column = find_place(text, offset)
     return InputError(f"{name}:{line}:{column}: {what}")

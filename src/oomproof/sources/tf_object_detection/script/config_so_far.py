@@ -10,7 +10,7 @@ from typing import Any
 from oomproof.errors import InputError
 from oomproof.sources.tf_object_detection.config.config import Config
 from oomproof.sources.tf_object_detection.config.paths import parse_path
-from oomproof.sources.tf_object_detection.script.known_values import Constants
+from oomproof.sources.tf_object_detection.script.known_values import ScriptConstants
 
 KEYS = {
     "model": "model",
@@ -34,20 +34,20 @@ class Tracked:
 
 
 @dataclass(frozen=True)
-class Node:
+class ConfigNode:
     """A config, a message of one (``train = pipeline.train_config``), or the dictionary that config_util makes."""
 
     of: Tracked
     path: str = ""
     is_dictionary: bool = False
 
-    def part(self, name: str) -> Node:
+    def part(self, name: str) -> ConfigNode:
         if self.is_dictionary:
-            return Node(self.of, KEYS.get(name, name))
-        return Node(self.of, f"{self.path}.{name}" if self.path else name)
+            return ConfigNode(self.of, KEYS.get(name, name))
+        return ConfigNode(self.of, f"{self.path}.{name}" if self.path else name)
 
 
-def node_of(value: ast.expr, names: Mapping[str, Node], constants: Constants) -> Node | None:
+def node_of(value: ast.expr, names: Mapping[str, ConfigNode], constants: ScriptConstants) -> ConfigNode | None:
     """What of a config an expression such as ``configs["train_config"].optimizer`` names."""
     match value:
         case ast.Name():
@@ -59,15 +59,15 @@ def node_of(value: ast.expr, names: Mapping[str, Node], constants: Constants) ->
             above = node_of(value.value, names, constants)
             if above is None or isinstance(value.slice, ast.Slice):  # input_path[:] is the whole list
                 return above
-            known, index = constants.known(value.slice)
+            known, index = constants.evaluate(value.slice)
             if known and isinstance(index, str):
                 return above.part(index)
             if known and isinstance(index, int) and not isinstance(index, bool):
-                return Node(above.of, f"{above.path}[{_from_front(above, index)}]")
+                return ConfigNode(above.of, f"{above.path}[{_from_front(above, index)}]")
     return None
 
 
-def _from_front(node: Node, index: int) -> int:
+def _from_front(node: ConfigNode, index: int) -> int:
     """Counted from the front, where a script counts from the end."""
     if index >= 0:
         return index
@@ -77,7 +77,7 @@ def _from_front(node: Node, index: int) -> int:
         return 0
 
 
-def set_field(node: Node, value: Any, where: str, said: str) -> None:
+def set_field(node: ConfigNode, value: Any, where: str, said: str) -> None:
     """``node = value``; what protobuf would refuse becomes a note, and the field stays as it was."""
     tracked = node.of
     try:
@@ -91,7 +91,7 @@ def set_field(node: Node, value: Any, where: str, said: str) -> None:
         tracked.notes.append(f"{where}: {said}: {why}")
 
 
-def note_unknown(node: Node, value: ast.expr, where: str) -> None:
+def note_unknown(node: ConfigNode, value: ast.expr, where: str) -> None:
     """That a field exists and its value is not in the script's text; or that it does not exist."""
     try:
         parse_path(node.path)
@@ -102,11 +102,11 @@ def note_unknown(node: Node, value: ast.expr, where: str) -> None:
     if node.of.known:
         node.of.notes.append(
             f"{where}: {node.path} = {ast.unparse(value)} is not known before the script runs: taken as "
-            f"{_shown(node.of.config, node.path)}"
+            f"{_describe_value(node.of.config, node.path)}"
         )
 
 
-def _shown(config: Config, path: str) -> str:
+def _describe_value(config: Config, path: str) -> str:
     try:
         return repr(config.value(path))
     except InputError:

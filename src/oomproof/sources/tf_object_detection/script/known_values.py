@@ -10,16 +10,16 @@ from oomproof.sources.detectron2.script.expression import value_of
 _SWITCHES = {"store_true": False, "store_false": True}
 
 
-def dotted(node: ast.expr) -> str:
+def read_dotted_name(node: ast.expr) -> str:
     """``cfg.SOLVER["STEPS"]`` as cfg.SOLVER.STEPS; empty for what is not a name."""
     match node:
         case ast.Name():
             return node.id
         case ast.Attribute():
-            above = dotted(node.value)
+            above = read_dotted_name(node.value)
             return f"{above}.{node.attr}" if above else ""
         case ast.Subscript(slice=ast.Constant(value=str(key))):
-            above = dotted(node.value)
+            above = read_dotted_name(node.value)
             return f"{above}.{key}" if above else ""
     return ""
 
@@ -28,7 +28,7 @@ def literal_defaults(tree: ast.Module) -> dict[str, Any]:
     """What ``parser.add_argument("--batch-size", default=4)`` gives where the command line does not, by name."""
     found: dict[str, Any] = {}
     for node in ast.walk(tree):
-        if not (isinstance(node, ast.Call) and dotted(node.func).endswith("add_argument")):
+        if not (isinstance(node, ast.Call) and read_dotted_name(node.func).endswith("add_argument")):
             continue
         flags = [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
         given = {word.arg: word.value for word in node.keywords if word.arg}
@@ -46,7 +46,7 @@ def literal_defaults(tree: ast.Module) -> dict[str, Any]:
     return found
 
 
-class Constants:
+class ScriptConstants:
     """Names whose value is known, as the script goes on."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
@@ -54,20 +54,20 @@ class Constants:
         self.values: dict[str, Any] = {}
 
     def learn(self, name: str, value: ast.expr) -> None:
-        known, found = self.known(value)
+        known, found = self.evaluate(value)
         if known:
             self.values[name] = found
         else:
             self.values.pop(name, None)
 
-    def known(self, value: ast.expr) -> tuple[bool, Any]:
+    def evaluate(self, value: ast.expr) -> tuple[bool, Any]:
         """(whether the value is known, the value)."""
         try:
-            return True, value_of(self._filled(value), self.values)
+            return True, value_of(self._fill_arguments(value), self.values)
         except (ValueError, KeyError, TypeError, ArithmeticError):
             return False, None
 
-    def _filled(self, value: ast.expr) -> ast.expr:
+    def _fill_arguments(self, value: ast.expr) -> ast.expr:
         """With arguments of the script (``args.batch_size``) as their defaults."""
         arguments = self.arguments
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from oomproof.errors import InputError
 from oomproof.sources.tf_object_detection.config.config import Config
-from oomproof.sources.tf_object_detection.script.config_so_far import KEYS, Node, Tracked, set_field
+from oomproof.sources.tf_object_detection.script.config_so_far import KEYS, ConfigNode, Tracked, set_field
 
 _GENERIC = ("graph_rewriter_config", "model", "train_input_config", "train_config", "eval_config")
 _SINGLE = {
@@ -43,7 +43,7 @@ def override(tracked: Tracked, key: str, value: Any, where: str) -> None:
     if paths:
         for path in paths:
             many = path.endswith("input_path") and isinstance(value, str)
-            set_field(Node(tracked, path), [value] if many else value, where, key)
+            set_field(ConfigNode(tracked, path), [value] if many else value, where, key)
     elif key == "learning_rate":
         _set_rate(tracked, value, where)
     elif key.partition(".")[0] in _GENERIC and "." in key:
@@ -59,7 +59,7 @@ def _set_generic(tracked: Tracked, path: str, value: Any, where: str) -> None:
     except InputError:
         is_set = True  # it does not exist, which set_field says
     if is_set:
-        set_field(Node(tracked, path), value, where, path)
+        set_field(ConfigNode(tracked, path), value, where, path)
     else:
         tracked.notes.append(
             f"{where}: {path} cannot be overridden: config_util stops with a ValueError at what the file does not set"
@@ -92,11 +92,11 @@ def _set_rate(tracked: Tracked, value: Any, where: str) -> None:
     rate = f"train_config.optimizer.{config.which('train_config.optimizer')}.learning_rate"
     schedule = config.which(rate) if config.which("train_config.optimizer") else ""
     if schedule in _RATES:
-        set_field(Node(tracked, f"{rate}.{schedule}.{_RATES[schedule]}"), value, where, "learning_rate")
+        set_field(ConfigNode(tracked, f"{rate}.{schedule}.{_RATES[schedule]}"), value, where, "learning_rate")
     elif schedule == "cosine_decay_learning_rate" and isinstance(value, (int, float)):
         base, warm = f"{rate}.{schedule}.learning_rate_base", f"{rate}.{schedule}.warmup_learning_rate"
         ratio = config.value(warm) / config.value(base) if config.value(base) else 0.0
-        set_field(Node(tracked, base), value, where, "learning_rate")
-        set_field(Node(tracked, warm), ratio * value, where, "learning_rate")
+        set_field(ConfigNode(tracked, base), value, where, "learning_rate")
+        set_field(ConfigNode(tracked, warm), ratio * value, where, "learning_rate")
     else:
         tracked.notes.append(f"{where}: learning_rate is not followed here for the schedule {schedule or 'none'}")

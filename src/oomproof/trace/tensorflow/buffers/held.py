@@ -22,7 +22,7 @@ ADDS = frozenset({"AddN"})
 
 
 @dataclass(eq=False, slots=True)
-class Memory:
+class HeldMemory:
     """One buffer; or a list, which has none of its own."""
 
     block: int
@@ -30,7 +30,7 @@ class Memory:
     references: int = 0
     room: int = 1
     """elements of a list, where known"""
-    parts: list[Memory] = field(default_factory=list)
+    parts: list[HeldMemory] = field(default_factory=list)
     is_full: bool = False
     """whether the elements of turns that are not gone through are among the parts"""
 
@@ -39,17 +39,17 @@ class Memory:
         return sum(part.bytes + part.elements() for part in self.parts)
 
 
-def put_into(memory: Memory, item: Memory, allocate: Callable[[int], int]) -> None:
+def put_into(memory: HeldMemory, item: HeldMemory, allocate: Callable[[int], int]) -> None:
     """A list keeps what is put into it; in a loop, as many as it has room for. ``allocate`` makes a block."""
     item.references += 1
     memory.parts.append(item)
     nbytes = item.bytes * (memory.room - TRIPS)
     if nbytes > 0 and not memory.is_full:
-        memory.parts.append(Memory(allocate(nbytes), nbytes, references=1))
+        memory.parts.append(HeldMemory(allocate(nbytes), nbytes, references=1))
         memory.is_full = True
 
 
-def add_to(memory: Memory, other: Memory, allocate: Callable[[int], int]) -> None:
+def add_to(memory: HeldMemory, other: HeldMemory, allocate: Callable[[int], int]) -> None:
     """The elements of both stay; one of them may have an element for each turn of a loop, as the sum then has."""
     small, large = sorted((memory, other), key=lambda each: each.room)
     more = max((part.bytes for part in small.parts), default=0) * (large.room - TRIPS)
@@ -58,4 +58,4 @@ def add_to(memory: Memory, other: Memory, allocate: Callable[[int], int]) -> Non
     memory.parts.append(other)
     memory.room, memory.is_full = large.room, True
     if more > 0 and is_new:
-        memory.parts.append(Memory(allocate(more), more, references=1))
+        memory.parts.append(HeldMemory(allocate(more), more, references=1))

@@ -113,7 +113,7 @@ ON_HOST = _ops(
 """kernels that keep integers of shape arithmetic (int32) in host memory, on a GPU too"""
 
 
-def shared(graph: Graph, node: Node, index: int) -> Ref | None:
+def find_shared_input(graph: Graph, node: Node, index: int) -> Ref | None:
     """The input whose memory output ``index`` is, whoever else reads it."""
     if node.op in SHARES_FIRST or (node.op in LIST_GOES_ON and node.outputs[index].dtype == "variant"):
         return node.inputs[0] if index == 0 else None
@@ -121,14 +121,14 @@ def shared(graph: Graph, node: Node, index: int) -> Ref | None:
         return node.inputs[0]
     if node.op in SHARES_EACH:
         return node.inputs[index]
-    if node.op in SHARES_SAME_SIZE and node.inputs and _unchanged(graph, node):
+    if node.op in SHARES_SAME_SIZE and node.inputs and _is_unchanged(graph, node):
         return node.inputs[0]
     if node.op == "Cast" and graph.output(node.inputs[0]).dtype == node.outputs[0].dtype:
         return node.inputs[0]
     return None
 
 
-def _unchanged(graph: Graph, node: Node) -> bool:
+def _is_unchanged(graph: Graph, node: Node) -> bool:
     before, after = graph.output(node.inputs[0]), node.outputs[0]
     if before.bytes != after.bytes or before.dtype != after.dtype:
         return False
@@ -143,7 +143,7 @@ def _unchanged(graph: Graph, node: Node) -> bool:
     return before.shape == after.shape or node.op == "Snapshot"
 
 
-def writable(node: Node, index: int, on_gpu: bool) -> tuple[int, ...]:
+def find_writable_inputs(node: Node, index: int, on_gpu: bool) -> tuple[int, ...]:
     """The inputs that output ``index`` may be written into, once nobody else needs them."""
     if node.op in WRITES_INTO_ON_CPU and not on_gpu:
         return WRITES_INTO_ON_CPU[node.op].get(index, ())
@@ -152,6 +152,6 @@ def writable(node: Node, index: int, on_gpu: bool) -> tuple[int, ...]:
     return tuple(range(len(node.inputs))) if node.op in ELEMENTWISE and index == 0 else ()
 
 
-def on_host(node: Node, output: Output) -> bool:
+def is_on_host(node: Node, output: Output) -> bool:
     """Whether a GPU's kernel leaves this result in host memory."""
     return output.dtype in ("int32", "bool") and node.op in ON_HOST and output.bytes <= 1024

@@ -44,7 +44,7 @@ def with_item(elements: Elements | None, shape: Shape | None, value: Any) -> Ele
     return replace(before, shape=shape, value=value)
 
 
-def made(op: str, shapes: Sequence[Shape | None], count: Any) -> Elements | None:
+def make_list(op: str, shapes: Sequence[Shape | None], count: Any) -> Elements | None:
     """A new list; None for any other operation. ``count`` is the value of the second input."""
     if op in MAKERS:
         return Elements(int(count) if count is not None and int(count) >= 0 else None)

@@ -13,7 +13,7 @@ from typing import Any
 
 from oomproof.memory.timeline import KINDS, Builder
 from oomproof.trace.tensorflow.buffers import held, kernels
-from oomproof.trace.tensorflow.buffers.held import TRIPS, Memory
+from oomproof.trace.tensorflow.buffers.held import TRIPS, HeldMemory
 from oomproof.trace.tensorflow.graph.graph import Graph, Node, Output, Ref
 from oomproof.trace.tensorflow.order.order import gpu_order
 from oomproof.trace.tensorflow.roles import Roles
@@ -24,13 +24,13 @@ _TEMPORARY = KINDS.index("temporary")
 
 
 @dataclass(eq=False)
-class Frame:
+class RunningGraph:
     """A graph that runs: the step's own, or the body of a loop."""
 
     graph: Graph
     roles: Roles
     uses: Mapping[Ref, int]
-    values: dict[Ref, Memory | None] = field(default_factory=dict)
+    values: dict[Ref, HeldMemory | None] = field(default_factory=dict)
 
 
 class Execution:
@@ -46,23 +46,23 @@ class Execution:
         self.builder = builder
         self.on_gpu = on_gpu
         self.scratch = scratch
-        self.variables: dict[str, Memory] = {}
+        self.variables: dict[str, HeldMemory] = {}
         """by the name of the handle"""
         self._variable_roles: dict[str, tuple[str, str]] = {}
-        self._constants: dict[tuple[int, int], Memory] = {}
+        self._constants: dict[tuple[int, int], HeldMemory] = {}
         self._bodies: dict[int, tuple[Graph, list[int]]] = {}
-        self._kept: list[Memory] = []
+        self._kept: list[HeldMemory] = []
         """until the end of the step"""
         self.workbook: Workbook | None = None
         """where the work of operations is noted, while there is one"""
 
-    def hold(self, nbytes: int, *, kind: str, owner: str, op: str) -> Memory:
+    def hold(self, nbytes: int, *, kind: str, owner: str, op: str) -> HeldMemory:
         """Memory that is there before the step and stays: a variable, an input."""
-        memory = Memory(self.builder.allocate(nbytes, kind=kind, owner=owner, op=op), nbytes)
+        memory = HeldMemory(self.builder.allocate(nbytes, kind=kind, owner=owner, op=op), nbytes)
         memory.references = 1
         return memory
 
-    def release(self, memory: Memory) -> None:
+    def release(self, memory: HeldMemory) -> None:
         """The end of what ``hold`` began."""
         self._drop(memory)
 
@@ -70,9 +70,9 @@ class Execution:
         self._variable_roles[name] = kind, owner
         self.variables[name] = self.hold(nbytes, kind=kind, owner=owner, op="variable")
 
-    def run(self, graph: Graph, order: Sequence[int], roles: Roles, given: Mapping[int, Memory]) -> None:
+    def run(self, graph: Graph, order: Sequence[int], roles: Roles, given: Mapping[int, HeldMemory]) -> None:
         """One step; ``given`` is the memory of nodes that stand for inputs."""
-        frame = Frame(graph, roles, graph.uses())
+        frame = RunningGraph(graph, roles, graph.uses())
         for number, memory in given.items():
             self._put(frame, (number, 0), memory)
         for number in order:
@@ -94,7 +94,7 @@ class Execution:
 
     # -- one node ----------------------------------------------------------------------------------------------
 
-    def _execute(self, frame: Frame, number: int) -> None:
+    def _execute(self, frame: RunningGraph, number: int) -> None:
         graph, node = frame.graph, frame.graph.nodes[number]
         self.builder.enter(frame.roles.phase[number])
         if node.bodies:
@@ -115,24 +115,24 @@ class Execution:
         for ref in node.inputs:
             self._drop(frame.values.get(ref))
 
-    def _compute(self, frame: Frame, number: int) -> None:
+    def _compute(self, frame: RunningGraph, number: int) -> None:
         graph, node = frame.graph, frame.graph.nodes[number]
-        taken: list[Memory] = []
-        made: list[Memory | None] = []
+        taken: list[HeldMemory] = []
+        made: list[HeldMemory | None] = []
         for index, output in enumerate(node.outputs):
-            source = kernels.shared(graph, node, index)
-            memory: Memory | None
+            source = kernels.find_shared_input(graph, node, index)
+            memory: HeldMemory | None
             if output.dtype == "variant" and node.op in held.COPIES:
-                memory = self._copied_list(frame, (number, index))
+                memory = self._copy_list(frame, (number, index))
             elif source is not None:
                 memory = frame.values.get(source)
                 self._join(frame, node, memory)
             elif node.op in held.MAKERS:
-                memory = Memory(-1, 0, room=self._room(graph, node))
+                memory = HeldMemory(-1, 0, room=self._room(graph, node))
             elif node.op in held.READS or not output.bytes or self._elsewhere(node, output):
                 memory = None
             else:
-                memory = self._reused(frame, node, index, taken)
+                memory = self._find_reused(frame, node, index, taken)
                 if memory is None:
                     memory = self._new(frame, (number, index), output.bytes)
                 elif self.builder.kinds[memory.block] == _TEMPORARY:
@@ -145,15 +145,15 @@ class Execution:
         for index, memory in enumerate(made):
             self._put(frame, (number, index), memory)
 
-    def _new(self, frame: Frame, ref: Ref, nbytes: int) -> Memory:
+    def _new(self, frame: RunningGraph, ref: Ref, nbytes: int) -> HeldMemory:
         roles = frame.roles
         kind, owner, op = roles.kind(ref), roles.owner[ref[0]], frame.graph.nodes[ref[0]].op
-        return Memory(self.builder.allocate(nbytes, kind=kind, owner=owner, op=op), nbytes)
+        return HeldMemory(self.builder.allocate(nbytes, kind=kind, owner=owner, op=op), nbytes)
 
-    def _reused(self, frame: Frame, node: Node, index: int, taken: list[Memory]) -> Memory | None:
+    def _find_reused(self, frame: RunningGraph, node: Node, index: int, taken: list[HeldMemory]) -> HeldMemory | None:
         """The memory of an input that this node is the last to read, and that is like the output."""
         output = node.outputs[index]
-        for place in kernels.writable(node, index, self.on_gpu):
+        for place in kernels.find_writable_inputs(node, index, self.on_gpu):
             memory = frame.values.get(node.inputs[place])
             if memory is None or memory.references != 1 or memory in taken:
                 continue
@@ -163,7 +163,7 @@ class Execution:
                 return memory
         return None
 
-    def _join(self, frame: Frame, node: Node, memory: Memory | None) -> None:
+    def _join(self, frame: RunningGraph, node: Node, memory: HeldMemory | None) -> None:
         """Lists keep what is put into them."""
         if memory is None:
             return
@@ -180,12 +180,12 @@ class Execution:
         """What the turns of a loop make that are not gone through."""
         return self.builder.allocate(nbytes, kind="activation", owner="", op=node.op)
 
-    def _copied_list(self, frame: Frame, ref: Ref) -> Memory:
+    def _copy_list(self, frame: RunningGraph, ref: Ref) -> HeldMemory:
         node = frame.graph.nodes[ref[0]]
         source = frame.values.get(node.inputs[0])
         nbytes = frame.graph.output(node.inputs[0]).bytes or (source.elements() if source is not None else 0)
         shape = frame.graph.output(node.inputs[0]).shape
-        made = Memory(-1, 0, room=shape[0] if shape else source.room if source is not None else 1)
+        made = HeldMemory(-1, 0, room=shape[0] if shape else source.room if source is not None else 1)
         if nbytes:
             made.parts.append(self._new(frame, ref, nbytes))
             made.parts[0].references = 1
@@ -205,7 +205,7 @@ class Execution:
             node = graph.nodes[ref[0]]
         return node.name
 
-    def _update(self, frame: Frame, node: Node) -> None:
+    def _update(self, frame: RunningGraph, node: Node) -> None:
         if node.op in kernels.VARIABLE_TAKES:
             self._replace(self._variable(frame.graph, node.inputs[0]), frame.values.get(node.inputs[1]))
             return
@@ -213,7 +213,7 @@ class Execution:
             if frame.graph.output(ref).dtype == "resource":
                 self._change(self._variable(frame.graph, ref), node.op)
 
-    def _replace(self, name: str, value: Memory | None) -> None:
+    def _replace(self, name: str, value: HeldMemory | None) -> None:
         held = self.variables.get(name)
         if held is None or value is None or value is held:
             return
@@ -231,14 +231,14 @@ class Execution:
         self.variables[name] = self.hold(held.bytes, kind=kind, owner=owner, op=op)
         self._drop(held)
 
-    def _stays_as(self, value: Memory, held: Memory) -> None:
+    def _stays_as(self, value: HeldMemory, held: HeldMemory) -> None:
         """What becomes a variable's memory is of the variable's kind from now on."""
         if value.block >= 0 and value.references == 2:
             self.builder.kinds[value.block] = self.builder.kinds[held.block]
 
     # -- loops -------------------------------------------------------------------------------------------------
 
-    def _loop(self, frame: Frame, number: int) -> None:
+    def _loop(self, frame: RunningGraph, number: int) -> None:
         node = frame.graph.nodes[number]
         roles = frame.roles
         state = [frame.values.get(ref) for ref in node.inputs]
@@ -247,7 +247,7 @@ class Execution:
         self._enter_lists(node, state, turns_of(frame.graph, node))
         for _ in range(TRIPS):
             for body in node.bodies:
-                inner = Frame(body, roles.inside(number, body), body.uses())
+                inner = RunningGraph(body, roles.inside(number, body), body.uses())
                 for place, memory in zip(body.arguments, state, strict=True):
                     self._put(inner, (place, 0), memory)
                 for each in self._order(body):
@@ -264,7 +264,7 @@ class Execution:
             self._put(frame, (number, index), memory)
             self._drop(memory)
 
-    def _enter_lists(self, node: Node, state: Sequence[Memory | None], turns: int | None) -> None:
+    def _enter_lists(self, node: Node, state: Sequence[HeldMemory | None], turns: int | None) -> None:
         for place, memory in enumerate(state):
             if memory is None or memory.block >= 0:
                 continue
@@ -282,7 +282,7 @@ class Execution:
 
     # -- references --------------------------------------------------------------------------------------------
 
-    def _put(self, frame: Frame, ref: Ref, memory: Memory | None) -> None:
+    def _put(self, frame: RunningGraph, ref: Ref, memory: HeldMemory | None) -> None:
         """The output is there; it has as many readers as the graph says."""
         frame.values[ref] = memory
         if memory is None:
@@ -292,11 +292,11 @@ class Execution:
             memory.references = 1
             self._drop(memory)
 
-    def _take(self, memory: Memory | None) -> None:
+    def _take(self, memory: HeldMemory | None) -> None:
         if memory is not None:
             memory.references += 1
 
-    def _drop(self, memory: Memory | None) -> None:
+    def _drop(self, memory: HeldMemory | None) -> None:
         if memory is None:
             return
         memory.references -= 1
@@ -307,7 +307,7 @@ class Execution:
                 self._drop(part)
 
     def _elsewhere(self, node: Node, output: Output) -> bool:
-        return self.on_gpu and kernels.on_host(node, output)
+        return self.on_gpu and kernels.is_on_host(node, output)
 
 
 def _hands_on(body: Graph, place: int) -> bool:

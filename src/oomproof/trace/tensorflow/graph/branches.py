@@ -14,7 +14,7 @@ SWITCHES = frozenset({"Switch", "RefSwitch", "_SwitchN"})
 MERGES = frozenset({"Merge", "RefMerge"})
 
 
-def taken(graph: Graph) -> Graph:
+def take_branches(graph: Graph) -> Graph:
     """The graph with one branch of each condition."""
     conditions = list(dict.fromkeys(node.inputs[1] for node in graph.nodes if node.op in SWITCHES))
     if not conditions:
@@ -30,7 +30,7 @@ def _dead(graph: Graph, ways: dict[Ref, int]) -> list[bool]:
     """Which nodes do not run."""
     dead: list[bool] = []
     for node in graph.nodes:
-        gone = [_gone(graph, ref, dead, ways) for ref in node.inputs]
+        gone = [_is_gone(graph, ref, dead, ways) for ref in node.inputs]
         if node.op in MERGES:
             dead.append(all(gone))
         else:
@@ -38,7 +38,7 @@ def _dead(graph: Graph, ways: dict[Ref, int]) -> list[bool]:
     return dead
 
 
-def _gone(graph: Graph, ref: Ref, dead: list[bool], ways: dict[Ref, int]) -> bool:
+def _is_gone(graph: Graph, ref: Ref, dead: list[bool], ways: dict[Ref, int]) -> bool:
     source = graph.nodes[ref[0]]
     return dead[ref[0]] or (source.op in SWITCHES and ref[1] != ways[source.inputs[1]])
 
@@ -59,7 +59,7 @@ def _without(graph: Graph, dead: list[bool], ways: dict[Ref, int]) -> Graph:
     for number, node in enumerate(graph.nodes):
         if dead[number]:
             continue
-        refs = [ref for ref in node.inputs if not _gone(graph, ref, dead, ways)]
+        refs = [ref for ref in node.inputs if not _is_gone(graph, ref, dead, ways)]
         inputs = tuple((place[ref[0]], ref[1]) for ref in refs)
         place[number] = len(nodes)
         controls = tuple(place[each] for each in node.controls if not dead[each])

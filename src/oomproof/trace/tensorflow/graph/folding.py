@@ -24,7 +24,7 @@ def stateless(op: str) -> bool:
     return known is not None and not known.is_stateful
 
 
-def folded(graph: Graph, foldable: Callable[[str], bool] = stateless) -> Graph:
+def fold_constants(graph: Graph, foldable: Callable[[str], bool] = stateless) -> Graph:
     """The graph with such results as constants; what only they needed is gone."""
     fixed: list[bool] = []
     for node in graph.nodes:
@@ -34,7 +34,7 @@ def folded(graph: Graph, foldable: Callable[[str], bool] = stateless) -> Graph:
         return graph
     read = {ref for node, known in zip(graph.nodes, fixed, strict=True) if not known for ref in node.inputs}
     read.update(graph.results)
-    return _rewritten(graph, fixed, read)
+    return _rewrite_graph(graph, fixed, read)
 
 
 def _foldable(node: Node, foldable: Callable[[str], bool]) -> bool:
@@ -49,7 +49,7 @@ def _foldable(node: Node, foldable: Callable[[str], bool]) -> bool:
     return foldable(node.op)
 
 
-def _rewritten(graph: Graph, fixed: list[bool], read: set[Ref]) -> Graph:
+def _rewrite_graph(graph: Graph, fixed: list[bool], read: set[Ref]) -> Graph:
     nodes: list[Node] = []
     place: dict[Ref, Ref] = {}
     number_of: dict[int, int] = {}

@@ -16,7 +16,7 @@ LOOPS = frozenset({"While", "StatelessWhile"})
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
-def optimized(captured: Captured, *, gpu: bool, capability: str = "8.0") -> Any:
+def run_grappler(captured: Captured, *, gpu: bool, capability: str = "8.0") -> Any:
     """The GraphDef after TensorFlow's default passes. ``capability`` decides which layouts a GPU is thought to like."""
     from tensorflow.errors import InvalidArgumentError
 

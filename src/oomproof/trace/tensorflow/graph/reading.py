@@ -28,7 +28,7 @@ SMALL_CONSTANT = 64
 _KEPT = ("strides", "dilations", "data_format", "padding", "T", "var_name", "axis", "keep_dims", "equation")
 
 
-class Reader:
+class GraphReader:
     """Reads one GraphDef. After ``read``: ``guessed`` tensors have a side that is not known before the step runs, and
     those of the operations ``without_bound`` may be larger than was counted. An unknown side counts as ``unknown``,
     where that is a number."""
@@ -77,7 +77,7 @@ class Reader:
             arguments.append(numbers[tensor.op.name])
         return Graph(tuple(page.nodes), tuple(refs), tuple(effects), tuple(arguments)), page.sides
 
-    def handed_on(self, name: str) -> set[int]:
+    def find_handed_on(self, name: str) -> set[int]:
         """Which arguments of a loop's body come out of it as they went in."""
         function = self._function(name)
         found = set()
@@ -100,19 +100,19 @@ class Reader:
 class _Page:
     """Nodes written one after the other; calls are opened as they come."""
 
-    def __init__(self, reader: Reader, share: float) -> None:
+    def __init__(self, reader: GraphReader, share: float) -> None:
         self.reader = reader
         self.sides = Sides(reader.tf, share, reader.unknown)
         self.nodes: list[Node] = []
 
     def outputs(self, operation: Any, inputs: Sequence[Ref]) -> tuple[Output, ...]:
         """What the operation makes, which is the next node."""
-        return _sized(operation, self.sides.of(operation, inputs, len(self.nodes)))
+        return _size_outputs(operation, self.sides.of(operation, inputs, len(self.nodes)))
 
-    def handed(self, refs: Sequence[Ref], stay: Collection[int]) -> list[Handed]:
+    def hand_over(self, refs: Sequence[Ref], stay: Collection[int]) -> list[Handed]:
         if self.reader.unknown is not None:
             return [Handed(self.nodes[ref[0]].outputs[ref[1]].shape) for ref in refs]
-        return [self.sides.handed(ref, place in stay) for place, ref in enumerate(refs)]
+        return [self.sides.hand_over(ref, place in stay) for place, ref in enumerate(refs)]
 
     def write(
         self,
@@ -128,7 +128,7 @@ class _Page:
         read nothing wait for ``after``. Returns where the results are, and the nodes that run for their effect."""
         refs: dict[str, Ref] = dict(given)
         ran: dict[str, tuple[int, ...]] = {}
-        for operation in _needed(graph, [*(tensor.op for tensor in results), *targets]):
+        for operation in _find_needed(graph, [*(tensor.op for tensor in results), *targets]):
             name, kind = operation.name, operation.type
             if kind in ARGUMENTS and f"{name}:0" in given:
                 ran[name] = ()
@@ -138,7 +138,7 @@ class _Page:
             if not inputs and not controls:
                 controls = after
             if kind in CALLS or kind in BRANCHES:
-                outs, done = self._opened(operation, inputs, controls, f"{prefix}{name}/")
+                outs, done = self._write_out(operation, inputs, controls, f"{prefix}{name}/")
             else:
                 number = self._append(operation, inputs, controls, prefix + name)
                 outs, done = [(number, index) for index in range(len(operation.outputs))], (number,)
@@ -156,7 +156,7 @@ class _Page:
         return len(self.nodes) - 1
 
     def _loop(self, operation: Any, inputs: tuple[Ref, ...]) -> tuple[tuple[Output, ...], tuple[Graph, ...]]:
-        entered = self.handed(inputs, self.reader.handed_on(operation.get_attr("body").name))
+        entered = self.hand_over(inputs, self.reader.find_handed_on(operation.get_attr("body").name))
         bodies = []
         for attr in ("cond", "body"):
             body, sides = self.reader.body(operation.get_attr(attr).name, entered, self.sides.share)
@@ -164,9 +164,9 @@ class _Page:
             bodies.append(body)
         given_back = [Handed(body.output(ref).shape, sides.lists.get(ref)) for ref in body.results]
         shapes = self.sides.loop(operation, inputs, len(self.nodes), entered, given_back)
-        return _sized(operation, shapes), tuple(bodies)
+        return _size_outputs(operation, shapes), tuple(bodies)
 
-    def _opened(
+    def _write_out(
         self, operation: Any, inputs: tuple[Ref, ...], controls: tuple[int, ...], prefix: str
     ) -> tuple[list[Ref], tuple[int, ...]]:
         """A call written out; of branches the heaviest, with its inputs passing a switch as they do at run time."""
@@ -178,8 +178,8 @@ class _Page:
             names = [branch.name for branch in operation.get_attr("branches")]
         # Each is written to a page of its own to see how much it makes.
         choice, *rest = inputs
-        handed = self.handed(rest, range(len(rest)))
-        chosen = max(names, key=lambda name: _made(self.reader.body(name, handed, self.sides.share)[0]))
+        handed = self.hand_over(rest, range(len(rest)))
+        chosen = max(names, key=lambda name: _count_bytes(self.reader.body(name, handed, self.sides.share)[0]))
         switched = []
         for place, ref in enumerate(rest):
             source = self.nodes[ref[0]].outputs[ref[1]]
@@ -202,7 +202,7 @@ class _Page:
         return refs, tuple(dict.fromkeys([*(ref[0] for ref in refs), *effects, *controls]))
 
 
-def _sized(operation: Any, shapes: Sequence[Shape]) -> tuple[Output, ...]:
+def _size_outputs(operation: Any, shapes: Sequence[Shape]) -> tuple[Output, ...]:
     types = [tensor.dtype.base_dtype for tensor in operation.outputs]
     return tuple(
         Output((), dtype.name, 0)
@@ -212,11 +212,11 @@ def _sized(operation: Any, shapes: Sequence[Shape]) -> tuple[Output, ...]:
     )
 
 
-def _made(graph: Graph) -> int:
+def _count_bytes(graph: Graph) -> int:
     return sum(output.bytes for node in graph.nodes for output in node.outputs)
 
 
-def _needed(graph: Any, wanted: Sequence[Any]) -> list[Any]:
+def _find_needed(graph: Any, wanted: Sequence[Any]) -> list[Any]:
     """Operations that ``wanted`` depend on, each after those it depends on."""
     order: list[Any] = []
     state: dict[str, bool] = {}

@@ -55,7 +55,7 @@ def edges_of(graph: Graph, seed: int | None = None) -> Edges:
     if seed is not None:
         chance = random.Random(seed)
         if len(first) > LISTED:
-            first = [first[place] for place in hashed(_addresses(users, waiting, first, chance))]
+            first = [first[place] for place in order_by_hash(_addresses(users, waiting, first, chance))]
         for data, control in zip(users, waiting, strict=True):
             if len(data) + len(control) > LISTED:
                 # Between these edges lies what else was made meanwhile: as good as any order.
@@ -83,7 +83,7 @@ def _addresses(
     return found
 
 
-def hashed(addresses: Sequence[int]) -> list[int]:
+def order_by_hash(addresses: Sequence[int]) -> list[int]:
     """Places in ``addresses`` as TensorFlow's table of addresses (FlatSet) goes through them."""
     table: list[int | None] = [None] * _WIDTH
     for place in range(len(addresses)):

@@ -25,18 +25,18 @@ every model seen"""
 
 def gpu_order(graph: Graph, seed: int | None = None) -> Order:
     """One queue. With a seed, as in one of the processes that it stands for."""
-    return executed(graph, edges_of(graph, seed), on_gpu=True)
+    return order_by_executor(graph, edges_of(graph, seed), on_gpu=True)
 
 
 def cpu_order(graph: Graph, seed: int | None = None) -> Order:
     """One thread for operations (inter_op_parallelism_threads=1)."""
-    return executed(graph, edges_of(graph, seed), on_gpu=False)
+    return order_by_executor(graph, edges_of(graph, seed), on_gpu=False)
 
 
 def longest_first(graph: Graph) -> Order:
     """Always the node with the longest way to the end. Gradients of weights, which lead to little, then wait for the
     end of the backward pass with all that they need: the worst that a CPU was seen to come near to."""
-    waiting, users = _waiting(graph)
+    waiting, users = _count_waiting(graph)
     way = [0] * len(graph.nodes)
     for number in range(len(graph.nodes) - 1, -1, -1):
         way[number] = 1 + max((way[user] for user in users[number]), default=0)
@@ -66,10 +66,13 @@ def other_orders(graph: Graph, *, on_gpu: bool) -> dict[str, Order]:
 
 def _in_processes(graph: Graph, count: int, on_gpu: bool) -> dict[str, Order]:
     name = "gpu" if on_gpu else "cpu"
-    return {f"{name}, process {seed}": executed(graph, edges_of(graph, seed), on_gpu=on_gpu) for seed in range(count)}
+    return {
+        f"{name}, process {seed}": order_by_executor(graph, edges_of(graph, seed), on_gpu=on_gpu)
+        for seed in range(count)
+    }
 
 
-def named_order(graph: Graph, names: Iterable[str]) -> Order:
+def order_by_name(graph: Graph, names: Iterable[str]) -> Order:
     """As a run was seen to go, by names of nodes; nodes that were not seen run when they are first needed."""
     place = {node.name: number for number, node in enumerate(graph.nodes)}
     seen = [place[name] for name in dict.fromkeys(names) if name in place]
@@ -91,7 +94,7 @@ def named_order(graph: Graph, names: Iterable[str]) -> Order:
     return order
 
 
-def executed(graph: Graph, edges: Edges, *, on_gpu: bool) -> Order:
+def order_by_executor(graph: Graph, edges: Edges, *, on_gpu: bool) -> Order:
     """The executor's order where it goes through edges as given."""
     waiting = [len(node.inputs) + len(node.controls) for node in graph.nodes]
     is_cheap = [on_gpu or node.op in CHEAP for node in graph.nodes]
@@ -114,7 +117,7 @@ def executed(graph: Graph, edges: Edges, *, on_gpu: bool) -> Order:
     return order
 
 
-def _waiting(graph: Graph) -> tuple[list[int], list[list[int]]]:
+def _count_waiting(graph: Graph) -> tuple[list[int], list[list[int]]]:
     return [len(set(_before(node))) for node in graph.nodes], graph.users()
 
 

@@ -27,7 +27,7 @@ from oomproof.trace.request import Progress
 from oomproof.trace.tensorflow.graph.capture import capture
 from oomproof.trace.tensorflow.session.eager import find_eager_step
 from oomproof.trace.tensorflow.session.loop_body import NAME
-from oomproof.trace.tensorflow.session.steps import made_up_results, updates_weights, with_others
+from oomproof.trace.tensorflow.session.steps import make_up_results, updates_weights, with_others
 from oomproof.trace.tensorflow.trace_step import Dialect, trace_step
 from oomproof.trace.user_code import is_users, user_line_now
 
@@ -111,33 +111,33 @@ class FunctionSession:
         kind = type(tf.function(lambda: None))
         call, enter = kind.__call__, tf.GradientTape.__enter__
 
-        def called(function: Any, *args: Any, **kwargs: Any) -> Any:
+        def call_watched(function: Any, *args: Any, **kwargs: Any) -> Any:
             if session.busy or not tf.executing_eagerly():
                 return call(function, *args, **kwargs)
             if id(function) in session._harmless and not session._may_validate(function):
                 return call(function, *args, **kwargs)
-            return session._called(function, call, args, kwargs)
+            return session._follow_call(function, call, args, kwargs)
 
-        def entered(tape: Any) -> Any:
+        def enter_watched(tape: Any) -> Any:
             if not session.busy and tf.executing_eagerly():
                 here = inspect.currentframe()
                 if here is not None and here.f_back is not None:
-                    session._tape_entered(here.f_back)
+                    session._follow_tape(here.f_back)
             return enter(tape)
 
-        def counting(method: Callable[..., Any]) -> Callable[..., Any]:
+        def count_calls(method: Callable[..., Any]) -> Callable[..., Any]:
             def count(*args: Any, **kwargs: Any) -> Any:
                 session._gradients += 1
                 return method(*args, **kwargs)
 
             return count
 
-        patch.object(kind, "__call__", called).start()
-        patch.object(tf.GradientTape, "__enter__", entered).start()
-        patch.object(tf.GradientTape, "gradient", counting(tf.GradientTape.gradient)).start()
-        patch.object(tf, "gradients", counting(tf.gradients)).start()
+        patch.object(kind, "__call__", call_watched).start()
+        patch.object(tf.GradientTape, "__enter__", enter_watched).start()
+        patch.object(tf.GradientTape, "gradient", count_calls(tf.GradientTape.gradient)).start()
+        patch.object(tf, "gradients", count_calls(tf.gradients)).start()
 
-    def _called(self, function: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _follow_call(self, function: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         self._alive.append(function)
         if id(function) not in self.steps:
             before, scopes = self._gradients, dict[str, str]()
@@ -154,9 +154,9 @@ class FunctionSession:
                 self._note_update_outside()
             self._add(function, concrete, scopes)
         self._calls[id(function)] = self._calls.get(id(function), 0) + 1
-        if self._calls[id(function)] > 1 and (self._all_seen() or self._calls[id(function)] >= MOST):
+        if self._calls[id(function)] > 1 and (self._has_seen_all() or self._calls[id(function)] >= MOST):
             self._saw_enough()
-        return made_up_results(self.tf, self.steps[id(function)].concrete)
+        return make_up_results(self.tf, self.steps[id(function)].concrete)
 
     # -- what comes between epochs -----------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class FunctionSession:
             return
         session, call = self, keras.Model.__call__
 
-        def called(model: Any, *args: Any, **kwargs: Any) -> Any:
+        def call_watched(model: Any, *args: Any, **kwargs: Any) -> Any:
             if session._trained is None or session.busy or not session.tf.executing_eagerly():
                 return call(model, *args, **kwargs)
             scopes: dict[str, str] = {}
@@ -179,7 +179,7 @@ class FunctionSession:
                 session.busy = False
             return session._validates(model, concrete, scopes)
 
-        patch.object(keras.Model, "__call__", called).start()
+        patch.object(keras.Model, "__call__", call_watched).start()
 
     def _saw_enough(self) -> None:
         """Of the training: the end, or the first of two parts."""
@@ -201,14 +201,14 @@ class FunctionSession:
             line = user_line_now()
             self._say(f"capturing the validation at {line.rpartition(':')[0]}")
             self._between[id(function)] = SeenStep(concrete, scopes, line)
-        return made_up_results(self.tf, self._between[id(function)].concrete)
+        return make_up_results(self.tf, self._between[id(function)].concrete)
 
     def _add(self, function: Any, concrete: Any, scopes: dict[str, str]) -> None:
         line = user_line_now()
         self._say(f"capturing the step at {line.rpartition(':')[0]}")
         self.steps[id(function)] = SeenStep(concrete, scopes, line)
 
-    def _tape_entered(self, frame: FrameType) -> None:
+    def _follow_tape(self, frame: FrameType) -> None:
         found = find_eager_step(frame) if is_users(frame.f_code.co_filename) else None
         if found is None:
             return
@@ -235,7 +235,7 @@ class FunctionSession:
         if note not in self._notes:
             self._notes.append(note)
 
-    def _all_seen(self) -> bool:
+    def _has_seen_all(self) -> bool:
         """Whether the steps use every optimizer that has anything to update."""
         used = {id(handle) for step in self.steps.values() for handle, _ in step.concrete.graph.captures}
         return all(

@@ -23,7 +23,7 @@ def updates_weights(concrete: Any) -> bool:
     return any(node.op.startswith(_WRITES) for function in library.function for node in function.node_def)
 
 
-def made_up_results(tf: Any, concrete: Any) -> Any:
+def make_up_results(tf: Any, concrete: Any) -> Any:
     """What the function would return, with made-up numbers: a loss of 0.5."""
 
     def make(spec: Any) -> Any:

@@ -24,7 +24,7 @@ GROWS = frozenset(_GROWS.split())
 """may make more than goes in, as much as the values say"""
 RESERVES = {"FusedBatchNormV3": 5, "_FusedBatchNormEx": 5}
 """which result is what cuDNN keeps for the backward pass. It has no shape before the step runs, and no data decide on
-it: see ``reserved``"""
+it: see ``bound_reserve``"""
 _BITS = 32
 """of an element of that result"""
 
@@ -52,11 +52,11 @@ class Case:
         return self.tf.get_static_value(self.inputs[place])
 
 
-def bounded(op: str, case: Case) -> Bound | None:
+def bound_sides(op: str, case: Case) -> Bound | None:
     """A number for every side; None where no rule is known."""
     rule = RULES.get(op)
     if rule is None and op.startswith("NonMaxSuppression"):
-        rule = _kept_boxes
+        rule = _bound_kept_boxes
     return None if rule is None else rule(case)
 
 
@@ -74,7 +74,7 @@ def from_inputs(inputs: Sequence[Any], result: Any) -> Bound:
     return [long if side is None else side for side, long in zip(known, longest, strict=True)]
 
 
-def reserved(normalised: Sequence[int], share: float) -> tuple[int, ...]:
+def bound_reserve(normalised: Sequence[int], share: float) -> tuple[int, ...]:
     """What fused batch normalisation keeps for its gradient beside mean and variance: one number on a CPU (TensorFlow
     2.21), and on a GPU in cuDNN's plain spatial mode, which TensorFlow asks for. In its persistent mode with an
     activation (TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT, half precision) cuDNN keeps a bit for every element: that is
@@ -107,7 +107,7 @@ def _where(case: Case) -> Bound:
     return [case.some(math.prod(shape)), len(shape)]
 
 
-def _kept_boxes(case: Case) -> Bound:
+def _bound_kept_boxes(case: Case) -> Bound:
     boxes, limit = case.shape(0)[0], case.value(2)
     kept = boxes if limit is None else min(boxes, max(0, int(limit)))
     return [kept] * (case.result.shape.rank or 1)
@@ -143,23 +143,23 @@ def _parts(case: Case) -> Bound:
     return [count if case.share >= 1 else -(-count // case.results), *data[len(rows) :]]
 
 
-def _stitched(case: Case) -> Bound:
+def _bound_stitch(case: Case) -> Bound:
     half = len(case.inputs) // 2
     rows = [case.shape(place) for place in range(half)]
     return [sum(math.prod(each) for each in rows), *case.shape(half)[len(rows[0]) :]]
 
 
-def _reshaped(case: Case) -> Bound:
+def _bound_reshape(case: Case) -> Bound:
     known = case.result.shape.as_list() if case.result.shape.rank is not None else [None]
     return _spread(known, math.prod(case.shape(0)))
 
 
-def _merged(case: Case) -> Bound:
+def _bound_merge(case: Case) -> Bound:
     """Of two ways, the larger; the second result says which it was."""
     return max((case.shape(place) for place in range(len(case.inputs))), key=math.prod)
 
 
-def _stacked(case: Case) -> Bound | None:
+def _bound_stack(case: Case) -> Bound | None:
     if case.room is None:
         return None
     each = case.value(1)
@@ -186,10 +186,10 @@ RULES: dict[str, Callable[[Case], Bound | None]] = {
     "StridedSlice": _cut,
     "TopKV2": _largest_values,
     "DynamicPartition": _parts,
-    "DynamicStitch": _stitched,
-    "ParallelDynamicStitch": _stitched,
-    "Reshape": _reshaped,
-    "Merge": _merged,
-    "TensorListStack": _stacked,
+    "DynamicStitch": _bound_stitch,
+    "ParallelDynamicStitch": _bound_stitch,
+    "Reshape": _bound_reshape,
+    "Merge": _bound_merge,
+    "TensorListStack": _bound_stack,
     "BroadcastGradientArgs": _axes,
 }

@@ -14,7 +14,7 @@ from typing import Any
 from oomproof.trace.tensorflow.buffers import lists
 from oomproof.trace.tensorflow.buffers.lists import Elements, Shape
 from oomproof.trace.tensorflow.graph.graph import Ref
-from oomproof.trace.tensorflow.sizes.bounds import GROWS, RESERVES, Case, bounded, from_inputs, reserved
+from oomproof.trace.tensorflow.sizes.bounds import GROWS, RESERVES, Case, bound_reserve, bound_sides, from_inputs
 
 
 @dataclass(frozen=True)
@@ -66,23 +66,23 @@ class Sides:
             is_open[reserve] = False
         if self.unknown is None:
             self._note_list(operation, inputs, number)
-            if (count := self._counted(operation, inputs)) is not None:
+            if (count := self._count_mask(operation, inputs)) is not None:
                 self._numbered[number, 0] = count
                 return [tuple(count.shape.as_list())]
         source = self.lists.get(inputs[0]) if inputs else None
         follows = any(ref in self._numbered for ref in inputs) and any(map(_may_be_shape, outputs))
         follows |= operation.type in lists.READS and source is not None and source.value is not None
-        follows |= self._given(operation).value is not None
+        follows |= self._find_given(operation).value is not None
         if not any(is_open) and not follows:
             self._known.update(((number, index), tensor) for index, tensor in enumerate(outputs))
             shapes = [tuple(tensor.shape.as_list() or ()) if _complete(tensor.shape) else () for tensor in outputs]
             if reserve is not None:
-                shapes[reserve] = reserved(shapes[0], self.share)
+                shapes[reserve] = bound_reserve(shapes[0], self.share)
             return shapes
         self.open += sum(is_open)
         if self.unknown is not None:
-            return [() if index == reserve else self._filled(tensor) for index, tensor in enumerate(outputs)]
-        made = self._made(operation, [self._here(ref) for ref in inputs], source)
+            return [() if index == reserve else self._fill_shape(tensor) for index, tensor in enumerate(outputs)]
+        made = self._make_results(operation, [self._here(ref) for ref in inputs], source)
         self._numbered.update(((number, index), tensor) for index, tensor in enumerate(made))
         return [tuple(tensor.shape.as_list()) if _complete(tensor.shape) else () for tensor in made]
 
@@ -117,27 +117,27 @@ class Sides:
                 continue
             self.open += 1
             if self.unknown is not None:
-                found.append(self._filled(tensor))
+                found.append(self._fill_shape(tensor))
                 continue
             shape = max((handed[index].shape for handed in (entered, given_back)), key=math.prod)
             self._numbered[number, index] = self._placeholder(tensor.dtype, shape)
             found.append(shape)
         return found
 
-    def _filled(self, tensor: Any) -> Shape:
+    def _fill_shape(self, tensor: Any) -> Shape:
         sides = tensor.shape.as_list() if tensor.shape.rank is not None else [None]
         return tuple(self.unknown or 0 if side is None else side for side in sides)
 
     def _note_list(self, operation: Any, inputs: Sequence[Ref], number: int) -> None:
         op = operation.type
         if not inputs:
-            elements = self._given(operation).elements
+            elements = self._find_given(operation).elements
         elif op in lists.WRITES:
             item = inputs[lists.WRITES[op]]
             elements = lists.with_item(self.lists.get(inputs[0]), self._shape(item), self._value(item))
         elif op in lists.MAKERS or op == "TensorListFromTensor":
             count = self.tf.get_static_value(self._here(inputs[1]))
-            elements = lists.made(op, [self._shape(inputs[0])], count)
+            elements = lists.make_list(op, [self._shape(inputs[0])], count)
         else:
             elements = self.lists.get(inputs[0])
         if elements is not None:
@@ -154,11 +154,11 @@ class Sides:
         tensor = self._numbered[ref] if ref in self._numbered else self._known[ref]
         return self.tf.get_static_value(tensor) if _may_be_shape(tensor) else None
 
-    def handed(self, ref: Ref, stays: bool) -> Handed:
+    def hand_over(self, ref: Ref, stays: bool) -> Handed:
         """What a loop or a branch can know of a tensor; ``stays``: it is the same in all turns."""
         return Handed(self._shape(ref) or (), self.lists.get(ref), self._value(ref) if stays else None)
 
-    def _counted(self, operation: Any, inputs: Sequence[Ref]) -> Any:
+    def _count_mask(self, operation: Any, inputs: Sequence[Ref]) -> Any:
         """How many of a mask are set: a number on which shapes may depend. None for any other operation."""
         if operation.type != "Sum" or not _may_be_shape(operation.outputs[0]):
             return None
@@ -173,12 +173,12 @@ class Sides:
         with self._graph.as_default():
             return self.tf.constant(math.ceil(most * self.share), operation.outputs[0].dtype, shape)
 
-    def _made(self, operation: Any, inputs: list[Any], source: Elements | None) -> list[Any]:
+    def _make_results(self, operation: Any, inputs: list[Any], source: Elements | None) -> list[Any]:
         """The operation's results in the graph of numbers, every side with one."""
         if operation.type in ARGUMENTS and operation.name in self.given:
-            return [self._stand_in(operation.outputs[0].dtype, self._given(operation))]
+            return [self._stand_in(operation.outputs[0].dtype, self._find_given(operation))]
         if operation.type in lists.READS and source is not None and source.shape is not None:
-            return self._taken_out(operation, source)
+            return self._take_out(operation, source)
         try:
             with self._graph.as_default():
                 made = list(
@@ -197,9 +197,9 @@ class Sides:
             if _complete(tensor.shape) or tensor.dtype.base_dtype.name in NO_MEMORY:
                 continue
             case = Case(self.tf, inputs, tensor, len(made), self.share, source.room if source else None)
-            sides = bounded(operation.type, case)
+            sides = bound_sides(operation.type, case)
             if RESERVES.get(operation.type) == index:
-                sides = list(reserved(case.shape(0), self.share))
+                sides = list(bound_reserve(case.shape(0), self.share))
             if sides is None or tensor.shape.rank not in (None, len(sides)):
                 sides = from_inputs(inputs, tensor)
                 if operation.type in GROWS or not inputs:
@@ -208,14 +208,14 @@ class Sides:
             tensor.set_shape([bound if side is None else side for side, bound in zip(known, sides, strict=True)])
         return made
 
-    def _taken_out(self, operation: Any, source: Elements) -> list[Any]:
+    def _take_out(self, operation: Any, source: Elements) -> list[Any]:
         item = Handed(source.shape or (), value=source.value)
         return [
             self._stand_in(tensor.dtype, item if index == lists.READS[operation.type] else Handed(()))
             for index, tensor in enumerate(operation.outputs)
         ]
 
-    def _given(self, operation: Any) -> Handed:
+    def _find_given(self, operation: Any) -> Handed:
         return self.given.get(operation.name, Handed(())) if operation.type in ARGUMENTS else Handed(())
 
     def _stand_in(self, dtype: Any, known: Handed) -> Any:

@@ -30,7 +30,7 @@ class Interrupt:
             raise KeyboardInterrupt
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def signal_held_back(self) -> Iterator[None]:
         """Only Python's own handling of Ctrl-C is replaced, and only where handlers can be set."""
         mine = threading.current_thread() is threading.main_thread()
         if not mine or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

@@ -80,9 +80,9 @@ def _empty(holder: Any, held: dict[int, Any]) -> None:
 
 
 @contextmanager
-def given_back(model: torch.nn.Module) -> Iterator[None]:
+def model_given_back(model: torch.nn.Module) -> Iterator[None]:
     """A model that the user goes on with gets its own weights, layers, hooks and attributes back."""
-    before = [(vars(module), _copied(vars(module))) for module in model.modules()]
+    before = [(vars(module), _copy_attributes(vars(module))) for module in model.modules()]
     gradients = [(each, each.grad) for each in model.parameters()]
     try:
         yield
@@ -98,6 +98,6 @@ def given_back(model: torch.nn.Module) -> Iterator[None]:
             parameter.grad = gradient
 
 
-def _copied(attributes: dict[str, Any]) -> dict[str, tuple[Any, dict[Any, Any] | None]]:
+def _copy_attributes(attributes: dict[str, Any]) -> dict[str, tuple[Any, dict[Any, Any] | None]]:
     """Every attribute, and what is in it where it is a dictionary: there modules keep their weights and layers."""
     return {name: (value, dict(value) if isinstance(value, dict) else None) for name, value in attributes.items()}

@@ -55,12 +55,12 @@ def _without_device(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
     """These move what they make to a GPU beneath the dispatcher."""
 
     @wraps(make)
-    def made(*args: Any, **kwargs: Any) -> torch.Tensor:
+    def make_tensor(*args: Any, **kwargs: Any) -> torch.Tensor:
         device = kwargs.pop("device", None)
         tensor = make(*args, **kwargs)
         return tensor if device is None or str(device) == "cpu" else tensor.cuda()
 
-    return made
+    return make_tensor
 
 
 class _Idle:

@@ -51,7 +51,7 @@ def describe_other_way(line: str, error: Exception) -> str:
 
 
 @contextmanager
-def said_to_be_on_gpu(tracer: Tracer, asked: Asked) -> Iterator[None]:
+def tensors_said_on_gpu(tracer: Tracer, asked: Asked) -> Iterator[None]:
     with ExitStack() as stack:
         for name, answer in _answers_of_tensors(tracer, asked).items():
             stack.enter_context(patch.object(FakeTensor, name, answer, create=True))
@@ -95,7 +95,7 @@ def _answers_of_tensors(tracer: Tracer, asked: Asked) -> dict[str, Any]:
         return plain_type(self, *args, **kwargs)
 
     def cpu(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return tracer.landed(self, off_device=True) if on_gpu(self) else self
+        return tracer.copy_across(self, off_device=True) if on_gpu(self) else self
 
     return {
         "device": property(device), "is_cuda": property(is_cuda), "is_cpu": property(is_cpu),

@@ -21,8 +21,8 @@ from torch.optim import optimizer as optimizers
 from oomproof.changes.torch import optimizer_state
 from oomproof.frameworks.torch import FAKE_TENSOR_LOG, FakeTensor, applying_to_fakes, lists_of_fakes
 from oomproof.trace.torch.around.pretended_gpu import pretended_gpu, silent_gpu
-from oomproof.trace.torch.around.said_device import said_to_be_on_gpu
-from oomproof.trace.torch.values import CPU, computing, mapped
+from oomproof.trace.torch.around.said_device import tensors_said_on_gpu
+from oomproof.trace.torch.values import CPU, map_leaves, plain_arithmetic
 
 if TYPE_CHECKING:
     from oomproof.trace.torch.tracer import Tracer
@@ -48,7 +48,7 @@ def stand_ins(tracer: Tracer) -> Iterator[None]:
         for name, move in _to_and_from_host(tracer).items():
             stack.enter_context(patch.object(optimizer_state, name, move))
         if tracer.told is not None:
-            stack.enter_context(said_to_be_on_gpu(tracer, tracer.told))
+            stack.enter_context(tensors_said_on_gpu(tracer, tracer.told))
             stack.enter_context(pretended_gpu(tracer.told))
         _follow_modules(stack, tracer)
         _follow_optimizers(stack, tracer)
@@ -62,12 +62,12 @@ def _fake_methods(tracer: Tracer) -> dict[str, Callable[..., Any]]:
 
     def numpy(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         real = tracer.compute(self)
-        with computing():
+        with plain_arithmetic():
             return real.clone().numpy(*args, **kwargs)
 
     def tolist(self: torch.Tensor) -> Any:
         real = tracer.compute(self)
-        with computing():
+        with plain_arithmetic():
             return real.tolist()
 
     def array(self: torch.Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
@@ -84,7 +84,7 @@ def _fake_methods(tracer: Tracer) -> dict[str, Callable[..., Any]]:
 
     def cuda(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         if tracer.ledger.is_off_device(self):
-            return tracer.landed(self, off_device=False)
+            return tracer.copy_across(self, off_device=False)
         tracer.ledger.put_on_gpu(self)
         return self
 
@@ -93,7 +93,7 @@ def _fake_methods(tracer: Tracer) -> dict[str, Callable[..., Any]]:
     def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         if tracer.ledger.is_on_cpu(self) and any(map(_is_gpu, (*args, *kwargs.values()))):
             self = cuda(self)
-        here = mapped(_here, args)
+        here = map_leaves(_here, args)
         return to_anywhere(self, *here, **{key: _here(value) for key, value in kwargs.items()})
 
     def deepcopy(self: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
@@ -177,10 +177,10 @@ def _on_cpu(init: Callable[..., None]) -> Callable[..., None]:
 def _without_values(initialise: Callable[..., Any]) -> Callable[..., Any]:
     """Initialisers look at values (trunc_normal_ checks its own result), which would compute every weight."""
 
-    def untouched(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def leave_fakes(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         return tensor if isinstance(tensor, FakeTensor) else initialise(tensor, *args, **kwargs)
 
-    return untouched
+    return leave_fakes
 
 
 def _follow_modules(stack: ExitStack, tracer: Tracer) -> None:

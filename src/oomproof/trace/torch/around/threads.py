@@ -21,11 +21,11 @@ def tracing_threads(tracer: Tracer) -> Iterator[None]:
     def start_tracing(self: threading.Thread) -> None:
         run = self.run
 
-        def traced_run() -> None:
+        def run_traced() -> None:
             with tracer:
                 run()
 
-        self.run = traced_run  # type: ignore[method-assign]  # of this one thread
+        self.run = run_traced  # type: ignore[method-assign]  # of this one thread
         start(self)
 
     def keep(raised: Any) -> None:

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import torch
 
-from oomproof.frameworks.torch import DYNAMO, running_eagerly, uncompiled
+from oomproof.frameworks.torch import DYNAMO, running_eagerly, unwrap_compiled
 
 NOTE = "torch.compile is left out: forecast as if the model ran without it; compiled steps mostly take less"
 
@@ -36,12 +36,12 @@ def without_compiling() -> Iterator[list[str]]:
         yield noted
 
 
-def uncompiled_by(make: Callable[[], Any], noted: list[str]) -> Callable[[], Any]:
+def unwrap_factory(make: Callable[[], Any], noted: list[str]) -> Callable[[], Any]:
     """A model factory whose model is the one inside what ``torch.compile`` has made of it."""
 
     def model() -> Any:
         made = make()
-        inner = uncompiled(made)
+        inner = unwrap_compiled(made)
         if inner is not made:
             noted[:] = [NOTE]
         return inner

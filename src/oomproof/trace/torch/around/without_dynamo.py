@@ -75,7 +75,7 @@ class _StandIn:
         self._modules: dict[str, ModuleType] = {DYNAMO: dynamo, _UTILS: utils, _SOURCE: source}
         sys.modules.update(self._modules)
         if not _KEPT:  # settings of fake tensors are among it; it needs no other
-            _KEPT.append(_loaded(_CONFIG, DYNAMO_FOLDER / "config.py"))
+            _KEPT.append(_load_module(_CONFIG, DYNAMO_FOLDER / "config.py"))
         config = sys.modules[_CONFIG] = _KEPT[0]
         vars(dynamo).update(config=config)
         self._modules[_CONFIG] = config
@@ -117,7 +117,7 @@ def _is_compile_supported(device_type: str) -> Any:
     return importlib.import_module(_UTILS).is_compile_supported(device_type)
 
 
-def _loaded(name: str, file: Path) -> ModuleType:
+def _load_module(name: str, file: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

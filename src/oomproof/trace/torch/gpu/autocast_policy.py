@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from oomproof.frameworks.torch import WithoutKeys, autocast_keys, kernels_of_key
-from oomproof.trace.torch.values import leaves, mapped
+from oomproof.trace.torch.values import leaves, map_leaves
 
 _KEY = "AutocastCPU"
 _HALF = (torch.float16, torch.bfloat16)
@@ -85,7 +85,7 @@ def _overload(name: str) -> Any:
 def _fp32(op: Any) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         with WithoutKeys(autocast_keys):
-            return op(*mapped(_widened, args), **mapped(_widened, kwargs))
+            return op(*map_leaves(_to_float32, args), **map_leaves(_to_float32, kwargs))
 
     return kernel
 
@@ -105,12 +105,12 @@ def _half(op: Any) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         dtype = torch.get_autocast_dtype("cpu")
 
-        def narrowed(leaf: Any) -> Any:
+        def to_half(leaf: Any) -> Any:
             float32 = isinstance(leaf, torch.Tensor) and leaf.dtype is torch.float32
             return leaf.to(dtype) if float32 else leaf
 
         with WithoutKeys(autocast_keys):
-            return op(*mapped(narrowed, args), **mapped(narrowed, kwargs))
+            return op(*map_leaves(to_half, args), **map_leaves(to_half, kwargs))
 
     return kernel
 
@@ -120,7 +120,10 @@ def _widest(op: Any) -> Callable[..., Any]:
         floats = [leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor) and _is_float(leaf)]
         wide = any(leaf.dtype is torch.float32 for leaf in floats)
         with WithoutKeys(autocast_keys):
-            return op(*(mapped(_widened, args) if wide else args), **(mapped(_widened, kwargs) if wide else kwargs))
+            return op(
+                *(map_leaves(_to_float32, args) if wide else args),
+                **(map_leaves(_to_float32, kwargs) if wide else kwargs),
+            )
 
     return kernel
 
@@ -136,6 +139,6 @@ def _is_float(tensor: torch.Tensor) -> bool:
     return tensor.dtype is torch.float32 or tensor.dtype in _HALF
 
 
-def _widened(leaf: Any) -> Any:
+def _to_float32(leaf: Any) -> Any:
     half = isinstance(leaf, torch.Tensor) and leaf.dtype in _HALF
     return leaf.to(torch.float32) if half else leaf

@@ -16,14 +16,14 @@ import torch
 
 
 @contextmanager
-def filled_detections(model: torch.nn.Module) -> Iterator[None]:
+def detections_filled(model: torch.nn.Module) -> Iterator[None]:
     heads = sys.modules.get("torchvision.models.detection.roi_heads")
     if heads is None or not any(isinstance(module, heads.RoIHeads) for module in model.modules()):
         yield
         return
     plain = heads.RoIHeads.postprocess_detections
 
-    def crowded(self: Any, logits: Any, regression: Any, proposals: Any, shapes: list[tuple[int, int]]) -> Any:
+    def fill_detections(self: Any, logits: Any, regression: Any, proposals: Any, shapes: list[tuple[int, int]]) -> Any:
         found = plain(self, logits, regression, proposals, shapes)
         filled = [
             _fill(boxes, scores, labels, self.detections_per_img, shape)
@@ -31,7 +31,7 @@ def filled_detections(model: torch.nn.Module) -> Iterator[None]:
         ]
         return tuple(list(column) for column in zip(*filled, strict=True))
 
-    with patch.object(heads.RoIHeads, "postprocess_detections", crowded):
+    with patch.object(heads.RoIHeads, "postprocess_detections", fill_detections):
         yield
 
 

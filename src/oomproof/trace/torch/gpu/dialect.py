@@ -24,7 +24,7 @@ _LARGEST_FLASH_HEAD = 256
 
 
 @contextmanager
-def speaking(dialect: Dialect) -> Iterator[None]:
+def dialect_in_force(dialect: Dialect) -> Iterator[None]:
     if dialect == "cpu":
         yield
         return

@@ -19,7 +19,7 @@ _MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
 def install(library: torch.library.Library) -> None:
     for name, mode in _MODES.items():
         library.impl(f"{name}.input", _whole(mode), "AutogradCPU")
-        library.impl(f"{name}.data", _packed(mode), "AutogradCPU")
+        library.impl(f"{name}.data", _make_packed_kernel(mode), "AutogradCPU")
 
 
 def _whole(mode: int) -> Callable[..., Any]:
@@ -41,7 +41,7 @@ def _whole(mode: int) -> Callable[..., Any]:
     return run
 
 
-def _packed(mode: int) -> Callable[..., Any]:
+def _make_packed_kernel(mode: int) -> Callable[..., Any]:
     """Sequences of several lengths, one time step after the other."""
 
     def run(  # noqa: PLR0917 (the operation's own signature)
@@ -69,12 +69,12 @@ def _run(mode: int, x: torch.Tensor, state: Any, weights: Sequence[torch.Tensor]
     if torch.is_autocast_enabled("cpu"):
         # CUDA autocast casts at this call (ATen/cudnn/AutocastRNN.cpp), weights into a buffer of their own.
         dtype = torch.get_autocast_dtype("cpu")
-        x, hx, cx = (each if each is None else _narrowed(each, dtype) for each in (x, hx, cx))
-        weights = [_narrowed(weight, dtype) for weight in weights]
+        x, hx, cx = (each if each is None else _to_half(each, dtype) for each in (x, hx, cx))
+        weights = [_to_half(weight, dtype) for weight in weights]
     each_layer = (4 if biases else 2) + bool(projected)
     out = cudnn_rnn(x, list(weights), each_layer, None, hx, cx, mode, hidden, projected, *how, None)
     return out[:2] if cx is None else out[:3]
 
 
-def _narrowed(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _to_half(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return tensor.to(dtype) if tensor.dtype is torch.float32 else tensor

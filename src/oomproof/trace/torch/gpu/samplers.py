@@ -20,52 +20,54 @@ _JITTER = (-0.12, 0.0, 0.12)
 
 
 @contextmanager
-def filled_samplers(model: torch.nn.Module) -> Iterator[None]:
-    with _filled_torchvision(model), _filled_detectron2(model):
+def samplers_filled(model: torch.nn.Module) -> Iterator[None]:
+    with _torchvision_filled(model), _detectron2_filled(model):
         yield
 
 
 @contextmanager
-def _filled_torchvision(model: torch.nn.Module) -> Iterator[None]:
+def _torchvision_filled(model: torch.nn.Module) -> Iterator[None]:
     heads = sys.modules.get("torchvision.models.detection.roi_heads")
     if heads is None or not any(isinstance(module, heads.RoIHeads) for module in model.modules()):
         yield
         return
     plain = heads.RoIHeads.add_gt_proposals
 
-    def crowded(self: Any, proposals: list[torch.Tensor], gt_boxes: list[torch.Tensor]) -> list[torch.Tensor]:
-        return plain(self, proposals, [_jittered(boxes, self.fg_bg_sampler) for boxes in gt_boxes])  # type: ignore[no-any-return]
+    def add_jittered_boxes(
+        self: Any, proposals: list[torch.Tensor], gt_boxes: list[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        return plain(self, proposals, [_jitter_boxes(boxes, self.fg_bg_sampler) for boxes in gt_boxes])  # type: ignore[no-any-return]
 
-    with patch.object(heads.RoIHeads, "add_gt_proposals", crowded):
+    with patch.object(heads.RoIHeads, "add_gt_proposals", add_jittered_boxes):
         yield
 
 
 @contextmanager
-def _filled_detectron2(model: torch.nn.Module) -> Iterator[None]:
+def _detectron2_filled(model: torch.nn.Module) -> Iterator[None]:
     heads = sys.modules.get("detectron2.modeling.roi_heads.roi_heads")
     found = [] if heads is None else [module for module in model.modules() if isinstance(module, heads.ROIHeads)]
     if heads is None or not found:
         yield
         return
-    fullest = max(found, key=_wanted)
+    fullest = max(found, key=_count_wanted)
     plain, boxes_of = heads.add_ground_truth_to_proposals, heads.Boxes
 
-    def crowded(truth: Any, proposals: Any) -> Any:
+    def add_jittered_boxes(truth: Any, proposals: Any) -> Any:
         boxes = [image if isinstance(image, boxes_of) else image.gt_boxes for image in truth]
-        return plain([boxes_of(_jittered(some.tensor, fullest)) for some in boxes], proposals)
+        return plain([boxes_of(_jitter_boxes(some.tensor, fullest)) for some in boxes], proposals)
 
-    with patch.object(heads, "add_ground_truth_to_proposals", crowded):
+    with patch.object(heads, "add_ground_truth_to_proposals", add_jittered_boxes):
         yield
 
 
-def _wanted(sampler: Any) -> int:
+def _count_wanted(sampler: Any) -> int:
     """Foreground samples that there is room for."""
     return int(sampler.batch_size_per_image * sampler.positive_fraction)
 
 
-def _jittered(boxes: torch.Tensor, sampler: Any) -> torch.Tensor:
+def _jitter_boxes(boxes: torch.Tensor, sampler: Any) -> torch.Tensor:
     """At least as many copies as the sampler has room for foreground samples."""
-    wanted, count = _wanted(sampler), boxes.shape[0]
+    wanted, count = _count_wanted(sampler), boxes.shape[0]
     if count == 0 or wanted <= count:
         return boxes
     rounds = -(-wanted // count)

@@ -20,26 +20,26 @@ class AroundUpdates:
         self.seen: set[str] = set()
 
     @contextmanager
-    def watched(self, updates: Callable[[], int]) -> Iterator[None]:
+    def updates_watched(self, updates: Callable[[], int]) -> Iterator[None]:
         """``updates`` says how many there were so far."""
         with ExitStack() as stack:
             for name in ("clip_grad_norm_", "clip_grad_value_"):
-                clip = self._noting("gradients are clipped", getattr(clip_grad, name))
+                clip = self._make_noting("gradients are clipped", getattr(clip_grad, name))
                 for module in (clip_grad, torch.nn.utils):
                     stack.enter_context(patch.object(module, name, clip))
             schedule = lr_scheduler.LRScheduler.step
 
-            def scheduled(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+            def schedule_watched(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
                 if updates():  # the first is a scheduler's own
                     self.seen.add("the learning rate follows single steps")
                 return schedule(scheduler, *args, **kwargs)
 
-            stack.enter_context(patch.object(lr_scheduler.LRScheduler, "step", scheduled))
+            stack.enter_context(patch.object(lr_scheduler.LRScheduler, "step", schedule_watched))
             yield
 
-    def _noting(self, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*args: Any, **kwargs: Any) -> Any:
+    def _make_noting(self, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call_noted(*args: Any, **kwargs: Any) -> Any:
             self.seen.add(what)
             return function(*args, **kwargs)
 
-        return called
+        return call_noted

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import torch
 
-from oomproof.frameworks.torch import lifted_on_cpu, without_cuda_start
+from oomproof.frameworks.torch import tensors_lifted_on_cpu, without_cuda_start
 from oomproof.trace.torch.around.pretended_gpu import answers_of_autocast
 from oomproof.trace.torch.around.said_device import GPU
 
@@ -36,7 +36,7 @@ def card_in_place(card: Card, allocated: Callable[[], int]) -> Iterator[None]:
     cuda = torch.cuda
     with ExitStack() as stack:
         stack.enter_context(without_cuda_start())
-        stack.enter_context(lifted_on_cpu())
+        stack.enter_context(tensors_lifted_on_cpu())
         for name, value in _answers(card, allocated).items():
             stack.enter_context(patch.object(cuda, name, value, create=True))
         for name, value in answers_of_autocast().items():

@@ -13,9 +13,9 @@ import torch
 
 from oomproof.frameworks.torch import FakeTensor, TorchDispatchMode, copy_to
 from oomproof.trace.torch.contents import LARGEST_VALUE
-from oomproof.trace.torch.shapes.operations import look_up, written_by
+from oomproof.trace.torch.shapes.operations import find_written, look_up
 from oomproof.trace.torch.tracer import Tracer
-from oomproof.trace.torch.values import CPU, computing, mapped
+from oomproof.trace.torch.values import CPU, map_leaves, plain_arithmetic
 
 GPU_TO_CPP = torch.device("cpu", 0)
 
@@ -53,7 +53,7 @@ class Devices(TorchDispatchMode):  # type: ignore[misc]
             return self.to_gpu(args[0], kwargs) if to_gpu else self.to_cpu(args[0], kwargs)
         if to_gpu:
             return self.tracer.__torch_dispatch__(func, types, args, {**kwargs, "device": CPU})
-        real = mapped(lambda leaf: self.content(leaf) if isinstance(leaf, torch.Tensor) else leaf, args)
+        real = map_leaves(lambda leaf: self.content(leaf) if isinstance(leaf, torch.Tensor) else leaf, args)
         return func(*real, **kwargs)
 
     def to_gpu(self, real: torch.Tensor, kwargs: Any) -> torch.Tensor:
@@ -61,7 +61,7 @@ class Devices(TorchDispatchMode):  # type: ignore[misc]
         options = {
             name: value for name, value in kwargs.items() if name not in ("device", "non_blocking", "pin_memory")
         }
-        with computing():
+        with plain_arithmetic():
             if weight or real.numel() * real.element_size() > LARGEST_VALUE:
                 dtype = options.pop("dtype", None) or real.dtype
                 copy = torch.empty_like(real, dtype=dtype, memory_format=options.get("memory_format"))
@@ -74,7 +74,7 @@ class Devices(TorchDispatchMode):  # type: ignore[misc]
 
     def to_cpu(self, fake: torch.Tensor, kwargs: Any) -> torch.Tensor:
         real = self.content(fake)
-        with computing():
+        with plain_arithmetic():
             return real.to(kwargs["dtype"]) if kwargs.get("dtype") else real
 
     def content(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -82,11 +82,11 @@ class Devices(TorchDispatchMode):  # type: ignore[misc]
         if not isinstance(tensor, FakeTensor):
             return tensor
         real = self.tracer.compute(tensor)
-        with computing():
+        with plain_arithmetic():
             return real.clone()
 
     def _writes_real(self, func: Any, args: Any, kwargs: Any) -> bool:
-        written = written_by(look_up(func), args, kwargs)
+        written = find_written(look_up(func), args, kwargs)
         return any(not isinstance(each, FakeTensor) for each in written)
 
     def _write_real(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -95,7 +95,7 @@ class Devices(TorchDispatchMode):  # type: ignore[misc]
         def real(leaf: Any) -> Any:
             return self.content(leaf) if isinstance(leaf, FakeTensor) else leaf
 
-        return func(*mapped(real, args), **mapped(real, kwargs))
+        return func(*map_leaves(real, args), **map_leaves(real, kwargs))
 
 
 def is_gpu(device: torch.device) -> bool:

@@ -45,7 +45,7 @@ class Loaders:
         return batch
 
     @contextmanager
-    def watched(self, before_batch: Callable[[], None], updates: Callable[[], int]) -> Iterator[None]:
+    def loaders_watched(self, before_batch: Callable[[], None], updates: Callable[[], int]) -> Iterator[None]:
         following = DataLoaderIterator.__next__
         iterate = DataLoader.__iter__
 

@@ -19,7 +19,7 @@ from torch.nn import parallel
 from oomproof.trace.torch.session.tensors import call_on_gpu
 
 
-class Ranks:
+class OtherRanks:
     """What is known of the others."""
 
     def __init__(self, count: int) -> None:

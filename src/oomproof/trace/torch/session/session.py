@@ -25,18 +25,18 @@ from oomproof.memory.timeline import Timeline
 from oomproof.trace.request import Progress, be_silent
 from oomproof.trace.torch.around.uncompiled import without_compiling
 from oomproof.trace.torch.around.without_dynamo import without_dynamo
-from oomproof.trace.torch.gpu.dialect import Dialect, speaking
+from oomproof.trace.torch.gpu.dialect import Dialect, dialect_in_force
 from oomproof.trace.torch.owner_tags import find_matchers, find_per_box
 from oomproof.trace.torch.session.around_updates import AroundUpdates
 from oomproof.trace.torch.session.card import Card, card_in_place
 from oomproof.trace.torch.session.devices import Devices
 from oomproof.trace.torch.session.loading import Loaders
-from oomproof.trace.torch.session.ranks import Ranks
+from oomproof.trace.torch.session.ranks import OtherRanks
 from oomproof.trace.torch.session.spots import describe_spot
 from oomproof.trace.torch.session.steps import Steps
-from oomproof.trace.torch.session.tensors import seen_on_gpu
+from oomproof.trace.torch.session.tensors import tensors_seen_on_gpu
 from oomproof.trace.torch.session.weights import weights_followed
-from oomproof.trace.torch.trace_step import trained_batchnorms
+from oomproof.trace.torch.trace_step import count_batchnorms
 from oomproof.trace.torch.tracer import Tracer
 
 
@@ -61,7 +61,7 @@ class Session:
         self.compiled: list[str] = []
         """notes on what torch.compile was asked to compile"""
         self.loaders = Loaders(batches)
-        self.ranks = Ranks(ranks)
+        self.ranks = OtherRanks(ranks)
         self._finish = finish
         self.steps = Steps(self.tracer, self._end, say, validate)
         self.around_updates = AroundUpdates()
@@ -94,7 +94,7 @@ class Session:
             validated=steps.validated,
             notes=(*self.notes, *self.compiled),
             values_asked=dict(self.tracer.demands),
-            batchnorms=sum(map(trained_batchnorms, steps.models)),
+            batchnorms=sum(map(count_batchnorms, steps.models)),
             model=type(model).__name__,
             optimizer=next((type(each).__name__ for each in steps.optimizers), ""),
             per_box=find_per_box(timeline),
@@ -131,7 +131,7 @@ class Session:
 
 
 @contextmanager
-def following(
+def session_opened(
     card: Card,
     finish: Callable[[Timeline], None],
     *,
@@ -144,21 +144,25 @@ def following(
     with ExitStack() as stack:
         compiled = stack.enter_context(without_compiling())
         stack.enter_context(without_dynamo())
-        stack.enter_context(speaking(dialect))
+        stack.enter_context(dialect_in_force(dialect))
         session = Session(finish, dialect=dialect, validate=validate, say=progress, ranks=card.gpus, batches=batches)
         session.compiled = compiled
-        stack.enter_context(session.steps.watched())  # before the ledger's own hooks: models are named when they run
+        stack.enter_context(
+            session.steps.hooks_installed()
+        )  # before the ledger's own hooks: models are named when they run
         stack.enter_context(session.tracer.in_place())
         stack.enter_context(card_in_place(card, session.tracer.ledger.live))
-        stack.enter_context(seen_on_gpu(session.devices, dialect))
+        stack.enter_context(tensors_seen_on_gpu(session.devices, dialect))
         stack.enter_context(weights_followed(session.note))
         stack.enter_context(session.ranks.alone())
-        stack.enter_context(session.around_updates.watched(session.steps.count))
-        stack.enter_context(session.loaders.watched(session.steps.batch_asked, session.steps.count))
+        stack.enter_context(session.around_updates.updates_watched(session.steps.count))
+        stack.enter_context(session.loaders.loaders_watched(session.steps.before_batch, session.steps.count))
         stack.enter_context(patch.object(torch, "inference_mode", _no_grad))
         stack.enter_context(patch.object(torch.Tensor, "pin_memory", lambda self, *_, **__: self))
         stack.enter_context(patch.object(torch.Tensor, "is_pinned", lambda self, *_, **__: True))
-        stack.enter_context(patch.object(threading.Thread, "start", _starting(threading.Thread.start, session.tracer)))
+        stack.enter_context(
+            patch.object(threading.Thread, "start", _make_start(threading.Thread.start, session.tracer))
+        )
         stack.enter_context(session.devices)
         yield session
 
@@ -170,17 +174,17 @@ def _no_grad(mode: Any = True) -> Any:
     return torch.no_grad() if mode else nullcontext()
 
 
-def _starting(start: Callable[[Any], None], tracer: Tracer) -> Callable[[Any], None]:
+def _make_start(start: Callable[[Any], None], tracer: Tracer) -> Callable[[Any], None]:
     """Modes belong to the thread that entered them: each thread gets one of its own."""
 
     def start_thread(thread: threading.Thread) -> None:
         run = thread.run
 
-        def run_followed() -> None:
+        def run_in_mode() -> None:
             with Devices(tracer):
                 run()
 
-        thread.run = run_followed  # type: ignore[method-assign]
+        thread.run = run_in_mode  # type: ignore[method-assign]
         start(thread)
 
     return start_thread

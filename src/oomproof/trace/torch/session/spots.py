@@ -34,7 +34,7 @@ def see_spot() -> Spot | None:
         frame = frame.f_back
     if frame is None:
         return None
-    named = tuple((name, weakref.ref(module)) for name, module in _named_modules(frame))
+    named = tuple((name, weakref.ref(module)) for name, module in _find_modules(frame))
     return Spot(frame.f_code.co_filename, frame.f_lineno, named)
 
 
@@ -69,7 +69,7 @@ def _path_to(outer: torch.nn.Module | None, model: torch.nn.Module) -> str:
     return next((path for path, module in outer.named_modules() if module is model), "")
 
 
-def _named_modules(frame: FrameType) -> Iterator[tuple[str, torch.nn.Module]]:
+def _find_modules(frame: FrameType) -> Iterator[tuple[str, torch.nn.Module]]:
     """Variables of the line, then what its object holds, then those of the whole file."""
     yield from _modules_in(frame.f_locals)
     owner = frame.f_locals.get("self")

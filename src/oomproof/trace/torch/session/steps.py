@@ -59,7 +59,7 @@ class Steps:
 
     # -- what happens ------------------------------------------------------------------------------------------
 
-    def model_called(self, module: torch.nn.Module) -> None:
+    def before_model(self, module: torch.nn.Module) -> None:
         if self.tracer.ledger.modules or not _on_gpu(module):
             return
         training = torch.is_grad_enabled()
@@ -82,7 +82,7 @@ class Steps:
             self._say(f"tracing step {self.count() + 1}")
             ledger.start_step()
 
-    def batch_asked(self) -> None:
+    def before_batch(self) -> None:
         self.tracer.ledger.validating = False
         if self.is_enough() and not self._validate:
             self._finish()
@@ -114,15 +114,15 @@ class Steps:
             return True
         if min(self.taken.values()) < ENOUGH:
             return False
-        return self._all_trained()
+        return self._has_trained_all()
 
     def _accumulates(self) -> bool:
         """Whether every optimizer has stepped and a backward pass came after it: gradients are added up over more
         batches than an epoch has (Ultralytics, up to 64 images), and the second update may be epochs away."""
         since = self.tracer.ledger.backwards - self._backwards_at_update
-        return bool(self.taken) and since > 0 and self._all_trained()
+        return bool(self.taken) and since > 0 and self._has_trained_all()
 
-    def _all_trained(self) -> bool:
+    def _has_trained_all(self) -> bool:
         trained = {id(p) for each in self.optimizers if self.taken[id(each)] for p in _parameters(each)}
         # An optimizer that was made and replaced by another has nothing of its own to wait for.
         return all(id(p) in trained for each in self.optimizers for p in _parameters(each) if isinstance(p, FakeTensor))
@@ -165,11 +165,11 @@ class Steps:
     # -- how it is seen ----------------------------------------------------------------------------------------
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def hooks_installed(self) -> Iterator[None]:
         with ExitStack() as stack:
 
-            def called(module: torch.nn.Module, inputs: Any) -> None:
-                self.model_called(module)
+            def call_before(module: torch.nn.Module, inputs: Any) -> None:
+                self.before_model(module)
 
             def before(optimizer: Any, args: Any, kwargs: Any) -> None:
                 self.before_update(optimizer)
@@ -177,13 +177,13 @@ class Steps:
             def after(optimizer: Any, args: Any, kwargs: Any) -> None:
                 self.after_update(optimizer)
 
-            stack.callback(modules.register_module_forward_pre_hook(called).remove)
+            stack.callback(modules.register_module_forward_pre_hook(call_before).remove)
             stack.callback(optimizers.register_optimizer_step_pre_hook(before).remove)
             stack.callback(optimizers.register_optimizer_step_post_hook(after).remove)
-            stack.enter_context(patch.object(torch.optim.Optimizer, "__init__", self._noting_optimizers()))
+            stack.enter_context(patch.object(torch.optim.Optimizer, "__init__", self._make_noting_init()))
             yield
 
-    def _noting_optimizers(self) -> Callable[..., None]:
+    def _make_noting_init(self) -> Callable[..., None]:
         make = torch.optim.Optimizer.__init__
 
         def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:

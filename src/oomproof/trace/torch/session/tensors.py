@@ -10,22 +10,22 @@ from unittest.mock import patch
 import torch
 
 from oomproof.frameworks.torch import FakeTensor, moving_by_swap, parse_to
-from oomproof.trace.torch.around.said_device import Asked, said_to_be_on_gpu
+from oomproof.trace.torch.around.said_device import Asked, tensors_said_on_gpu
 from oomproof.trace.torch.gpu.dialect import Dialect
 from oomproof.trace.torch.session.devices import GPU_TO_CPP, Devices, is_gpu
 from oomproof.trace.torch.tracer import Tracer
-from oomproof.trace.torch.values import CPU, mapped
+from oomproof.trace.torch.values import CPU, map_leaves
 
 
 @contextmanager
-def seen_on_gpu(devices: Devices, dialect: Dialect) -> Iterator[None]:
+def tensors_seen_on_gpu(devices: Devices, dialect: Dialect) -> Iterator[None]:
     """In the ``cpu`` dialect, which is held against real runs on the CPU, Python code is told of a CPU: it has loops
     over single tensors where it would take whole lists on a GPU."""
     with ExitStack() as stack:
         if dialect == "cuda":
-            stack.enter_context(said_to_be_on_gpu(devices.tracer, Asked()))
+            stack.enter_context(tensors_said_on_gpu(devices.tracer, Asked()))
         else:
-            stack.enter_context(patch.object(FakeTensor, "device", _said_on_cpu(devices.tracer)))
+            stack.enter_context(patch.object(FakeTensor, "device", _make_device_property(devices.tracer)))
         # It asks for parameters on cuda:0, and scatters tensors by C++ code.
         stack.enter_context(patch.object(torch.nn.DataParallel, "forward", call_on_gpu))
         for name, answer in _answers(devices).items():
@@ -66,14 +66,14 @@ def _answers(devices: Devices) -> dict[str, Any]:
 
 def call_on_gpu(wrapper: Any, *given: Any, **named: Any) -> Any:
     """What wrappers for several GPUs do with one: whatever they are given goes there, then to their module."""
-    return wrapper.module(*mapped(_to_gpu, given), **mapped(_to_gpu, named))
+    return wrapper.module(*map_leaves(_to_gpu, given), **map_leaves(_to_gpu, named))
 
 
 def _to_gpu(value: Any) -> Any:
     return value.cuda() if isinstance(value, torch.Tensor) else value
 
 
-def _said_on_cpu(tracer: Tracer) -> property:
+def _make_device_property(tracer: Tracer) -> property:
     said = FakeTensor.device.fget
 
     def device(self: Any) -> torch.device:

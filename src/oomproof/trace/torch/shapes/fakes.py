@@ -44,15 +44,15 @@ class Fakes:
         vars(fake).update(self._attributes)
         return fake
 
-    def made(self, forms: Any) -> Any:
+    def make_tensors(self, forms: Any) -> Any:
         """New tensors, each with memory of its own: of a Form, or of lists and tuples of them."""
         with WithoutTorchDispatch():
-            return self._made(forms)
+            return self._make_tensors(forms)
 
-    def _made(self, forms: Any) -> Any:
+    def _make_tensors(self, forms: Any) -> Any:
         if type(forms) is Form:
             return self.of(torch.empty_strided(forms.shape, forms.strides, dtype=forms.dtype, device="meta"))
-        return type(forms)(map(self._made, forms)) if isinstance(forms, (list, tuple)) else forms
+        return type(forms)(map(self._make_tensors, forms)) if isinstance(forms, (list, tuple)) else forms
 
     def view(self, func: Any, args: Any, kwargs: Any) -> Any:
         """What an operation that only looks at its argument otherwise gives, by PyTorch's own kernel for it."""
@@ -72,7 +72,7 @@ class Fakes:
         )
 
     def like(self, real: torch.Tensor) -> Any:
-        return self.made(form_of(real))
+        return self.make_tensors(form_of(real))
 
 
 def fills_its_storage(tensor: torch.Tensor) -> bool:

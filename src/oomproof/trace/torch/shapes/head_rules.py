@@ -25,7 +25,7 @@ def _real(*tensors: torch.Tensor) -> bool:
     return tensors[0].dtype.is_floating_point and rows(*tensors)
 
 
-def _multiplied(args: Any, kwargs: Any) -> Form | None:
+def _rule_of_mm(args: Any, kwargs: Any) -> Form | None:
     """mm and bmm; how the factors lie in memory does not matter."""
     left, right = args
     fitting = (
@@ -36,15 +36,15 @@ def _multiplied(args: Any, kwargs: Any) -> Form | None:
     return _in_rows((*left.shape[:-1], right.shape[-1]), left.dtype)
 
 
-def _multiplied_and_shifted(args: Any, kwargs: Any) -> Form | None:
+def _rule_of_addmm(args: Any, kwargs: Any) -> Form | None:
     """addmm with a bias for each column"""
     bias, left, right = args
-    form = _multiplied((left, right), kwargs)
+    form = _rule_of_mm((left, right), kwargs)
     fitting = form is not None and bias.dtype is form.dtype and bias.shape == form.shape[1:]
     return form if fitting else None
 
 
-def _summed(args: Any, kwargs: Any) -> Form | None:
+def _rule_of_sum(args: Any, kwargs: Any) -> Form | None:
     """sum and mean over some dimensions"""
     x, dims, keeps = args[0], args[1] if len(args) > 1 else None, len(args) > 2 and args[2]
     if kwargs or not dims or not x.dim() or not _real(x) or not all(-x.dim() <= dim < x.dim() for dim in dims):
@@ -110,7 +110,7 @@ _WINDOW_BY_WINDOW: list[Any] = [[], [0], [1], False]
 """what max_pool2d_with_indices takes by default: stride, padding, dilation, and whether sides are rounded up"""
 
 
-def _pooled(args: Any, kwargs: Any) -> tuple[Form, Form] | None:
+def _rule_of_max_pool(args: Any, kwargs: Any) -> tuple[Form, Form] | None:
     """max_pool2d_with_indices"""
     x, window, stride, padding, dilation, rounded_up = list(args) + _WINDOW_BY_WINDOW[len(args) - 2 :]
     if kwargs or rounded_up or x.dim() != 4 or not _real(x):
@@ -124,13 +124,13 @@ def _pooled(args: Any, kwargs: Any) -> tuple[Form, Form] | None:
     return _in_rows(shape, x.dtype), _in_rows(shape, torch.int64)
 
 
-def _pooled_back(args: Any, kwargs: Any) -> Form | None:
+def _rule_of_max_pool_backward(args: Any, kwargs: Any) -> Form | None:
     gradient, x, indices = args[0], args[1], args[-1]
     plain = x.dim() == 4 and _real(gradient, x) and gradient.shape == indices.shape and rows(indices)
     return form_of(x) if not kwargs and plain else None
 
 
-def _sorted(args: Any, kwargs: Any) -> tuple[Form, Form] | None:
+def _rule_of_sort(args: Any, kwargs: Any) -> tuple[Form, Form] | None:
     x, dim = args[0], args[1] if len(args) > 1 else -1
     if kwargs or not x.dim() or not rows(x) or not -x.dim() <= dim < x.dim():
         return None
@@ -154,7 +154,7 @@ def _put(args: Any, kwargs: Any) -> Any:
 _DRAWING = frozenset({"dtype", "layout", "device", "pin_memory", "generator"})
 
 
-def _drawn(shape: Any, dtype: torch.dtype, kwargs: Any) -> Form | None:
+def _rule_of_random(shape: Any, dtype: torch.dtype, kwargs: Any) -> Form | None:
     plain = kwargs.keys() <= _DRAWING and kwargs.get("layout") in (None, torch.strided) and not kwargs.get("pin_memory")
     return (
         _in_rows(shape, kwargs.get("dtype", dtype) or torch.get_default_dtype())
@@ -165,26 +165,26 @@ def _drawn(shape: Any, dtype: torch.dtype, kwargs: Any) -> Form | None:
 
 def _draws_numbers(args: Any, kwargs: Any) -> Form | None:
     """rand and randn"""
-    return _drawn(args[0], torch.get_default_dtype(), kwargs)
+    return _rule_of_random(args[0], torch.get_default_dtype(), kwargs)
 
 
 def _draws_integers(args: Any, kwargs: Any) -> Form | None:
     """randint: from 0 or from a lowest number"""
     *bounds, shape = args[:3] if type(args[1]) is int else args[:2]
-    return _drawn(shape, torch.int64, kwargs) if bounds[-1] > (bounds[0] if len(bounds) > 1 else 0) else None
+    return _rule_of_random(shape, torch.int64, kwargs) if bounds[-1] > (bounds[0] if len(bounds) > 1 else 0) else None
 
 
 def _draws_an_order(args: Any, kwargs: Any) -> Form | None:
     """randperm"""
-    return _drawn(args[:1], torch.int64, kwargs) if args[0] >= 0 else None
+    return _rule_of_random(args[:1], torch.int64, kwargs) if args[0] >= 0 else None
 
 
 HEAD_RULES: dict[Any, Callable[[Any, Any], Any]] = {
-    aten.mm.default: _multiplied,
-    aten.bmm.default: _multiplied,
-    aten.addmm.default: _multiplied_and_shifted,
-    aten.sum.dim_IntList: _summed,
-    aten.mean.dim: _summed,
+    aten.mm.default: _rule_of_mm,
+    aten.bmm.default: _rule_of_mm,
+    aten.addmm.default: _rule_of_addmm,
+    aten.sum.dim_IntList: _rule_of_sum,
+    aten.mean.dim: _rule_of_sum,
     **dict.fromkeys(softmaxes, _soft),
     **dict.fromkeys(softmax_backwards, _soft_back),
     aten.smooth_l1_loss.default: _loss,
@@ -192,9 +192,9 @@ HEAD_RULES: dict[Any, Callable[[Any, Any], Any]] = {
     aten.binary_cross_entropy_with_logits.default: _loss,
     aten.nll_loss_forward.default: _class_loss,
     aten.nll_loss_backward.default: _class_loss_back,
-    aten.max_pool2d_with_indices.default: _pooled,
-    aten.max_pool2d_with_indices_backward.default: _pooled_back,
-    aten.sort.default: _sorted,
+    aten.max_pool2d_with_indices.default: _rule_of_max_pool,
+    aten.max_pool2d_with_indices_backward.default: _rule_of_max_pool_backward,
+    aten.sort.default: _rule_of_sort,
     aten.index_put_.default: _put,
     **dict.fromkeys((aten.rand.default, aten.rand.generator, aten.randn.default, aten.randn.generator), _draws_numbers),
     **dict.fromkeys(

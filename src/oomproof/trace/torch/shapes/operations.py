@@ -123,7 +123,7 @@ def mixes(facts: OpFacts, args: Any, outs: Any) -> bool:
     return any(tensor.numel() > 1 for tensor in outs)  # torchvision's detectors draw a size among one
 
 
-def written_by(facts: OpFacts, args: Any, kwargs: Any) -> list[torch.Tensor]:
+def find_written(facts: OpFacts, args: Any, kwargs: Any) -> list[torch.Tensor]:
     if not facts.written:
         return []
     if facts.written == (0,) and isinstance(args[0], torch.Tensor):

@@ -20,13 +20,13 @@ from oomproof.trace.torch.shapes.recurrent_rules import RECURRENT_RULES
 aten = torch.ops.aten
 
 
-def told(func: Any, args: Any, kwargs: Any) -> Any:
+def apply_rule(func: Any, args: Any, kwargs: Any) -> Any:
     """The results' forms, or None where no rule covers the case."""
     rule = _RULES.get(func)
     return None if rule is None else rule(args, kwargs)
 
 
-def _leading(tensors: list[torch.Tensor]) -> torch.Tensor | None:
+def _find_leading(tensors: list[torch.Tensor]) -> torch.Tensor | None:
     """The tensor that has the shape of the result, where the others are alike or repeated along some of its sides."""
     if alike(tensors):
         return tensors[0]
@@ -45,11 +45,11 @@ def _elementwise(args: Any, kwargs: Any) -> Form | None:
     tensors = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)]
     others = [each for each in (*args, *kwargs.values()) if not isinstance(each, torch.Tensor)]
     plain = all(each is None or type(each) in NUMBERS or type(each) is str for each in others)
-    first = _leading(tensors) if plain else None
+    first = _find_leading(tensors) if plain else None
     return None if first is None else form_of(first)
 
 
-def _clamped(args: Any, kwargs: Any) -> Form | None:
+def _rule_of_clamp(args: Any, kwargs: Any) -> Form | None:
     return _elementwise(args, kwargs) if any(each is not None for each in args[1:]) else None
 
 
@@ -58,7 +58,7 @@ def _in_place(args: Any, kwargs: Any) -> Any:
     return None if form is None or form.shape != args[0].shape else SAME
 
 
-def _filled(args: Any, kwargs: Any) -> Any:
+def _rule_of_fill(args: Any, kwargs: Any) -> Any:
     """A tensor of numbers that takes a number of its own kind."""
     return SAME if all(type(each) in NUMBERS for each in args[1:]) and not kwargs else None
 
@@ -66,28 +66,28 @@ def _filled(args: Any, kwargs: Any) -> Any:
 _LAYING_OUT = frozenset({"dtype", "layout", "device", "pin_memory"})
 
 
-def _laid_out(kwargs: Any) -> bool:
+def _is_plain_layout(kwargs: Any) -> bool:
     """Nothing is asked for but a type on the CPU."""
     return (
         kwargs.keys() <= _LAYING_OUT and kwargs.get("layout") in (None, torch.strided) and not kwargs.get("pin_memory")
     )
 
 
-def _made(args: Any, kwargs: Any) -> Form | None:
-    if len(args) != 1 or not _laid_out(kwargs) or not all(type(side) is int for side in args[0]):
+def _rule_of_new(args: Any, kwargs: Any) -> Form | None:
+    if len(args) != 1 or not _is_plain_layout(kwargs) or not all(type(side) is int for side in args[0]):
         return None
     return Form(torch.Size(args[0]), in_order(args[0]), kwargs.get("dtype") or torch.get_default_dtype())
 
 
-def _made_like(args: Any, kwargs: Any) -> Form | None:
+def _rule_of_like(args: Any, kwargs: Any) -> Form | None:
     rest = {name: value for name, value in kwargs.items() if name != "memory_format"}
     kept = kwargs.get("memory_format") in (None, torch.preserve_format)
-    if len(args) != 1 or not kept or not _laid_out(rest) or not natural(args[0]):
+    if len(args) != 1 or not kept or not _is_plain_layout(rest) or not natural(args[0]):
         return None
     return Form(args[0].shape, args[0].stride(), kwargs.get("dtype") or args[0].dtype)
 
 
-def _normalised(args: Any, kwargs: Any) -> tuple[Form, Form, Form] | None:
+def _rule_of_batch_norm(args: Any, kwargs: Any) -> tuple[Form, Form, Form] | None:
     """native_batch_norm in training."""
     x, weight, *_ = args
     plain = x.dtype is torch.float32 and weight is not None and weight.dtype is torch.float32
@@ -96,7 +96,7 @@ def _normalised(args: Any, kwargs: Any) -> tuple[Form, Form, Form] | None:
     return form_of(x), form_of(weight), form_of(weight)
 
 
-def _normalised_back(args: Any, kwargs: Any) -> tuple[Form, Form, Form] | None:
+def _rule_of_batch_norm_backward(args: Any, kwargs: Any) -> tuple[Form, Form, Form] | None:
     """native_batch_norm_backward, where every gradient is wanted."""
     gradient, x, weight, *_ = args
     if kwargs or not args[7] or not all(args[9]) or x.dim() != 4 or weight is None or x.dtype is not torch.float32:
@@ -106,7 +106,7 @@ def _normalised_back(args: Any, kwargs: Any) -> tuple[Form, Form, Form] | None:
     return form_of(x), form_of(weight), form_of(weight)
 
 
-def _picked(args: Any, kwargs: Any) -> Form | None:
+def _rule_of_index(args: Any, kwargs: Any) -> Form | None:
     """Rows by their numbers: ``x[numbers]``."""
     x, indices = args
     numbers = indices[0]
@@ -118,7 +118,7 @@ def _picked(args: Any, kwargs: Any) -> Form | None:
     return Form(torch.Size(shape), in_order(shape), x.dtype)
 
 
-def _compared(args: Any, kwargs: Any) -> Form | None:
+def _rule_of_comparison(args: Any, kwargs: Any) -> Form | None:
     """Tensors that are all alike, or one and a number: a flag for every element."""
     x, other = args
     if kwargs or not natural(x) or not x.dim():
@@ -131,7 +131,7 @@ def _compared(args: Any, kwargs: Any) -> Form | None:
     return Form(x.shape, x.stride(), torch.bool) if same or type(other) in NUMBERS else None
 
 
-def _convolved(args: Any, kwargs: Any) -> Form | None:
+def _rule_of_convolution(args: Any, kwargs: Any) -> Form | None:
     x, weight, bias, stride, padding, dilation, transposed, _, groups = args
     if kwargs or transposed or x.dim() != 4 or weight.dim() != 4 or not rows(x, weight):
         return None
@@ -151,7 +151,7 @@ def _convolved(args: Any, kwargs: Any) -> Form | None:
     return Form(shape, in_order(shape), x.dtype)
 
 
-def _convolved_back(args: Any, kwargs: Any) -> tuple[Form | None, ...] | None:
+def _rule_of_convolution_backward(args: Any, kwargs: Any) -> tuple[Form | None, ...] | None:
     gradient, x, weight, bias, *_ = args
     transposed, wanted = args[7], args[10]
     if kwargs or transposed or x.dim() != 4 or not rows(gradient, x, weight) or (wanted[2] and bias is None):
@@ -160,7 +160,7 @@ def _convolved_back(args: Any, kwargs: Any) -> tuple[Form | None, ...] | None:
     return form_of(x) if wanted[0] else None, form_of(weight) if wanted[1] else None, biases
 
 
-def _joined(args: Any, kwargs: Any) -> Form | None:
+def _rule_of_cat(args: Any, kwargs: Any) -> Form | None:
     """cat"""
     tensors, place = args[0], args[1] if len(args) > 1 else 0
     dims = {each.dim() for each in tensors}
@@ -198,26 +198,26 @@ _RULES: dict[Any, Callable[[Any, Any], Any]] = {
         ),
         _in_place,
     ),
-    aten.clamp.default: _clamped,
-    aten.zero_.default: _filled,
-    aten.fill_.Scalar: _filled,
-    **dict.fromkeys((aten.empty.memory_format, aten.zeros.default, aten.ones.default), _made),
+    aten.clamp.default: _rule_of_clamp,
+    aten.zero_.default: _rule_of_fill,
+    aten.fill_.Scalar: _rule_of_fill,
+    **dict.fromkeys((aten.empty.memory_format, aten.zeros.default, aten.ones.default), _rule_of_new),
     **dict.fromkeys(
-        (aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default, aten.clone.default), _made_like
+        (aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default, aten.clone.default), _rule_of_like
     ),
-    aten.native_batch_norm.default: _normalised,
-    aten.native_batch_norm_backward.default: _normalised_back,
-    aten.index.Tensor: _picked,
+    aten.native_batch_norm.default: _rule_of_batch_norm,
+    aten.native_batch_norm_backward.default: _rule_of_batch_norm_backward,
+    aten.index.Tensor: _rule_of_index,
     **dict.fromkeys(
         (
             aten.eq.Scalar, aten.ne.Scalar, aten.lt.Scalar, aten.le.Scalar, aten.gt.Scalar, aten.ge.Scalar,
             aten.eq.Tensor, aten.ne.Tensor, aten.lt.Tensor, aten.le.Tensor, aten.gt.Tensor, aten.ge.Tensor,
         ),
-        _compared,
+        _rule_of_comparison,
     ),
-    aten.convolution.default: _convolved,
-    aten.convolution_backward.default: _convolved_back,
-    aten.cat.default: _joined,
+    aten.convolution.default: _rule_of_convolution,
+    aten.convolution_backward.default: _rule_of_convolution_backward,
+    aten.cat.default: _rule_of_cat,
     **HEAD_RULES,
     **RECURRENT_RULES,
     **CELL_RULES,

@@ -18,12 +18,12 @@ from oomproof.trace.torch.gpu.scratch import call_spec
 from oomproof.trace.torch.shapes.fakes import fills_its_storage
 from oomproof.trace.torch.shapes.forms import SAME, form_of
 from oomproof.trace.torch.shapes.operations import OpFacts, mixes
-from oomproof.trace.torch.shapes.rules import told
+from oomproof.trace.torch.shapes.rules import apply_rule
 from oomproof.trace.torch.values import leaves, tensors_in
 
 MOST = 50_000
 """operations that are remembered; then everything is forgotten"""
-_MEMORY: dict[Any, Seen] = {}
+_MEMORY: dict[Any, SeenOperation] = {}
 """shared by all traces of the process: what an operation makes of shapes does not depend on the job"""
 _PLAIN = frozenset({bool, int, float, str, torch.dtype, torch.device, type(None)})
 _GENERATOR = torch.Generator
@@ -31,7 +31,7 @@ _LAYOUT = torch.Tensor.layout.__get__
 """the tensor's own, around a property of fake tensors that takes three times as long"""
 
 
-class Seen:
+class SeenOperation:
     """An operation on arguments of certain shapes."""
 
     __slots__ = ("forms", "mixes", "spec", "work")
@@ -56,23 +56,23 @@ class Seen:
 def key_of(facts: OpFacts, args: Any, kwargs: Any) -> Any:
     """What the results' shapes depend on; None if the operation is not for this memory."""
     try:
-        named = [(name, _described(argument)) for name, argument in kwargs.items()] if kwargs else ()
-        return (facts, torch.get_default_dtype(), *map(_described, args), *named)
+        named = [(name, _describe_argument(argument)) for name, argument in kwargs.items()] if kwargs else ()
+        return (facts, torch.get_default_dtype(), *map(_describe_argument, args), *named)
     except _NotPlain:
         return None
 
 
-def recalled(key: Any, func: Any, args: Any, kwargs: Any) -> Seen | None:
+def recall_shapes(key: Any, func: Any, args: Any, kwargs: Any) -> SeenOperation | None:
     """An operation that was seen before, or that a rule covers."""
     seen = _MEMORY.get(key)
     if seen is None:
-        forms = told(func, args, kwargs)
+        forms = apply_rule(func, args, kwargs)
         if forms is not None:
             seen = _keep(key, forms)
     return seen
 
 
-def learnt(key: Any, args: Any, kwargs: Any, out: Any) -> Seen:
+def learn_shapes(key: Any, args: Any, kwargs: Any, out: Any) -> SeenOperation:
     """Keeps the results' shapes; not where some share memory with each other or, as _unsafe_view's do against its own
     word, with an argument."""
     if key is not None:
@@ -82,13 +82,13 @@ def learnt(key: Any, args: Any, kwargs: Any, out: Any) -> Seen:
         apart = len(set(made)) == len(made) and not set(made) & set(given)
         if apart and all(_fills_its_storage(leaf) for leaf in leaves(out) if isinstance(leaf, torch.Tensor)):
             return _keep(key, _plain(out))
-    return Seen(None)
+    return SeenOperation(None)
 
 
-def _keep(key: Any, forms: Any) -> Seen:
+def _keep(key: Any, forms: Any) -> SeenOperation:
     if len(_MEMORY) >= MOST:
         _MEMORY.clear()
-    seen = _MEMORY[key] = Seen(forms)
+    seen = _MEMORY[key] = SeenOperation(forms)
     return seen
 
 
@@ -107,7 +107,7 @@ def _plain(out: Any) -> Any:
     return form_of(out) if isinstance(out, torch.Tensor) else out
 
 
-def _described(argument: Any) -> Any:
+def _describe_argument(argument: Any) -> Any:
     kind = type(argument)
     if kind is FakeTensor:
         if argument.constant is not None or _LAYOUT(argument) is not torch.strided or argument.is_mkldnn:
@@ -116,7 +116,7 @@ def _described(argument: Any) -> Any:
     if kind in _PLAIN:
         return kind, argument
     if isinstance(argument, (list, tuple)):
-        return tuple(map(_described, argument))
+        return tuple(map(_describe_argument, argument))
     if isinstance(argument, (torch.memory_format, torch.layout)):
         return argument
     if kind is _GENERATOR:  # says which numbers are drawn, not how many

@@ -11,7 +11,7 @@ from oomproof.plan.estimates.estimates import Estimates
 from oomproof.plan.estimates.traced_step import TracedStep
 from oomproof.plan.estimates.way import Way
 from oomproof.plan.plan import Point
-from oomproof.plan.turned import NO_CHANGE
+from oomproof.plan.turned_knobs import NO_CHANGE
 from oomproof.sources.job import PROMISES
 
 BUDGETS = 6

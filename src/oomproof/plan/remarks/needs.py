@@ -7,9 +7,9 @@ from dataclasses import replace
 from oomproof.plan.another_training import steps_by_harm
 from oomproof.plan.estimates.estimates import Estimates
 from oomproof.plan.problem import Problem
-from oomproof.plan.selection import allowed
+from oomproof.plan.selection import select_knobs
 from oomproof.plan.step_tracer import StepTracer
-from oomproof.plan.turned import combine, describe
+from oomproof.plan.turned_knobs import combine, describe_turned
 from oomproof.sources.job import PROMISES, Knob
 
 MOST_TRACES = 8
@@ -22,7 +22,7 @@ def find_needs(problem: Problem, estimates: Estimates, tracer: StepTracer) -> tu
     words, wider = "--allow", estimates
     if problem.keep == PROMISES[0]:
         words = "--keep equivalent --allow"
-        wider = estimates.allowing(replace(problem, knobs=allowed(problem.others, PROMISES[1], ())))
+        wider = estimates.with_problem(replace(problem, knobs=select_knobs(problem.others, PROMISES[1], ())))
         enough = _best_of(wider, tracer)
         if enough:
             return (f"--keep equivalent: {enough} would fit",)
@@ -30,7 +30,7 @@ def find_needs(problem: Problem, estimates: Estimates, tracer: StepTracer) -> tu
     for knob in problem.others:
         if knob.promise != PROMISES[2] or knob.name in problem.by_name or tracer.tracing.count - traced > MOST_TRACES:
             continue
-        more = wider.allowing(replace(wider.problem, knobs=(*wider.problem.knobs, knob)))
+        more = wider.with_problem(replace(wider.problem, knobs=(*wider.problem.knobs, knob)))
         enough = _least_of(more, knob, tracer)
         if enough:
             found.append(f"{words} {knob.name}: {enough} would fit")
@@ -48,21 +48,21 @@ def _smaller_batch(problem: Problem, estimates: Estimates, tracer: StepTracer) -
     if whole is None or problem.batch is None or len(problem.batch.options) > 1:
         return ""
     knobs = tuple(whole if knob.name == whole.name else knob for knob in estimates.problem.knobs)
-    enough = _best_of(estimates.allowing(replace(estimates.problem, knobs=knobs)), tracer)
+    enough = _best_of(estimates.with_problem(replace(estimates.problem, knobs=knobs)), tracer)
     return enough and f"{whole.name}: {enough}"
 
 
 def _best_of(estimates: Estimates, tracer: StepTracer) -> str:
     """The best way, in words; empty where none fits."""
-    wanted = combine(estimates.problem.retraced_knobs())
+    wanted = combine(estimates.problem.list_retraced_knobs())
     steps = [*estimates.base, *(step for turned in wanted if (step := tracer.trace_if_it_runs(turned)))]
-    way = min(estimates.fitting(steps), key=lambda way: way.price, default=None)
+    way = min(estimates.find_fitting(steps), key=lambda way: way.price, default=None)
     return "" if way is None else way.words
 
 
 def _least_of(estimates: Estimates, knob: Knob, tracer: StepTracer) -> str:
     """The least that has to be made of one knob, in words; empty where no value of it is enough."""
     for turned, steps in steps_by_harm(estimates.problem, estimates.base[0], [knob], tracer):
-        if estimates.fitting(steps):
-            return describe(turned)
+        if estimates.find_fitting(steps):
+            return describe_turned(turned)
     return ""

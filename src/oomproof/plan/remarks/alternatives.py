@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from oomproof.plan.estimates.estimates import Estimates
 from oomproof.plan.estimates.way import Way
 from oomproof.plan.plan import Alternative
-from oomproof.plan.turned import NO_CHANGE
+from oomproof.plan.turned_knobs import NO_CHANGE
 from oomproof.sources.job import PROMISES
 
 MOST_ALTERNATIVES = 6

@@ -9,13 +9,13 @@ from oomproof.sources.tf_object_detection.anchors import anchors_for_size
 from oomproof.sources.tf_object_detection.config.config import Config
 from oomproof.sources.tf_object_detection.fields import BATCH, FREEZE, FREEZE_PATH, memory_fields, optimizer_of
 from oomproof.sources.tf_object_detection.fpn import SETTING, values_for_pyramid
-from oomproof.sources.tf_object_detection.schedule import rescaled
+from oomproof.sources.tf_object_detection.schedule import rescale_schedule
 from oomproof.sources.tf_object_detection.sizes import fields_for_size
 
 _OPTIMIZER = "train_config.optimizer"
 
 
-def planned_values(config: Config, settings: Mapping[str, Any]) -> dict[str, Any]:
+def find_planned_values(config: Config, settings: Mapping[str, Any]) -> dict[str, Any]:
     """By path, in the order in which they are to be set."""
     found: dict[str, Any] = {}
     chosen = settings.get("optimizer", optimizer_of(config))
@@ -37,7 +37,7 @@ def planned_values(config: Config, settings: Mapping[str, Any]) -> dict[str, Any
         found |= {**fields_for_size(config, size), **({} if pyramid else anchors_for_size(config, size))}
     before = config.value("train_config.batch_size")
     if settings.get(BATCH, before) != before:
-        found |= rescaled(changed, settings[BATCH] / before)
+        found |= rescale_schedule(changed, settings[BATCH] / before)
     return found
 
 

@@ -23,7 +23,7 @@ def weakest_promise(turned: Sequence[Turned]) -> str:
 
 def with_turned(settings: Settings, turned: Sequence[Turned]) -> Settings:
     for _, option in turned:
-        settings = settings.changed(option.settings)
+        settings = settings.with_values(option.settings)
     return settings
 
 
@@ -36,7 +36,7 @@ def combine(knobs: Sequence[Knob]) -> list[tuple[Turned, ...]]:
     return [turned for turned in every if turned]
 
 
-def describe(turned: Sequence[Turned], modules: Sequence[str] = ()) -> str:
+def describe_turned(turned: Sequence[Turned], modules: Sequence[str] = ()) -> str:
     """«batch 4 x 4, precision bf16, 5 modules computed again»"""
     words = [f"{knob.name} {_plain(option)}" for knob, option in turned]
     if modules:

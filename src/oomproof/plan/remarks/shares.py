@@ -14,7 +14,7 @@ from oomproof.plan.estimates.traced_step import split_by_size
 from oomproof.plan.estimates.way import Way
 from oomproof.plan.plan import Change
 from oomproof.plan.problem import ESTIMATED, Problem
-from oomproof.plan.turned import Turned, promise_of
+from oomproof.plan.turned_knobs import Turned, promise_of
 from oomproof.sources.job import PROMISES
 
 
@@ -45,7 +45,7 @@ def share_out(estimates: Estimates, before: Forecast, chosen: Confirmed) -> tupl
     ]
     if way.recomputed.modules:
         place = sum(change.promise == PROMISES[0] for change in found)
-        found.insert(place, _recomputing(problem, chosen, path[-1]))
+        found.insert(place, _describe_recomputing(problem, chosen, path[-1]))
     run = zip(chosen.run, chosen.run_frees, strict=True)
     found = [*(_change(each, frees, 1.0) for each, frees in run), *found]
     freed = before.on_device.expected - chosen.forecast.on_device.expected
@@ -69,7 +69,7 @@ def _change(turned: Turned, frees: int, time: float) -> Change:
     return Change(knob.name, before, option.value, promise_of(knob, option), why, frees, time, option.settings)
 
 
-def _recomputing(problem: Problem, chosen: Confirmed, without: Way) -> Change:
+def _describe_recomputing(problem: Problem, chosen: Confirmed, without: Way) -> Change:
     knob, setting = problem.by_name["checkpoint"], chosen.way.recomputed.setting
     return Change(
         "checkpoint",
