@@ -73,7 +73,7 @@ def _path_to(node: ast.AST, line: int) -> Iterator[ast.AST]:
 
 def _statements_at(node: ast.AST, line: int) -> list[ast.stmt]:
     """The innermost list of statements around a line that has an update in it, of which no part is a loop."""
-    body: list[ast.stmt] = node.body  # type: ignore[attr-defined]
+    body: list[ast.stmt] = node.body  # type: ignore[attr-defined]  # ast.AST has none; loops do
     inside = next((each for each in body if each.lineno <= line <= (each.end_lineno or 0)), None)
     if isinstance(inside, (ast.With, ast.If, ast.Try)) and not _opens_tape(inside) and _updates(inside):
         return _statements_at(inside, line)

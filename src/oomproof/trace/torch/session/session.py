@@ -184,7 +184,7 @@ def _make_start(start: Callable[[Any], None], tracer: Tracer) -> Callable[[Any],
             with Devices(tracer):
                 run()
 
-        thread.run = run_in_mode  # type: ignore[method-assign]
+        thread.run = run_in_mode  # type: ignore[method-assign]  # of this one thread
         start(thread)
 
     return start_thread
