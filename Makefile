@@ -39,20 +39,20 @@ test: lint
 
 test-all: $(VENV)/.all
 	@echo "==> the tests that make test leaves out (as long again)"
-	@$(PYTEST) -m thorough
+	@$(PYTEST) -m "thorough and not lengthy"
 
 # The API's own packages, without what they depend on: that would bring another TensorFlow. The list is the one in
 # src/oomproof/frameworks/object_detection.py. Every test that needs them is marked thorough, so that make test stays as
 # quick where they are installed. ALL=1 adds those that are marked lengthy.
 API_TESTS := tests/trace/test_tfod_real.py tests/trace/test_tfod_evaluation_real.py tests/run/tf_object_detection \
-	tests/sources/tf_object_detection/test_tfod_situations_real.py
+	tests/sources/tf_object_detection/test_tfod_situations_real.py tests/sources/tf_object_detection/test_tfod_protobuf.py
 
 tf-object-detection: $(VENV)/.all
 	@echo "==> installing the TensorFlow Object Detection API (seconds)"
 	@$(INSTALL) --quiet --no-deps $$($(BIN)/python -c 'from oomproof.frameworks.object_detection import PACKAGES; print(*PACKAGES)')
 	@echo "==> its steps forecast and for real, trainings, evaluation (about ten minutes; ALL=1 runs the longest too)"
 	@$(PYTEST) $(API_TESTS) $(if $(ALL),,-m "not lengthy")
-	@$(PYTEST) tests/test_examples.py -k tf_object_detection.md
+	@$(PYTEST) tests/test_examples.py -k "tf_object_detection.md or tf_mask_rcnn.md"
 
 lint: $(VENV)/.all
 	@echo "==> ruff check (lint)"

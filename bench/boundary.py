@@ -1,6 +1,6 @@
 """What the verdict says on both sides of a real out-of-memory boundary, and how long a step takes.
 
-    python bench/boundary.py TABLE.csv [--layout nchw] [--only WORDS] [--most N]
+    python bench/boundary.py TABLE.csv [--layout nchw] [--only WORDS] [--most N [--seed S]] [--minutes M]
 
 The table is timm's published training benchmark: mixed precision on an RTX 3090, and for each model the largest batch
 of its ladder that fitted; the next larger one did not. So every row asks twice: the batch that fitted must not be
@@ -66,10 +66,12 @@ def main() -> int:
         return 1
     wanted = re.compile(arguments.only)
     chosen = [each for each in records if each["layout"] == arguments.layout and wanted.search(each["model"])]
-    if arguments.most and len(chosen) > arguments.most:
-        chosen = [chosen[place] for place in np.linspace(0, len(chosen) - 1, arguments.most).astype(int)]
+    chosen = _sample(chosen, arguments.most, arguments.seed)
     answers, failed, started = [], [], time.perf_counter()
     for number, record in enumerate(chosen, 1):
+        if arguments.minutes and time.perf_counter() - started > 60 * arguments.minutes:
+            print(f"stopped after {number - 1} of {len(chosen)} rows")
+            break
         try:
             answers.append(_answer(record))
             _print_row(answers[-1])
@@ -89,10 +91,20 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--layout", default="nchw", choices=("nchw", "nhwc"))
     parser.add_argument("--only", default="", metavar="WORDS", help="models whose name contains this")
     parser.add_argument("--most", type=int, default=0, metavar="N", help="at most N rows, spread evenly")
+    parser.add_argument("--seed", type=int, metavar="S", help="rows in an order that is drawn, not the table's")
+    parser.add_argument("--minutes", type=float, default=0, metavar="M", help="begin no row after so many minutes")
     arguments = parser.parse_args()
     if not arguments.table.is_file():
         parser.error(f"there is no table {arguments.table}: expected timm's benchmark as a CSV file (docs/accuracy.md)")
     return arguments
+
+
+def _sample(records: list[dict[str, str]], most: int, seed: int | None) -> list[dict[str, str]]:
+    """Spread evenly over the table, which is sorted by speed, or with a seed drawn by chance."""
+    count = min(most or len(records), len(records))
+    if seed is not None:
+        return [records[place] for place in np.random.default_rng(seed).permutation(len(records))[:count]]
+    return [records[place] for place in np.linspace(0, len(records) - 1, count).astype(int)]
 
 
 def _answer(record: dict[str, str]) -> Answer:

@@ -6,14 +6,15 @@
 
 Each row is a process of its own with a COCO file like the real one (objects in no order), a dataset as COCO's API or
 Detectron2 keeps it, and a DataLoader. What counts is the proportional set size of the process and its workers and what
-/dev/shm holds, beyond what there was before the dataset was opened, when every worker has read its part of an epoch and
-batches wait (or while the annotations are packed, if that takes more); and what of it is in /dev/shm. Linux only, and
-with nobody else at work in /dev/shm.
+they have in /dev/shm, beyond what there was before the dataset was opened, when every worker has read its part of an
+epoch and batches wait (or while the annotations are packed, if that takes more); and what of it is in /dev/shm. Linux
+only.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
 import os
@@ -42,8 +43,8 @@ class Case:
     batch: int = 16
     workers: int = 0
     prefetch_factor: int = 2
-    stacked: bool = True
-    """images as one tensor; else as a list of them"""
+    collate: str = "stacked"
+    """images as one tensor, by a function of our own; ``listed`` as they are; ``default`` is PyTorch's function"""
     trimmed: bool = False
     """MALLOC_TRIM_THRESHOLD_ is set"""
     start: str = "fork"
@@ -53,7 +54,7 @@ class Case:
     @property
     def name(self) -> str:
         data = f"{self.images} images of {self.objects} objects as {self.form}"
-        kept = f"{'' if self.stacked else ', listed'}{', trimmed' if self.trimmed else ''}"
+        kept = f"{'' if self.collate == 'stacked' else f', {self.collate}'}{', trimmed' if self.trimmed else ''}"
         long = f"{kept}, {self.epochs} epochs" if self.epochs > 1 else kept
         return f"{data}, {self.workers} workers ({self.start}), batch {self.batch} x {self.side}^2{long}"
 
@@ -70,7 +71,9 @@ CASES = (
     Case(workers=4, images=8000, vertices=30),
     Case(workers=4, images=12000, objects=2, vertices=8),
     Case(workers=2, images=1280, side=256, batch=4),
-    Case(workers=2, images=1280, side=256, batch=4, stacked=False),
+    Case(workers=2, images=1280, side=256, batch=4, collate="listed"),
+    Case(workers=2, images=3200, side=256, batch=16),
+    Case(workers=2, images=3200, side=256, batch=16, collate="default"),
     Case(workers=2, images=680, side=512, batch=2, prefetch_factor=3),
     Case(workers=4, images=1360, side=400, batch=2),
     Case(workers=4, images=400, side=640, batch=4, trimmed=True),
@@ -81,6 +84,7 @@ CASES = (
 class Row:
     name: str
     forecast: int
+    high: int
     measured: int
     shm: int
     measured_shm: int
@@ -175,14 +179,33 @@ def of_tree() -> tuple[int, int]:
     the system can drop."""
     import psutil
 
-    used = os.statvfs("/dev/shm")  # batches that wait are mapped by nobody
-    shm = (used.f_blocks - used.f_bfree) * used.f_frsize
+    processes = (psutil.Process(), *psutil.Process().children(recursive=True))
+    shm = sum(shared_files([process.pid for process in processes]).values())
     ram = shm
-    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+    for process in processes:
         lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()[1:]
         sizes = {line.split(":")[0]: int(line.split()[1]) << 10 for line in lines}
         ram += sizes["Pss_Anon"]
     return ram, shm
+
+
+def shared_files(pids: Sequence[int]) -> dict[int, int]:
+    """Bytes of each file in /dev/shm, by inode, that these processes have open or mapped. A batch that waits is mapped
+    by nobody; its worker keeps the descriptor until it is fetched."""
+    device = Path("/dev/shm").stat().st_dev
+    sizes: dict[int, int] = {}
+    for pid in pids:
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                found = descriptor.stat()
+                if found.st_dev == device:
+                    sizes[found.st_ino] = found.st_blocks * 512
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            addresses, _, _, _, inode, *path = line.split(maxsplit=5)
+            if path and path[0].startswith("/dev/shm/"):
+                start, end = (int(address, 16) for address in addresses.split("-"))
+                sizes.setdefault(int(inode), end - start)
+    return sizes
 
 
 def measure(case: Case, path: Path) -> tuple[int, int]:
@@ -205,7 +228,7 @@ def measure(case: Case, path: Path) -> tuple[int, int]:
         case.batch,
         shuffle=True,
         num_workers=case.workers,
-        collate_fn=stack if case.stacked else listed,
+        collate_fn={"stacked": stack, "listed": listed, "default": None}[case.collate],
         **(lives if case.workers else {}),
     )
     last = len(loader) - case.workers * case.prefetch_factor - 2
@@ -220,7 +243,7 @@ def measure(case: Case, path: Path) -> tuple[int, int]:
     return highest - before, highest_shm - shm_before
 
 
-def forecast(case: Case, path: Path) -> tuple[int, int]:
+def forecast(case: Case, path: Path) -> tuple[int, int, int]:
     """What oomproof says, without what the training process takes by itself."""
     from oomproof.data.annotations.in_ram import find_host_data
     from oomproof.data.annotations.read import read_dataset
@@ -245,7 +268,7 @@ def forecast(case: Case, path: Path) -> tuple[int, int]:
         persistent_workers=case.epochs > 1,
     )
     ram, shm = host_memory(step, runtime)
-    return ram.expected - TRAINER.expected, shm
+    return ram.expected - TRAINER.expected, ram.high - TRAINER.high, shm
 
 
 def compare(cases: Sequence[Case]) -> Iterator[Row]:
@@ -259,7 +282,7 @@ def compare(cases: Sequence[Case]) -> Iterator[Row]:
             done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
             measured = json.loads(done.stdout)
             said = forecast(case, path)
-            yield Row(case.name, said[0], measured[0], said[1], measured[1])
+            yield Row(case.name, said[0], said[1], measured[0], said[2], measured[1])
 
 
 def main() -> None:
@@ -276,11 +299,12 @@ def main() -> None:
         print(json.dumps([asdict(row) for row in rows]))
         return
     print(
-        "| run | forecast MiB | measured MiB | off | /dev/shm forecast | measured |\n|---|---|---|---|---|---|",
+        "| run | forecast MiB | measured MiB | off | upper figure MiB | /dev/shm forecast | measured |\n"
+        "|---|---|---|---|---|---|---|",
         flush=True,
     )
     for row in rows:
-        ram = f"{row.forecast / MIB:.0f} | {row.measured / MIB:.0f} | {row.off:+.1%}"
+        ram = f"{row.forecast / MIB:.0f} | {row.measured / MIB:.0f} | {row.off:+.1%} | {row.high / MIB:.0f}"
         print(f"| {row.name} | {ram} | {row.shm / MIB:.0f} | {row.measured_shm / MIB:.0f} |", flush=True)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from old_detectron2 import OldDetectron2
 from old_pytorch import OldPyTorch
 from oomproof.errors import InputError
 from oomproof.memory.batch_spec import MOST_OBJECTS
@@ -173,8 +174,14 @@ def _detectron2(record: dict[str, str]) -> Row:
     ]
     if unknown:
         reason = f"how many objects the most crowded image of {unknown[0]} has is not known here (--crowd)"
-        return replace(row, job=OldPyTorch(job), reason=reason, unknown_data=unknown[0])
-    return replace(row, job=OldPyTorch(job))
+        row = replace(row, reason=reason, unknown_data=unknown[0])
+    old = OldPyTorch(job) if _MEASURED_AGAIN.search(config) else OldDetectron2(OldPyTorch(job))
+    return replace(row, job=old)
+
+
+_MEASURED_AGAIN = re.compile("retinanet|_gn|_syncbn")
+"""configs whose memory in MODEL_ZOO.md is of 2020 (its history: commits b0e26875, 01dab47e and 9e17a17b); all other
+figures stand there since October 2019"""
 
 
 _CARDS = {"Tesla T4": "T4", "NVIDIA L4": "L4", "RTX 3090": "RTX 3090", "RTX 2080 Ti": "RTX 2080 Ti",

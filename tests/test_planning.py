@@ -55,6 +55,9 @@ def holds(plan: Plan, job: str, images: int, **given: Any) -> None:
         [chosen] = [point for point in plan.frontier if point.chosen]
         assert (chosen.device, chosen.time) == (plan.after.on_device.high, plan.time)
     assert all(each.reason and each.changes for each in plan.alternatives)
+    for each in plan.alternatives:
+        if "more time" in each.reason:  # than the plan, as the times beside it say
+            assert f"takes {each.time / plan.time - 1:.0%} more time" in each.reason
 
 
 @pytest.mark.slow

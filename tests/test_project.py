@@ -193,6 +193,21 @@ def test_every_python_file_of_the_tests_has_a_name_of_its_own() -> None:
     assert not {name for name in names if names.count(name) > 1}
 
 
+SAME_FOR_EACH = {"Config": "of a framework's own file", "Guard": "for a framework's own loop"}
+"""names that several classes share because they mean the same, each in its own framework"""
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    """One name, one meaning; what a file keeps to itself may be called as it likes."""
+    names = [
+        node.name
+        for path in SOURCES
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert {name for name in names if names.count(name) > 1} == set(SAME_FOR_EACH)
+
+
 def test_functions_are_named_by_verbs() -> None:
     """``made`` or ``_joined`` says nothing of what is done to what; properties are values and may be called so."""
     bare = [

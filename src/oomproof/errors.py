@@ -85,8 +85,13 @@ def internal_error(error: BaseException) -> InternalError:
 
 
 def near(name: str, names: Iterable[str], alike: float = 0.5) -> list[str]:
-    """Up to three of ``names`` that may have been meant."""
-    return difflib.get_close_matches(name, list(names), 3, alike)
+    """Up to three of ``names`` that may have been meant, large letters or small.
+
+    >>> near("batch_size", ["BATCH_SIZE", "workers"])
+    ['BATCH_SIZE']
+    """
+    by_letters = {each.lower(): each for each in names}
+    return [by_letters[each] for each in difflib.get_close_matches(name.lower(), list(by_letters), 3, alike)]
 
 
 def did_you_mean(name: str, names: Iterable[str], otherwise: str = "") -> str:

@@ -84,3 +84,43 @@ def test_old_functions_have_the_same_gradients(monkeypatch: pytest.MonkeyPatch) 
     now = gradient()
     with _old_functions():
         torch.testing.assert_close(gradient(), now)
+
+
+def test_detectron2_of_2019_took_more_for_every_pair_of_box_and_anchor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways give the same table; the most that is live while it is made was 37 bytes a pair, and is 24."""
+    monkeypatch.syspath_prepend(str(BENCH))
+    from old_detectron2 import old_matching
+    from oomproof.sources.detectron2.blueprint import matching
+
+    corners = torch.rand(400, 2) * 100
+    anchors = torch.cat((corners, corners + 20), dim=1)
+    boxes = anchors[:50] + 3
+
+    def most_live() -> float:
+        with torch.profiler.profile(profile_memory=True) as profile:
+            matching.overlaps(boxes, anchors)
+        live, most = 0, 0
+        for event in sorted(profile.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
+            live += event.nbytes() if event.name() == "[memory]" else 0
+            most = max(most, live)
+        return most / (len(boxes) * len(anchors))
+
+    now = matching.overlaps(boxes, anchors)
+    assert most_live() == pytest.approx(24, rel=0.1)
+    with old_matching():
+        torch.testing.assert_close(matching.overlaps(boxes, anchors), now)
+        assert most_live() == pytest.approx(37, rel=0.1)
+
+
+def test_rows_measured_again_are_traced_with_the_matching_of_today(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    from old_detectron2 import OldDetectron2
+    from tables import read
+
+    head = TABLE.splitlines()[0]
+    configs = ("COCO-Detection/retinanet_R_50_FPN_1x", "COCO-Detection/faster_rcnn_R_50_FPN_1x")
+    lines = [f"{config.split('/')[1]} | x,configs/{config}.yaml,2,4.1,16,2000" for config in configs]
+    (tmp_path / "table.csv").write_text("\n".join((head, *lines)))
+    assert [isinstance(row.job, OldDetectron2) for row in read(tmp_path / "table.csv")] == [False, True]

@@ -71,8 +71,11 @@ def test_a_reader_who_leaves_is_no_failure(step: str, form: list[str]) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full, Linux only")
-def test_a_full_disk_is_one_line(step: str) -> None:
-    command = [sys.executable, "-m", "oomproof", "check", step, "--on", "8GiB", "--json"]
+@pytest.mark.parametrize(
+    "words", ["check {step} --on 8GiB --json", "check {step} --on 8GiB -q", "gpus", "check --help", "--version"]
+)
+def test_a_full_disk_is_one_line(step: str, words: str) -> None:
+    command = [sys.executable, "-m", "oomproof", *words.format(step=step).split()]
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (ran.returncode, ran.stderr.count("\n")) == (1, 1)

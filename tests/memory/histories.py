@@ -9,6 +9,7 @@ from oomproof.memory.settings import Settings
 from oomproof.memory.timeline import KINDS, PHASES, Builder, Timeline
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=12)
+shapes = st.none() | st.lists(st.integers(0, 1 << 20), max_size=4).map(tuple)
 
 
 @st.composite
@@ -18,7 +19,11 @@ def timelines(draw: st.DrawFn, max_events: int = 40) -> Timeline:
         what = draw(st.sampled_from(("allocate", "allocate", "free", "call", "enter")))
         if what == "allocate":
             step.allocate(
-                draw(st.integers(0, 1 << 40)), kind=draw(st.sampled_from(KINDS)), owner=draw(names), op=draw(names)
+                draw(st.integers(0, 1 << 40)),
+                kind=draw(st.sampled_from(KINDS)),
+                owner=draw(names),
+                op=draw(names),
+                shape=draw(shapes),
             )
         elif what == "free" and len(step):
             step.free(draw(st.integers(0, len(step) - 1)))

@@ -29,7 +29,7 @@ def test_a_forecast_has_one() -> None:
     step = Builder()
     step.allocate(3 << 20, kind="parameter", owner="net", op="parameter")
     step.enter("forward")
-    held = step.allocate(5 << 20, kind="activation", owner="net", op="conv")
+    held = step.allocate(5 << 20, kind="activation", owner="net", op="conv", shape=(5, 1024, 256))
     step.enter("backward")
     step.free(held)
     found = build_forecast(step.build(), find_device("8GiB"), Runtime(), "job", Settings())
@@ -37,3 +37,17 @@ def test_a_forecast_has_one() -> None:
     assert found.curve.live.max() == found.allocated.expected
     assert [phase for _, phase in found.curve.phases] == ["setup", "forward", "backward"]
     assert found.curve.kinds["activation"].max() == 5 << 20
+    peak = int(found.curve.live.argmax())
+    assert (found.curve.made[peak], found.curve.tensors[peak]) == (("net", "conv", 5 << 20), "[5, 1024, 256]")
+
+
+def test_a_workspace_is_told_as_one() -> None:
+    step = Builder()
+    step.enter("forward")
+    step.call(owner="conv1", spec={"op": "convolution", "x": [2, 3, 8, 8]})
+    step.call(owner="sort", spec={"op": "sort", "elements": 9})
+    curve = draw_curve(step.build().with_scratch(np.array([9, 9])))
+    assert dict(zip([made[1] for made in curve.made], curve.tensors, strict=True)) == {
+        "convolution": "workspace for [2, 3, 8, 8]",
+        "sort": "workspace",
+    }

@@ -14,6 +14,7 @@ from oomproof.memory.forecast import Range
 from oomproof.memory.host_data import HostData
 from oomproof.memory.host_memory import (
     FORKED,
+    KEPT_BATCHES_AT_WORST,
     KEPT_IMAGES,
     SPAWNED,
     TENSORFLOW,
@@ -142,6 +143,21 @@ def test_workers_keep_images_that_are_freed() -> None:
     assert host_parts(large, Runtime(workers=2))[0]["workers"].expected == 2 * (FORKED.expected + KEPT_IMAGES * BATCH)
     larger = replace(step(40 * MIB), about=large.about)  # such blocks go back to the system
     assert host_parts(larger, Runtime(workers=2))[0]["workers"].expected == 2 * FORKED.expected
+
+
+def test_workers_that_stack_batches_keep_many_of_them_at_worst() -> None:
+    """A batch that fits the heap: 840 MiB were measured in a worker that stacked batches of 12 MiB, 138 images of which
+    are 103 MiB."""
+    plain = step(12 * MIB)
+    known = replace(plain, about=replace(plain.about, settings=Settings({"n": 16}, {"batch": "n"})))
+    worst = host_parts(known, Runtime(workers=2))[0]["workers"].high
+    assert worst == 2 * (FORKED.high + KEPT_BATCHES_AT_WORST * 12 * MIB) > 2 * 1000 * MIB
+    assert host_parts(known, Runtime(workers=2, malloc_trim=True))[0]["workers"].high < 2 * (FORKED.high + 30 * MIB)
+    large = replace(step(64 * MIB), about=known.about)
+    assert host_parts(large, Runtime(workers=2))[0]["workers"].high < 2 * (FORKED.high + 10 * 110 * MIB)
+    by_pytorch = replace(known, about=replace(known.about, stacked_by_workers=False))
+    of_images = int(1.5 * KEPT_IMAGES * 12 * MIB / 16)
+    assert host_parts(by_pytorch, Runtime(workers=2))[0]["workers"].high == 2 * (FORKED.high + of_images)
 
 
 def test_tensorflow_has_a_base_of_its_own() -> None:

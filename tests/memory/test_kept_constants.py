@@ -14,6 +14,10 @@ from oomproof.memory.cards import this_machine
 from oomproof.memory.cards.devices import find_device
 from oomproof.memory.cards.kept_constants import Constants, constants_file, keep_constants, read_constants
 from oomproof.memory.lasting import MIB, context
+from oomproof.memory.make_forecast import build_forecast
+from oomproof.memory.runtime import Runtime
+from oomproof.memory.settings import Settings
+from oomproof.memory.timeline import Builder
 from oomproof.trace.torch.real_step import RealStep
 
 MEASURED = Constants(411 * MIB, 17 * MIB, "torchvision:resnet18", "PyTorch 2.14, driver 560")
@@ -32,11 +36,31 @@ def test_forecasts_on_this_machine_use_what_was_measured(tmp_path: Path) -> None
     assert place == tmp_path / "oomproof" / "gpus.json"
     after = context(find_device("this"))
     assert after.expected == 411 * MIB != before.expected
-    assert after.high - after.low < before.high - before.low
+    assert after.low > before.low and after.high == before.high
     assert find_device("this").workspace == 17 * MIB
     assert find_device("RTX 3060").context == 0  # another person's card
     keep_constants("A100", MEASURED)
     assert set(read_constants()) == {"RTX 3060", "A100"}
+
+
+@pytest.mark.parametrize("measured", [60, 411, 2000])
+@pytest.mark.parametrize("workspace", [0, 17, 300])
+def test_what_was_measured_never_lowers_an_upper_figure(measured: int, workspace: int) -> None:
+    """A small job loads few kernels and may have no matrix product; the next one is not bound by that."""
+    builder = Builder()
+    builder.enter("forward")
+    builder.allocate(100 * MIB, kind="activation", owner="net", op="relu")
+    step = builder.build()
+
+    def upper() -> tuple[int, int]:
+        found = build_forecast(step, find_device("this"), Runtime(), "job", Settings())
+        return found.on_device.high, found.reserved.high
+
+    before = upper()
+    keep_constants("RTX 3060", Constants(measured * MIB, workspace * MIB, "a small job", "PyTorch 2.14, driver 560"))
+    after = upper()
+    assert after[0] >= before[0] and after[1] >= before[1]
+    assert (after[0] > before[0]) == (measured == 2000 or workspace == 300)
 
 
 def test_a_measurement_is_kept_under_the_name_that_the_driver_says() -> None:
@@ -46,9 +70,9 @@ def test_a_measurement_is_kept_under_the_name_that_the_driver_says() -> None:
     real = RealStep(1, 2, 3, {}, context=400 * MIB, workspace=16 * MIB)
     keep_measurement(Measurement(forecast, real, "NVIDIA GeForce RTX 3060"))  # type: ignore[arg-type]
     assert find_device("this").context == 400 * MIB
-    unknown = RealStep(1, 2, 3, {})
-    with pytest.raises(CannotDo, match="does not tell"):
-        keep_measurement(Measurement(forecast, unknown, "NVIDIA GeForce RTX 3060"))  # type: ignore[arg-type]
+    for unknown in (RealStep(1, 2, 3, {}), RealStep(1, 2, 3, {}, context=-MIB, workspace=0)):
+        with pytest.raises(CannotDo, match="does not tell"):
+            keep_measurement(Measurement(forecast, unknown, "NVIDIA GeForce RTX 3060"))  # type: ignore[arg-type]
 
 
 def test_it_is_shown_and_removed(capsys: pytest.CaptureFixture[str]) -> None:

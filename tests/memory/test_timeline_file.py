@@ -27,7 +27,7 @@ from hypothesis import HealthCheck, given, settings
 from oomproof.errors import DamagedFile, InputError
 from oomproof.memory.about import About
 from oomproof.memory.files import timeline_file
-from oomproof.memory.files.timeline_check import BLOCKS, CALLS, MARKS
+from oomproof.memory.files.timeline_check import BLOCKS, CALLS, MARKS, SHAPE
 from oomproof.memory.files.timeline_file import HEADER, load_timeline, save
 from oomproof.memory.timeline import Builder, Timeline
 
@@ -37,19 +37,20 @@ def example() -> Timeline:
     weights = step.allocate(4 << 20, kind="parameter", owner="fc", op="parameter")
     step.enter("forward")
     step.call(owner="fc", spec={"op": "conv2d", "shape": [1, 3, 8, 8]})
-    out = step.allocate(1 << 20, kind="activation", owner="fc.out", op="addmm")
+    out = step.allocate(1 << 20, kind="activation", owner="fc.out", op="addmm", shape=(8, 32))
     step.free(out)
     step.set_owner(weights, "fc")
     return step.build(About(job="example", not_counted=("nothing",)))
 
 
 def assert_same(a: Timeline, b: Timeline) -> None:
-    for name in (*BLOCKS, *MARKS):
+    for name in (*BLOCKS, *MARKS, SHAPE):
         assert np.array_equal(getattr(a, name), getattr(b, name)), name
         assert getattr(b, name).dtype == np.int64
     for name in CALLS:
         assert np.array_equal(getattr(a.calls, name[5:]), getattr(b.calls, name[5:])), name
     assert (a.ticks, a.owners, a.ops, a.calls.specs, a.about) == (b.ticks, b.owners, b.ops, b.calls.specs, b.about)
+    assert a.shapes == b.shapes
 
 
 def exercise(timeline: Timeline) -> None:
@@ -70,6 +71,19 @@ def test_what_is_saved_comes_back(tmp_path: Path, timeline: Timeline) -> None:
     save(timeline, tmp_path / "step.npz")
     loaded = load_timeline(tmp_path / "step.npz")
     assert_same(timeline, loaded)
+    exercise(loaded)
+
+
+def test_a_file_of_before_shapes_is_still_read(tmp_path: Path) -> None:
+    contents = members(tmp_path)
+    del contents["shape.npy"]
+    old = json.loads(contents[HEADER])
+    del old["shapes"]
+    contents[HEADER] = json.dumps(old).encode()
+    (tmp_path / "old.npz").write_bytes(packed(contents))
+    loaded = load_timeline(tmp_path / "old.npz")
+    assert (loaded.shape.tolist(), loaded.shapes) == ([0, 0], (None,))
+    assert loaded.bytes.tolist() == example().bytes.tolist()
     exercise(loaded)
 
 
@@ -191,8 +205,8 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], Any], str]] = {
     "a table": (lambda c: c.update({"born.npy": npy(np.zeros((2, 1), dtype="<i8"))}), "64-bit integers"),
     "a longer column": (lambda c: c.update({"born.npy": row(0, 1, 2)}), "columns of one length"),
     "a lying column": (lambda c: c.update({"born.npy": row(0, 1) + b"12345678"}), "16 bytes of numbers; found 24"),
-    "a missing member": (lambda c: c.pop("born.npy"), "13 members that are not these"),
-    "one more member": (lambda c: c.update({"../../evil.npy": row(0)}), "15 members"),
+    "a missing member": (lambda c: c.pop("born.npy"), "14 members that are not these"),
+    "one more member": (lambda c: c.update({"../../evil.npy": row(0)}), "16 members"),
     "born at death": (lambda c: c.update({"born.npy": row(0, 4)}), "born before it dies"),
     "born before time": (lambda c: c.update({"born.npy": row(-1, 3)}), "born: expected numbers from 0"),
     "dead after the end": (lambda c: c.update({"died.npy": row(5, 7)}), "died: expected"),
@@ -200,6 +214,12 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], Any], str]] = {
     "bytes that overflow": (lambda c: c.update({"bytes.npy": row(2**59, 2**59)}), "1048576 TiB together"),
     "a kind that is none": (lambda c: c.update({"kind.npy": row(0, 8)}), "kind: expected"),
     "an owner that is none": (lambda c: c.update({"owner.npy": row(0, 2)}), "owner: expected"),
+    "a shape that is none": (lambda c: c.update({"shape.npy": row(0, 2)}), "shape: expected numbers from 0 to below 2"),
+    "fewer shapes than blocks": (lambda c: c.update({"shape.npy": row(0)}), "a shape of each of 2 blocks; found 1"),
+    "no shapes": (header(shapes=None), "«shapes» to be a list of lists"),
+    "shapes that are texts": (header(shapes=[None, ["<b>"]]), "«shapes» to be a list of lists"),
+    "sides that are none": (header(shapes=[None, [-1]]), "«shapes» to be a list of lists"),
+    "sides without end": (header(shapes=[None, [1] * 65]), "«shapes» to be a list of lists"),
     "a call past the end": (lambda c: c.update({"call_tick.npy": row(4)}), "call_tick: expected"),
     "marks out of order": (
         lambda c: c.update({"mark_tick.npy": row(3, 1), "mark_phase.npy": row(0, 1)}),

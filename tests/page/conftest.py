@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from oomproof.cli import main
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
 Look = Callable[..., tuple[Any, list[str]]]
+Wait = Callable[[Any, str], None]
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +52,20 @@ def look(browser: Any) -> Iterator[Look]:
     yield open_page
     for context in contexts:
         context.close()
+
+
+@pytest.fixture(scope="session")
+def wait_until() -> Wait:
+    """Waits until an expression is true on a page. Playwright's own wait_for_function does so by eval where it is not
+    true at once, which the page's Content-Security-Policy forbids (seen in 1.65)."""
+
+    def wait(page: Any, expression: str, seconds: float = 30) -> None:
+        end = time.monotonic() + seconds
+        while not page.evaluate(expression):
+            assert time.monotonic() < end, f"not true after {seconds} s: {expression}"
+            page.wait_for_timeout(50)
+
+    return wait
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from oomproof.page.documents import check_document
 from oomproof.page.write_page import write_page
 
 if TYPE_CHECKING:
-    from conftest import Look
+    from conftest import Look, Wait
 
 pytestmark = pytest.mark.slow
 GIB = 1 << 30
@@ -113,7 +113,7 @@ def test_validation_and_host_ram_stand_beside_training(look: Look, tmp_path: Pat
     assert not troubles
 
 
-def test_the_page_of_a_plan(look: Look, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_of_a_plan(look: Look, wait_until: Wait, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "plan.html"
     command = ["fit", "torchvision:resnet18", "--batch", "64", "--on", "2GiB", "-q", "--json", "--html", str(path)]
     assert main(command) == 0
@@ -129,7 +129,7 @@ def test_the_page_of_a_plan(look: Look, tmp_path: Path, capsys: pytest.CaptureFi
     assert len(plan["frontier"]) > 1
     page.locator("#frontier .points path").first.click(force=True)
     first = plan["frontier"][0]
-    page.wait_for_function("!document.getElementById('point').textContent.startsWith('Click')")
+    wait_until(page, "!document.getElementById('point').textContent.startsWith('Click')")
     assert f"{first['device'] / GIB:.2f} GiB at worst, {first['time']:.2f} times the time" in page.inner_text("#point")
     assert not troubles
 
@@ -144,6 +144,9 @@ def test_the_page_of_a_diagnosis(look: Look, tmp_path: Path, capsys: pytest.Capt
     assert page.inner_text("#verdict") == document["verdict"]
     assert document["why"] in page.inner_text("main") and document["next"] in page.inner_text("main").replace("\n", " ")
     assert all(cause["id"] in page.inner_text("main") for cause in document["causes"])
+    page.set_viewport_size({"width": 390, "height": 800})
+    hidden = "[...document.querySelectorAll('.scroll')].map((node) => node.scrollWidth - node.clientWidth)"
+    assert max(page.evaluate(hidden), default=0) <= 0, "on a phone, reasons would have to be scrolled to"
     assert why.stat().st_size < 100_000
     assert not troubles
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ import oomproof
 from oomproof.cli import main
 
 if TYPE_CHECKING:
-    from conftest import Look
+    from conftest import Look, Wait
 
 pytestmark = pytest.mark.slow
 GIB = 1 << 30
@@ -35,6 +36,21 @@ def test_the_page_says_what_the_forecast_says(look: Look, report: Path, capsys: 
     assert "layer4" in page.inner_text("#modules")
     assert "Tesla T4" in page.inner_text("#cards")
     assert report.stat().st_size < MOST_BYTES
+    assert not troubles
+
+
+def test_hover_tells_module_operation_shape_and_bytes(look: Look, report: Path) -> None:
+    page, troubles = look(report)
+    told = page.evaluate("document.getElementById('curve').data.at(-1).text")
+    assert "forward: convolution in conv1, [4, 64, 32, 32], 1.0 MiB" in told
+    assert any(": convolution_backward in layer" in each and ", workspace for [4, " in each for each in told)
+    page.locator("#curve").scroll_into_view_if_needed()
+    page.hover("#curve .draglayer .nsewdrag", position={"x": 400, "y": 200})
+    page.wait_for_selector("#curve .hoverlayer .legendtext")
+    shown = page.locator("#curve .hoverlayer").text_content()
+    assert any(each.partition(": ")[2] in shown for each in told if each)
+    said = r"The peak is in .+ \(\w+: (workspace for )?\[[\d, ]+\], [\d.]+ [KMG]iB\)\. Hover"
+    assert re.search(said, page.inner_text("main"))
     assert not troubles
 
 
@@ -98,10 +114,10 @@ def test_the_settings_file_gives_the_same_answer(
     assert f"{found['device']['expected'] / GIB:.2f} of" in page.inner_text("#answer")
 
 
-def test_the_command_is_copied(look: Look, report: Path) -> None:
+def test_the_command_is_copied(look: Look, wait_until: Wait, report: Path) -> None:
     page, troubles = look(report, permissions=["clipboard-read", "clipboard-write"])
     page.click("#copy")
-    page.wait_for_function("document.querySelector('#copy + [role=status]').textContent.includes('Copied')")
+    wait_until(page, "document.querySelector('#copy + [role=status]').textContent.includes('Copied')")
     assert page.evaluate("navigator.clipboard.readText()") == page.inner_text("#command")
     assert not troubles
 
@@ -132,10 +148,10 @@ def test_by_keyboard_on_a_phone(look: Look, report: Path) -> None:
     assert not troubles
 
 
-def test_a_click_goes_into_a_module(look: Look, report: Path) -> None:
+def test_a_click_goes_into_a_module(look: Look, wait_until: Wait, report: Path) -> None:
     page, troubles = look(report)
     page.locator("#modules .slice", has_text="layer4").first.click()
-    page.wait_for_function("document.getElementById('modules').data[0].level === 'layer4'")
+    wait_until(page, "document.getElementById('modules').data[0].level === 'layer4'")
     assert not troubles
 
 

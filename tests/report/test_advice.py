@@ -82,6 +82,11 @@ def test_a_job_that_fits_is_left_alone(fits: Forecast, settings: tuple[Setting, 
     assert "--sweep" not in next_steps(fits, ())[0]
 
 
+def test_a_large_batch_that_fits_is_swept_upwards(fits: Forecast, settings: tuple[Setting, ...]) -> None:
+    of_many = replace(fits, settings=fits.settings.with_values({"batch": 32}))
+    assert "--sweep batch=32..512 finds the largest batch" in next_steps(of_many, settings)[0]
+
+
 def test_fit_is_named_where_it_can_help(does_not_fit: Forecast, settings: tuple[Setting, ...]) -> None:
     helped = replace(does_not_fit, hints=(BATCH,))
     assert "`oomproof fit` finds the best way" in next_steps(helped, settings)[0]

@@ -37,6 +37,7 @@ FORECAST = {
     "outcomes": dict,
     "host_parts": dict,
     "data": type(None),
+    "unseen": list,
 }
 
 

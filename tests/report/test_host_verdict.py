@@ -59,6 +59,22 @@ def test_a_plan_that_only_the_host_refuses_does_not_begin_with_fits() -> None:
     assert plan_verdict.next_step(short, False)[0].startswith("nothing that is allowed saves enough host RAM")
 
 
+def test_a_plan_that_only_shared_memory_refuses_says_so() -> None:
+    made = brought_to_fit()
+    short = replace(made, after=replace(made.after, shm=253 * MIB, shm_limit=64 * MIB))
+    assert plan_verdict.verdict(short).startswith(
+        "does not fit /dev/shm even with 2 changes: 0.25 of 0.06 GiB; RTX 3060"
+    )
+    assert "give it 0.25 GiB or more" in plan_verdict.next_step(short, False)[0]
+
+
+def test_why_tells_what_was_short_before() -> None:
+    """Also where it was /dev/shm alone that workers filled."""
+    made = brought_to_fit()
+    roomy = replace(made.after, shm=253 * MIB, shm_limit=64 * MIB)
+    assert plan_verdict.why(replace(made, before=roomy)).startswith("as it is it needs 0.25 GiB of /dev/shm; ")
+
+
 def test_what_stays_free_is_of_what_the_allocator_may_take() -> None:
     free = replace(mask_rcnn(BIG), room=7000 * MIB)
     assert next_steps(free, SETTINGS)[0].startswith("1.22 GiB of the 6.84 that the allocator may take stay free")

@@ -3,8 +3,6 @@ buffers that are written in place or replaced. Memory runs out at every place in
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,21 +15,13 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from oomproof.errors import OutOfMemory
 from oomproof.run.guard.guard import Guard
 
+pytestmark = pytest.mark.usefixtures("quick_collector")
 STEPS = 3
 OPTIMIZERS: dict[str, Any] = {
     "AdamW": lambda p: optim.AdamW(p, lr=0.01),
     "SGD, Nesterov": lambda p: optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
     "RMSprop": lambda p: optim.RMSprop(p, lr=0.01, momentum=0.5),
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick_collector() -> Iterator[None]:
-    """A guard looks for garbage after each failure; what frameworks hold for good need not be looked through here."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 class Net(nn.Module):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from torch import nn
 
 from oomproof.cli import main
+from oomproof.run.monitor import meters
 from oomproof.run.monitor.live_tensors import count_tensors, find_growing
 from oomproof.run.monitor.meters import host_bytes
 
@@ -162,6 +166,26 @@ def test_watching_for_a_while(capsys: pytest.CaptureFixture[str]) -> None:
         process.communicate(b"\n")
     out = capsys.readouterr().out
     assert "readings: short" in out and "has ended" not in out
+
+
+def test_watching_one_that_has_ended_already(capsys: pytest.CaptureFixture[str]) -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:  # its parent has not asked for it yet
+        time.sleep(0.01)
+    try:
+        assert main(["watch", str(process.pid)]) == 0
+    finally:
+        process.wait()
+    assert f"process {process.pid} has ended" in capsys.readouterr().out
+
+
+def test_watching_a_process_of_somebody_else(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system tells shares of memory to a process's owner alone, and the line says what is counted then."""
+    monkeypatch.setattr(meters, "tells_shares", lambda pid: False)
+    assert main(["watch", str(os.getpid()), "--every", "0.1", "--for", "0.2"]) == 0
+    assert "is another user's" in " ".join(capsys.readouterr().err.split())
 
 
 def test_watching_nobody(capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,7 +105,7 @@ def test_workers_that_grow_are_named() -> None:
     """The training itself stays level, in a process where nothing else goes on; its child takes a MiB a step."""
     done = subprocess.run([sys.executable, "-c", TRAINING, WORKER], capture_output=True, text=True, check=True)
     kind, per_step, why = done.stdout.splitlines()
-    assert kind == "leak" and "data workers that grow" in why
+    assert kind == "leak" and "child processes that grow" in why
     assert float(per_step) == pytest.approx(MIB, rel=0.2)
 
 

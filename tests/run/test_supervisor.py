@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from oomproof.cli import main
-from oomproof.run.supervisor.flags import apply_plan, fewer_workers, smaller
+from oomproof.run.supervisor.flags import apply_plan, fewer_workers, flags_of_script, smaller
 from oomproof.run.supervisor.output import LONGEST, Tail
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and process groups of POSIX")
@@ -166,6 +166,25 @@ def test_signals_are_passed_on_and_no_child_stays(folder: Path) -> None:
     assert supervisor.returncode == 5
     assert (folder / "got").read_text() == str(int(signal.SIGTERM))
     assert not _alive(worker)
+
+
+def test_what_nohup_ignores_stays_ignored(folder: Path) -> None:
+    """The end of a terminal must not end a training that was started to outlive it."""
+    (folder / "train.py").write_text("print('ready', flush=True)\ninput()\nprint('done', flush=True)\n")
+    supervisor = subprocess.Popen(
+        ["nohup", sys.executable, "-m", "oomproof", "run", "--", sys.executable, "train.py"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert supervisor.stdout is not None and supervisor.stdout.readline() == "ready\n"
+    supervisor.send_signal(signal.SIGHUP)
+    for child in psutil.Process(supervisor.pid).children():
+        child.send_signal(signal.SIGHUP)
+    time.sleep(0.5)
+    said, _ = supervisor.communicate("\n", timeout=60)
+    assert supervisor.returncode == 0 and said == "done\n"
 
 
 LEAVING = """
@@ -363,11 +382,43 @@ def test_flags(command: str, expected: str | None) -> None:
     assert (" ".join(found.command) if found else None) == expected
 
 
+@pytest.mark.parametrize(
+    ("declared", "command", "expected", "same"),
+    [
+        ("default=4", "--batch-size 16", "--batch-size 8 --accumulate 8", True),
+        ("type=int, default=1", "--batch-size 16", "--batch-size 8 --accumulate 2", True),
+        ("type=int", "--batch-size 16", "--batch-size 8", False),
+        ("default=CONSTANT", "--batch-size 16", "--batch-size 8", False),
+        ("default=True", "--batch-size 16", "--batch-size 8", False),
+        ("default=4", "--batch-size 7", "--batch-size 4", False),
+        ("default=4", "--batch-size 7 --accumulate 2", "--batch-size 4 --accumulate 2", False),
+        ("default=4", "", "--batch-size 12 --accumulate 8", True),
+    ],
+)
+def test_what_a_script_does_by_default_counts(
+    declared: str, command: str, expected: str, same: bool, folder: Path
+) -> None:
+    """A script that accumulates 4 batches by itself would have half the images with ``--accumulate 2``."""
+    (folder / "train.py").write_text(
+        f'parser.add_argument("--accumulate", {declared})\nparser.add_argument("-b", "--batch-size", default=24)\n'
+    )
+    words = ["train.py", *command.split()]
+    found = smaller(words, flags_of_script(words))
+    assert found is not None and " ".join(found.command[1:]) == expected
+    assert found.same_batch == same and ("AN UPDATE NOW HAS" in found.says) != same
+
+
 def test_workers_and_plans() -> None:
     found = fewer_workers(["train.py", "--workers", "8"])
     assert found is not None and found.command == ["train.py", "--workers", "4"] and found.same_batch
     assert fewer_workers(["train.py", "--workers", "0"]) is None
     given = ["train.py", "--batch-size", "16"]
-    assert apply_plan(given, 4, 4, {"--accumulate"}).command == ["train.py", "--batch-size", "4", "--accumulate", "4"]  # type: ignore[union-attr]
-    assert apply_plan(given, 4, 4, set()) is None  # half a plan would be another training
+    assert apply_plan(given, 4, 4, {"--accumulate": None}).command == [
+        "train.py",
+        "--batch-size",
+        "4",
+        "--accumulate",
+        "4",
+    ]  # type: ignore[union-attr]
+    assert apply_plan(given, 4, 4, {}) is None  # half a plan would be another training
     assert os.environ.get("OOMPROOF_BUDGET") is None

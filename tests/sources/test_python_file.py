@@ -135,12 +135,14 @@ def test_functions_that_return_something_else(write: Write, returned: str, kind:
     ("pieces", "said"),
     [
         ("model=1, batch=int, loss=len", "TorchJob(model=...) must be a function"),
+        ("model=torch.nn.Linear(1, 1), batch=int, loss=len", "it is of type Linear. Wrap it: model=lambda: ..."),
+        ("model=int, batch=int, loss=len, optimizer=1", "Wrap it: optimizer=lambda parameters: ..."),
         ("model=int, batch=int", "either a loss(model, batch) or a whole step"),
         ("model=int, batch=int, loss=len, step=len", "either a loss(model, batch) or a whole step"),
     ],
 )
 def test_pieces_that_do_not_fit(write: Write, pieces: str, said: str) -> None:
-    text = write(f"from oomproof import TorchJob\n\ndef job():\n    return TorchJob({pieces})\n")
+    text = write(f"import torch\nfrom oomproof import TorchJob\n\ndef job():\n    return TorchJob({pieces})\n")
     refused(text, said)
 
 
@@ -167,3 +169,10 @@ def test_operations_that_only_a_gpu_could_answer(write: Write) -> None:
         refused(text, "operation 'only_on_cuda'", "cannot be computed here", "move that code out", kind=Unanswerable)
     finally:
         library._destroy()
+
+
+def test_a_file_that_nobody_wrote_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_bytes(b"a" * (5 << 20))
+    with pytest.raises(InputError, match=r"cannot read .*job.py: larger than 4 MiB; expected a Python file"):
+        open_job(f"{path}:job")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -59,7 +60,69 @@ class Positions:
         return self.made[count]
 
 
+class Keeps:
+    """In attributes: of an object, with and without a dictionary, that is there before or is not; of a class."""
+
+    __slots__ = ("__dict__", "slot")
+    of_class: torch.Tensor | None = None
+
+    def __init__(self) -> None:
+        self.own: torch.Tensor | None = None
+        self.pair: tuple[torch.Tensor, ...] | None = None
+        self.slot: torch.Tensor | None = None
+
+    def in_own(self, count: int) -> torch.Tensor:
+        if self.own is None:
+            self.own = torch.ones(count)
+        return self.own
+
+    def in_pair(self, count: int) -> torch.Tensor:
+        if self.pair is None:
+            self.pair = torch.ones(count), torch.zeros(count)
+        return self.pair[0]
+
+    def in_slot(self, count: int) -> torch.Tensor:
+        if self.slot is None:
+            self.slot = torch.ones(count)
+        return self.slot
+
+    def in_new(self, count: int) -> torch.Tensor:
+        if not hasattr(self, "new"):
+            self.new = torch.ones(count)
+        return self.new
+
+    def in_class(self, count: int) -> torch.Tensor:
+        if Keeps.of_class is None:
+            Keeps.of_class = torch.ones(count)
+        return Keeps.of_class
+
+    def in_new_of_class(self, count: int) -> torch.Tensor:
+        if not hasattr(Keeps, "late"):
+            Keeps.late = torch.ones(count)  # type: ignore[attr-defined]
+        return Keeps.late  # type: ignore[attr-defined, no-any-return]
+
+
+OF_MODULE: torch.Tensor | None = None
+
+
+def in_a_global(count: int) -> torch.Tensor:
+    global OF_MODULE  # noqa: PLW0603
+    if OF_MODULE is None:
+        OF_MODULE = torch.ones(count)
+    return OF_MODULE
+
+
+NAMES = SimpleNamespace(table=None)
+
+
+def in_a_namespace(count: int) -> torch.Tensor:
+    if NAMES.table is None:
+        NAMES.table = torch.ones(count)
+    return NAMES.table  # type: ignore[no-any-return]
+
+
 OF_AN_OBJECT = Positions()
+KEEPS = Keeps()
 
 CACHES: dict[str, Callable[[int], torch.Tensor]] = {
     "lru_cache": anchors,
@@ -68,6 +131,14 @@ CACHES: dict[str, Callable[[int], torch.Tensor]] = {
     "a dictionary with other things": beside_others,
     "a list": in_a_list,
     "a dictionary of an object": OF_AN_OBJECT,
+    "an attribute": KEEPS.in_own,
+    "a tuple in an attribute": KEEPS.in_pair,
+    "a slot": KEEPS.in_slot,
+    "a new attribute": KEEPS.in_new,
+    "an attribute of a class": KEEPS.in_class,
+    "a new attribute of a class": KEEPS.in_new_of_class,
+    "a global": in_a_global,
+    "a namespace": in_a_namespace,
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oomproof.data.pipeline.buffers import COPIES, HEAP, Pipeline
+from oomproof.data.pipeline.buffers import COPIES, GAPS, GAPS_OF_BATCHES, HEAP, Pipeline
 from oomproof.data.pipeline.prices import PREFETCH, PREFETCH_HIGH, price_pipeline
 from oomproof.data.pipeline.stages import AUTOTUNE, INFINITE, UNKNOWN, Assumed, Options, Part, Stage, kind_of
 from oomproof.data.pipeline.warnings import warnings_of
@@ -180,3 +180,19 @@ def test_a_batch_that_parallel_calls_feed_has_two_batches_of_elements() -> None:
     assert held(price(fast), "batch") == 16 * MIB
     slow = batched(after(source(), "ParallelMap", IMAGE, num_parallel_calls=1), 8)
     assert held(price(slow), "batch") == held(price(batched(images(), 8)), "batch") == 8 * MIB
+
+
+def test_elements_that_leave_in_any_order_leave_gaps_in_the_heap() -> None:
+    """Single ones as well as batches; blocks of more than 32 MiB are not in the heap."""
+    single = price(after(images(), "Shuffle", buffer_size=100))
+    assert single.gaps == int(GAPS["shuffle"] * 100 * MIB)
+    assert single.expected == single.steady + single.gaps < single.high
+    batches = price(after(batched(images(), 8), "Shuffle", buffer_size=20))
+    assert batches.gaps == int(GAPS["shuffle"] * 20 * 8 * MIB + GAPS_OF_BATCHES * held(batches, "batch"))
+    large = price(after(batched(images(), 40), "Shuffle", buffer_size=20))
+    assert large.gaps == int(GAPS_OF_BATCHES * held(large, "batch")), "only the images of a batch are in the heap"
+
+
+def test_batches_in_order_leave_gaps_where_their_images_were() -> None:
+    ahead = price(after(batched(images(), 8), "Prefetch", buffer_size=10))
+    assert ahead.gaps == int(GAPS_OF_BATCHES * held(ahead, "batch")) > 0

@@ -93,6 +93,13 @@ def test_a_mask_costs_what_the_eager_kernel_takes(tracer: Tracer) -> None:
     assert "nonzero" in tracer.ledger.build().ops
 
 
+def test_a_block_has_the_shape_of_its_tensor(tracer: Tracer) -> None:
+    made = torch.zeros(7, 3) + torch.ones(3)
+    timeline = tracer.ledger.build()
+    shapes = {timeline.ops[op]: timeline.shapes[shape] for op, shape in zip(timeline.op, timeline.shape, strict=True)}
+    assert (shapes["zeros"], shapes["ones"], shapes["add"]) == ((7, 3), (3,), tuple(made.shape))
+
+
 def test_the_network_is_never_computed(tracer: Tracer) -> None:
     net = nn.Sequential(nn.Conv2d(256, 512, 7, padding=3), nn.BatchNorm2d(512), nn.ReLU(), nn.Conv2d(512, 512, 7))
     tracer.know_weights(net)

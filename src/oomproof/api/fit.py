@@ -152,7 +152,7 @@ def _plan(problem: Problem, tracing: Tracing) -> Plan:
         estimates = search.estimates
         plan = replace(
             plan,
-            alternatives=find_alternatives(estimates, search.looked_at, chosen.way),
+            alternatives=find_alternatives(estimates, search.looked_at, chosen.way, plan.time),
             frontier=find_points(estimates, search.looked_at, before, chosen),
             needs=() if chosen.forecast.fits else _find_needs(search),
         )

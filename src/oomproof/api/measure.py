@@ -105,7 +105,7 @@ def keep_measurement(found: Measurement) -> Path:
     from oomproof.memory.cards.this_machine import driver_version, short_name
 
     real = found.real
-    if real.context is None or real.workspace is None:
+    if real.context is None or real.context <= 0 or real.workspace is None:
         raise CannotDo("the driver does not tell what this process holds, so there is nothing to keep")
     versions = f"PyTorch {version('torch')}, driver {driver_version() or 'unknown'}"
     return keep_constants(

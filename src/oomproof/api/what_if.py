@@ -1,32 +1,30 @@
-"""What if? A job's forecasts over a grid of batch sizes, image sizes and precisions, on several cards.
+"""What if? A job's forecasts over a grid of settings, on several cards.
 
 Every cell is traced, so what a slider shows is what ``check`` would say.
 """
 
 from __future__ import annotations
 
-import math
+import time
 from collections.abc import Mapping, Sequence
-from itertools import product
 from typing import Any
 
 from oomproof.api.check import forecast_step
-from oomproof.errors import CannotDo, InputError
+from oomproof.api.grid_axes import list_places, name_axes, propose_axes, refuse_too_many
+from oomproof.errors import CannotDo, JobError
 from oomproof.memory.cards.devices import Device, find_device
-from oomproof.memory.grid import Axis, Grid
-from oomproof.memory.sweep import measure_setting
+from oomproof.memory.grid import Grid
+from oomproof.memory.timeline import Timeline
 from oomproof.sources import as_job
 from oomproof.sources.job import Job, Progress, Settings, TraceRequest
 from oomproof.sources.least_memory import with_least
-from oomproof.sources.settings import resolve, settings_of
+from oomproof.sources.settings import resolve
 from oomproof.trace.request import be_silent
 
 __all__ = ["what_if"]
 
 CARDS = ("8GiB", "RTX 3060 12GB", "T4", "RTX 4090", "A100-40GB", "H100")
 """beside the one that was asked for: one of each usual size"""
-MOST_CELLS = 64
-_STEP = 32
 
 
 def what_if(
@@ -38,28 +36,72 @@ def what_if(
     **settings: Any,
 ) -> Grid:
     """Forecasts for every combination of values: of ``axes``, and of batch size, image size and precision where these
-    say nothing of them. Each combination is traced."""
+    say nothing of them. Without ``axes``: batch size and precision, and with each combination of these other image
+    sizes, boxes, optimizers and recomputation, one at a time. Each combination is traced."""
     device = find_device(on) if isinstance(on, str) else on
     opened, say = as_job(job, settings=settings), progress or be_silent
+    traces = _Traces(opened, device, settings, say)
+    if not axes:
+        traces.run({})  # options of a script are known only once it has run
     start = resolve(opened, settings)
-    chosen = tuple(_axis(start, name, values) for name, values in _axes(opened, start, settings, axes or {}).items())
-    count = math.prod(len(axis.values) for axis in chosen)
-    if count > MOST_CELLS:
-        raise InputError(f"{count} combinations are too many, expected at most {MOST_CELLS}: name fewer values")
-    cards = _cards(device)
-    cells, refused = {}, {}
-    for number, place in enumerate(product(*(range(len(axis.values)) for axis in chosen)), 1):
-        say(f"what if, {number} of {count}")
+    chosen = name_axes(opened, start, settings, axes) if axes else propose_axes(opened, start, traces.run)
+    refuse_too_many(chosen)
+    places, cards = list(list_places(chosen)), _cards(device)
+    cells, refused, texts = {}, {}, {}
+    began = time.monotonic()
+    for done, place in enumerate(places):
+        say(f"what if, {done + 1} of {len(places)}{_describe_rest(time.monotonic() - began, done, len(places))}")
         wanted = {axis.name: axis.values[at] for axis, at in zip(chosen, place, strict=True)}
         try:
-            resolved = resolve(opened, {**settings, **wanted})
-            request = TraceRequest(resolved, device)
-            step = with_least(opened, request, opened.trace(request))
+            resolved, step = traces.take({name: value for name, value in wanted.items() if value != start[name]})
         except CannotDo as error:
             refused[place] = str(error)
             continue
         cells[place] = tuple(forecast_step(step, card, resolved) for card in cards)
-    return Grid(chosen, cards, cells, refused)
+        if text := opened.text_under(resolved):
+            texts[place] = text
+    return Grid(chosen, cards, cells, refused, texts)
+
+
+class _Traces:
+    """A job's steps under other settings; one that was traced to see whether the job can do it is not traced again."""
+
+    def __init__(self, job: Job, device: Device, given: Mapping[str, Any], say: Progress) -> None:
+        self.job, self.device, self.given, self.say = job, device, given, say
+        self._kept: dict[tuple[tuple[str, str], ...], tuple[Settings, Timeline]] = {}
+
+    def run(self, other: Mapping[str, Any]) -> str | None:
+        """The name of the optimizer of a step under ``other`` settings; None where the job cannot do it."""
+        self.say(f"what if: trying {', '.join(f'{name} {value}' for name, value in other.items()) or 'the job itself'}")
+        try:
+            found = self._kept.get(_key(other)) or self._trace(other)
+        except (CannotDo, JobError):
+            return None
+        self._kept[_key(other)] = found
+        return found[1].about.optimizer
+
+    def take(self, other: Mapping[str, Any]) -> tuple[Settings, Timeline]:
+        return self._kept.pop(_key(other), None) or self._trace(other)
+
+    def _trace(self, other: Mapping[str, Any]) -> tuple[Settings, Timeline]:
+        resolved = resolve(self.job, {**self.given, **other})
+        request = TraceRequest(resolved, self.device)
+        return resolved, with_least(self.job, request, self.job.trace(request))
+
+
+def _key(settings: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, repr(value)) for name, value in settings.items()))
+
+
+def _describe_rest(seconds: float, done: int, count: int) -> str:
+    """
+    >>> _describe_rest(60, 4, 24), _describe_rest(3, 4, 24), _describe_rest(9, 1, 24)
+    (', about 5 min more', ', about 15 s more', '')
+    """
+    if done < 3:  # the first take longer than others
+        return ""
+    rest = seconds / done * (count - done)
+    return f", about {rest / 60:.0f} min more" if rest >= 90 else f", about {rest:.0f} s more"
 
 
 def compare_cards(job: Job, device: Device, settings: Settings) -> Grid:
@@ -70,48 +112,3 @@ def compare_cards(job: Job, device: Device, settings: Settings) -> Grid:
 
 def _cards(device: Device) -> tuple[Device, ...]:
     return (device, *(card for card in map(find_device, CARDS) if card.name != device.name))
-
-
-def _axes(
-    job: Job, start: Settings, given: Mapping[str, Any], asked: Mapping[str, Sequence[Any]]
-) -> dict[str, Sequence[Any]]:
-    found: dict[str, Sequence[Any]] = {}
-    batch, size, precision = (start.name_of(role) for role in ("batch", "image size", "precision"))
-    if batch:
-        found[batch] = _batches(start[batch], start.sharing)
-    if size and isinstance(start[size], tuple):
-        found[size] = _sizes(start[size])
-    if precision:
-        found[precision] = _precisions(job, precision, start[precision])
-    own = {}
-    for word, texts in asked.items():
-        name = batch if word == "batch" and batch else word
-        if name not in start:
-            raise InputError(f"what if {name}? This job has no such setting; it has {', '.join(sorted(start))}")
-        own[name] = [resolve(job, {**given, name: text})[name] for text in texts]
-    return {name: values for name, values in {**found, **own}.items() if len(values) > 1 or name in own}
-
-
-def _axis(start: Settings, name: str, values: Sequence[Any]) -> Axis:
-    """The job's own value is always one of them."""
-    every = list(dict.fromkeys((*values, start[name])))
-    if all(measure_setting(value) is not None for value in every):
-        every.sort(key=lambda value: measure_setting(value) or 0)
-    return Axis(name, tuple(every), every.index(start[name]))
-
-
-def _batches(batch: int, sharing: int) -> list[int]:
-    """Halves and doubles, in what the GPUs that share a batch can share."""
-    share = max(1, batch // sharing)
-    return [images * sharing for images in sorted({max(1, share // 4), max(1, share // 2), share, share * 2})]
-
-
-def _sizes(size: tuple[int, ...]) -> list[tuple[int, ...]]:
-    scaled = [tuple(max(_STEP, round(side * factor / _STEP) * _STEP) for side in size) for factor in (0.75, 1.25)]
-    return [scaled[0], size, scaled[1]]
-
-
-def _precisions(job: Job, name: str, own: Any) -> list[Any]:
-    (setting,) = (each for each in settings_of(job) if each.name == name)
-    halves = [choice for choice in setting.choices if "16" in choice and "mixed" not in own]
-    return list(dict.fromkeys((own, *halves[:1])))

@@ -6,6 +6,7 @@ Frameworks, NumPy and rich are imported inside the commands that need them, so t
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import os
 import shlex
@@ -25,13 +26,14 @@ from oomproof.cli.fit import FitCommand, fit
 from oomproof.cli.gpus import gpus
 from oomproof.cli.measure import measure
 from oomproof.cli.run import run
-from oomproof.cli.screen import complain
+from oomproof.cli.screen import cannot_write, complain
 from oomproof.cli.watch import watch
 from oomproof.cli.zoo import zoo
 from oomproof.errors import InternalError, OomproofError, internal_error
 from oomproof.sources.script.command import MARK, is_command
 
 FITS, FAILED, INTERRUPTED = 0, 1, 130
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 # typer carries its own copy of click since 0.2x and uses the installed one before; both name this class's parent.
@@ -148,6 +150,8 @@ def _leave_garbage() -> None:
 
 def _tell(error: BaseException) -> None:
     """One line for what the user can mend; for a fault of oomproof, a line and the report below it."""
+    if isinstance(error, OSError) and error.errno in _FULL and sys.stdout is not None:  # help and version, by click
+        error = cannot_write(error)
     if not isinstance(error, OomproofError):
         error = internal_error(error)
     first, *report = str(error).split("\n") if isinstance(error, InternalError) else [str(error)]

@@ -122,8 +122,9 @@ def check(
         typer.Option(
             "--what-if",
             metavar="NAME=VALUES",
-            help="Of --html: a slider of the page, batch=1,2,4,8. It has batch, image size and precision by default; "
-            "`none` leaves all away. May be repeated; every combination is traced, so it takes its time.",
+            help="Of --html: a slider of the page, batch=1,2,4,8, beside those for batch, image size and precision. By "
+            "default it has these, boxes, optimizer and recomputation; `none` leaves all away. May be repeated; every "
+            "combination is traced, so it takes its time.",
             show_default=False,
         ),
     ] = None,

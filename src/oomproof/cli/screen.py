@@ -25,8 +25,11 @@ def show(report: RenderableType) -> None:
 
     console = Console(highlight=False, markup=False, emoji=False)
     console.width = min(console.width, WIDEST) if console.width >= NARROWEST else USUAL
-    with console.capture() as captured:
-        console.print(report)
+    try:
+        with console.capture() as captured:
+            console.print(report)
+    except OSError as error:  # rich flushes the screen even where it writes nothing to it
+        raise cannot_write(error) from error
     write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
 
 
@@ -42,8 +45,13 @@ def write(text: str) -> None:
         # Python flushes stdout once more at exit, so the descriptor has to lead somewhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise OomproofError(f"cannot write the report: {error.strerror}") from error
+        raise cannot_write(error) from error
+
+
+def cannot_write(error: OSError) -> OomproofError:
+    """What to tell of a full disk behind stdout, to which nothing goes from here on."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return OomproofError(f"cannot write the report: {error.strerror}")
 
 
 def complain(message: str) -> None:

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from oomproof.cli.arguments import Debug, Ram, parse_ram, require_writable
-from oomproof.cli.screen import write
+from oomproof.cli.screen import complain, write
 from oomproof.errors import InputError
 
 if TYPE_CHECKING:
+    import psutil
+
     from oomproof.run.monitor.verdict import StepReading, Verdict
 
 LEAKS = 2
+
+
+@dataclass
+class _Seen:
+    """What was read so far: of all processes, of the children among them, and on GPUs."""
+
+    host: list[StepReading] = field(default_factory=list)
+    workers: list[StepReading] = field(default_factory=list)
+    device: list[StepReading] = field(default_factory=list)
+    count: int = 0
 
 
 def watch(
@@ -48,26 +61,28 @@ def watch(
     """
     import psutil
 
-    from oomproof.run.monitor.verdict import judge
+    from oomproof.run.monitor.verdict import judge, judge_host
 
     if every <= 0 or seconds < 0:
         raise InputError("--every wants seconds above 0, and --for from 0 on")
-    if not psutil.pid_exists(pid):
-        raise InputError(f"there is no process {pid}; `ps aux | grep train` lists yours")
+    try:
+        process = psutil.Process(pid)
+    except (psutil.Error, ValueError):
+        raise InputError(f"there is no process {pid}; `ps aux | grep train` lists yours") from None
+    _refuse_unreadable(process)
     limit = parse_ram(ram) if ram is not None else psutil.virtual_memory().total
     if log is not None:
         require_writable(log, "--log")
-    host: list[StepReading] = []
-    device: list[StepReading] = []
+    seen = _Seen()
     said, begin = "", time.monotonic()
     stream = log.open("a") if log is not None else None
     try:
         while True:
             now = time.monotonic() - begin
-            if not _read(pid, now, host, device, stream):
+            if not _read(process, now, seen, stream):
                 write(f"process {pid} has ended\n")
                 break
-            found = _worse(judge(device), judge(host, limit))
+            found = _worse(judge(seen.device), judge_host(seen.host, seen.workers, limit))
             if found.kind not in ("short", said) and found.kind in ("leak", "spike"):
                 said = found.kind
                 write(f"{now:.0f} s: {found.kind}: {_of_readings(found.why)}\n")
@@ -79,8 +94,8 @@ def watch(
     finally:
         if stream is not None:
             stream.close()
-    found = _worse(judge(device), judge(host, limit))
-    write(f"{len(host)} readings: {found.kind}: {_of_readings(found.why)}\n")
+    found = _worse(judge(seen.device), judge_host(seen.host, seen.workers, limit))
+    write(f"{seen.count} readings: {found.kind}: {_of_readings(found.why)}\n")
     raise typer.Exit(LEAKS if found.kind == "leak" else 0)
 
 
@@ -93,24 +108,46 @@ def _worse(device: Verdict, host: Verdict) -> Verdict:
     return next((each for each in (device, host) if each.kind in ("leak", "spike")), host)
 
 
-def _read(pid: int, now: float, host: list[StepReading], device: list[StepReading], stream: Any) -> bool:
-    """Whether the process is still there."""
+def _refuse_unreadable(process: psutil.Process) -> None:
+    """What has no memory to watch, and what may only be read in part."""
     import psutil
 
-    from oomproof.run.monitor.meters import device_bytes, host_bytes, shm_bytes
-    from oomproof.run.monitor.verdict import StepReading
+    from oomproof.run.monitor.meters import own_and_children_bytes, tells_shares
 
     try:
-        gone = psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        ended = process.status() == psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        ended = True
+    if not ended and not own_and_children_bytes(process.pid)[0]:
+        raise InputError(f"process {process.pid} ({process.name()}) has no memory of its own that could be read")
+    if not ended and not tells_shares(process.pid):
+        complain(
+            f"process {process.pid} is another user's, or this system does not tell shares: pages that its processes "
+            "share are counted for each of them"
+        )
+
+
+def _read(process: psutil.Process, now: float, seen: _Seen, stream: Any) -> bool:
+    """Whether the process is still there; another that was given its number is not it."""
+    import psutil
+
+    from oomproof.run.monitor.meters import device_bytes, own_and_children_bytes, shm_bytes
+    from oomproof.run.monitor.verdict import StepReading, keep_reading
+
+    try:
+        gone = not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.Error:
         gone = True
-    if gone:
+    own, children = (0, 0) if gone else own_and_children_bytes(process.pid)
+    if not own:  # it may have ended while it was read
         return False
-    held, on_device = host_bytes(pid), device_bytes(pid)
-    host.append(StepReading(len(host) + 1, now, held, held))
+    held, on_device = own + children, device_bytes(process.pid)
+    seen.count += 1
+    keep_reading(seen.host, StepReading(seen.count, now, held, held))
+    keep_reading(seen.workers, StepReading(seen.count, now, children, children))
     if on_device:
-        device.append(StepReading(len(host), now, on_device, on_device))
+        keep_reading(seen.device, StepReading(seen.count, now, on_device, on_device))
     if stream is not None:
-        about = {"seconds": round(now, 3), "host": held, "device": on_device, "shm": shm_bytes()}
+        about = {"seconds": round(now, 3), "host": held, "workers": children, "device": on_device, "shm": shm_bytes()}
         print(json.dumps(about), file=stream, flush=True)
     return True

@@ -135,6 +135,8 @@ def _replace_keras() -> None:
     """The API imports parts of ``keras`` and means Keras 2."""
     keras = importlib.import_module("tf_keras")
     resnet = importlib.import_module("tf_keras.applications.resnet")
+    # CenterNet's ResNet-18 and 34 are made by it; Keras 2.13 and later keep it private.
+    vars(resnet)["ResNet"] = importlib.import_module("tf_keras.src.applications.resnet").ResNet
     sys.modules.update({"keras": keras, "keras.applications": keras.applications, "keras.applications.resnet": resnet})
 
 

@@ -8,8 +8,9 @@ are here where code calls them; where code only compares names (trace/torch), a 
 from __future__ import annotations
 
 import importlib
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +20,7 @@ from unittest.mock import patch
 import torch
 from torch.optim import optimizer as _optimizers
 from torch.optim import swa_utils as _averages
+from torch.utils.data import IterableDataset
 
 from oomproof.frameworks.versions import TORCH
 
@@ -57,6 +59,7 @@ with TORCH.names_needed():
     # -- autograd ----------------------------------------------------------------------------------------------------
     current_node = torch._C._current_autograd_node  # the node that backward runs now, or None
     current_backward = torch._C._current_graph_task_id  # the number of the running backward pass, or -1
+    in_transform = torch._C._functorch.is_functorch_wrapped_tensor  # of torch.vmap or torch.func: no storage of its own
     next_node_number = torch.autograd._get_sequence_nr  # the number that the next node of the graph will have
 
     # -- operators -----------------------------------------------------------------------------------------------------
@@ -247,6 +250,11 @@ def keeps_result(kind: type) -> bool:
     return any(name.startswith(("_saved_result", "_saved_output")) for name in dir(kind))
 
 
+def hooks_on_gradient(tensor: torch.Tensor) -> list[Any]:
+    """What ``tensor.register_hook`` has registered."""
+    return list((getattr(tensor, "_backward_hooks", None) or {}).values())
+
+
 def hooks_after_gradient(parameter: torch.Tensor) -> list[Any]:
     """What register_post_accumulate_grad_hook has registered."""
     return list((getattr(parameter, "_post_accumulate_grad_hooks", None) or {}).values())
@@ -270,6 +278,23 @@ def make_scheduled_step(step: Callable[..., Any]) -> Callable[..., Any]:
 
     vars(step_for_schedulers)["_wrapped_by_lr_sched"] = True  # schedulers look for that too
     return step_for_schedulers
+
+
+@contextmanager
+def batches_drawn_by(redraw: Callable[[Iterator[Any], int], Iterator[Any]]) -> Iterator[None]:
+    """Loaders of a dataset with indices and a length draw their batches from ``redraw(drawn, length)``."""
+    draw, redrawn = _BaseDataLoaderIter._next_index, weakref.WeakKeyDictionary[Any, Any]()
+
+    def next_index(iterator: Any) -> Any:
+        if redrawn.get(iterator) is not iterator._sampler_iter:  # a new epoch
+            if not isinstance(iterator._dataset, IterableDataset):
+                with suppress(TypeError, NotImplementedError):  # a sampler without an end has no length
+                    iterator._sampler_iter = redraw(iterator._sampler_iter, len(iterator._index_sampler))
+            redrawn[iterator] = iterator._sampler_iter
+        return draw(iterator)
+
+    with patch.object(_BaseDataLoaderIter, "_next_index", next_index):
+        yield
 
 
 @contextmanager
@@ -354,6 +379,7 @@ __all__ = [
     "applying_to_fakes",
     "ask_meta_kernels",
     "autocast_keys",
+    "batches_drawn_by",
     "copy_lists",
     "copy_to",
     "cudnn_rnn",
@@ -369,6 +395,7 @@ __all__ = [
     "fused_lstm_cell_backward",
     "hooks_after_gradient",
     "hooks_before_step",
+    "hooks_on_gradient",
     "is_dense",
     "keeps_result",
     "kernels_of_key",

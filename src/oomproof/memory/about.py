@@ -8,6 +8,9 @@ from typing import Any, Literal
 
 from oomproof.memory.settings import Settings
 
+BY_OPERATION = "operation by operation"
+"""among About.orders: the peak of a step that runs without a graph, and so in no order of one"""
+
 
 @dataclass(frozen=True)
 class About:
@@ -22,6 +25,8 @@ class About:
     not_counted: tuple[str, ...] = ()
     batches_seen: str = ""
     """of a script: the batches that its own loader gave, of which the largest was traced"""
+    unseen: tuple[str, ...] = ()
+    """of a script: what may need more later and was not seen; told in the first lines"""
 
     # -- the machine that the step is laid out for
     dialect: Literal["cuda", "cpu"] = "cuda"
@@ -56,6 +61,9 @@ class About:
     pipeline: int | None = None
     """bytes that the input pipeline keeps; None: nobody has read it"""
     pipeline_high: int = 0
+    stacked_by_workers: bool = True
+    """data workers may stack images to batches in memory of their own. False where they are known not to: PyTorch's own
+    collate function writes to shared memory, and other trainers hand over lists"""
     dataset: Mapping[str, int] = field(default_factory=dict)
     """what annotations and images take there, form by form (memory/host_data.py); empty: not known"""
 
@@ -106,7 +114,7 @@ def about_from_header(header: Mapping[str, Any]) -> About:
     known = {each.name for each in fields(About)}
     plain = {name: value for name, value in header.items() if name in known}
     others = {name: value for name, value in header.items() if name not in known and name != "roles"}
-    for name in ("notes", "not_counted"):
+    for name in ("notes", "not_counted", "unseen"):
         plain[name] = tuple(plain.get(name, ()))
     for name in ("per_box", "matchers"):
         plain[name] = frozenset(plain.get(name, ()))

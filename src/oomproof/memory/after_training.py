@@ -59,6 +59,8 @@ def follow(training: Timeline, validation: Timeline) -> Timeline:
         op=_join_columns(training.op, validation.op[rows] + len(training.ops)),
         owners=(*training.owners, *validation.owners),
         ops=(*training.ops, *validation.ops),
+        shape=_join_columns(training.shape, validation.shape[rows] + len(training.shapes)),
+        shapes=(*training.shapes, *validation.shapes),
         calls=Calls(
             _join_columns(training.calls.tick, validation.calls.tick[calls] + shift),
             _join_columns(training.calls.owner, validation.calls.owner[calls] + len(training.owners)),

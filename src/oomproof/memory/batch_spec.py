@@ -13,6 +13,9 @@ from dataclasses import dataclass
 MOST_OBJECTS = 93
 """in the most crowded training image of COCO; every source takes it where nothing is known of the data"""
 
+OTHER_OBJECTS = (20, 200)
+"""in an image of an ordinary dataset and of a crowded one: what a page offers beside"""
+
 OBJECTS_HELP = f"annotated objects in every image; {MOST_OBJECTS} is the most that an image of COCO has"
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from oomproof.memory.timeline import KINDS, PHASES, Ints, Timeline
 
 POINTS = 600
+_WORKSPACE = KINDS.index("workspace")
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Curve:
     """(tick, phase) wherever another phase begins"""
     made: tuple[tuple[str, str, int], ...] = ()
     """(module, operation, bytes) of the block that was made last, at each point"""
+    tensors: tuple[str, ...] = ()
+    """what this block was made for, in words: a shape, a workspace; empty where it is not known"""
 
     @property
     def live(self) -> Ints:
@@ -47,15 +50,33 @@ def draw_curve(timeline: Timeline, points: int = POINTS) -> Curve:
             died = np.bincount(timeline.died[rows], size, timeline.ticks + 1)
             kinds[kind] = np.cumsum(born - died).astype(np.int64)[tick]
     marks = zip(timeline.mark_tick.tolist(), timeline.mark_phase.tolist(), strict=True)
-    return Curve(tick, kinds, tuple((at, PHASES[phase]) for at, phase in marks), _find_last_made(timeline, tick))
+    phases = tuple((at, PHASES[phase]) for at, phase in marks)
+    rows = _find_last_made(timeline, tick)
+    if not rows:
+        return Curve(tick, kinds, phases, (("", "", 0),) * len(tick))
+    made = ((timeline.owners[timeline.owner[row]], timeline.ops[timeline.op[row]]) for row in rows)
+    return Curve(
+        tick,
+        kinds,
+        phases,
+        tuple((owner, op, int(timeline.bytes[row])) for (owner, op), row in zip(made, rows, strict=True)),
+        tuple(_describe_tensor(timeline, row) for row in rows),
+    )
 
 
-def _find_last_made(timeline: Timeline, tick: Ints) -> tuple[tuple[str, str, int], ...]:
+def _describe_tensor(timeline: Timeline, row: int) -> str:
+    shape = timeline.shapes[timeline.shape[row]]
+    sides = "" if shape is None else f"[{', '.join(map(str, shape))}]"
+    if timeline.kind[row] != _WORKSPACE:
+        return sides
+    return f"workspace for {sides}" if sides else "workspace"
+
+
+def _find_last_made(timeline: Timeline, tick: Ints) -> list[int]:
+    """The row of the block that was born last, at each tick; none where there are no blocks."""
     order = np.argsort(timeline.born, kind="stable")
     if not len(order):
-        return (("", "", 0),) * len(tick)
+        return []
     last = np.searchsorted(timeline.born[order], tick, side="right") - 1
-    return tuple(
-        (timeline.owners[timeline.owner[row]], timeline.ops[timeline.op[row]], int(timeline.bytes[row]))
-        for row in order[np.maximum(last, 0)].tolist()
-    )
+    rows: list[int] = order[np.maximum(last, 0)].tolist()
+    return rows

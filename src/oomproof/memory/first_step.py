@@ -90,6 +90,7 @@ def with_first_step(steady: Timeline, primed_at: int) -> Timeline:
         phase=steady.phase[rows],
         owner=steady.owner[rows],
         op=steady.op[rows],
+        shape=steady.shape[rows],
         calls=Calls(
             parts[2],
             steady.calls.owner[call_rows],

@@ -97,6 +97,8 @@ class Forecast:
     """what a reader should know about the job: settings that do nothing, what was assumed"""
     batches_seen: str = ""
     """of a script: the batches that its own loader gave, of which the largest was traced"""
+    unseen: tuple[str, ...] = ()
+    """of a script: what may need more later and was not seen"""
     read_by: tuple[str, str] = ("max_memory_allocated", "max_memory_reserved")
     """what the framework itself calls ``allocated`` and ``reserved``"""
     curve: Curve | None = field(default=None, repr=False, compare=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from oomproof.memory.cards.devices import Device
@@ -18,6 +18,8 @@ class Axis:
     values: tuple[Any, ...]
     chosen: int
     """which of them the job has"""
+    alone: bool = False
+    """its other values were looked at only where every other axis that is alone has the job's own value"""
 
 
 @dataclass(frozen=True)
@@ -29,3 +31,5 @@ class Grid:
     """by the place on every axis: a forecast for each card"""
     refused: Mapping[tuple[int, ...], str]
     """cells that the job cannot run, with the reason"""
+    texts: Mapping[tuple[int, ...], str] = field(default_factory=dict)
+    """the job of a cell as a command line takes it, where that differs from cell to cell"""

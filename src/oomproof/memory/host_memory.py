@@ -31,15 +31,17 @@ FORKED = Range(16 * MIB, 6 * MIB, 400 * MIB)
 """A forked DataLoader worker beside its images and annotations: pages that it has written to. Measured: 11 to 15 MiB;
 the upper figure has room for libraries that are loaded after the fork."""
 KEPT_IMAGES, MAPPED = 138, 32 << 20
-"""Images whose memory a worker keeps although they are freed, once it has made that many batches, and the size above
-which it does not. Freeing a mapped block of up to 32 MiB makes glibc take all others up to that size from the heap.
-There an aligned block asks for more than it keeps, so that it does not fit where one like it was before: a hole is used
-again only when a neighbour is free as well. Which neighbours are free depends on when the thread that sends batches
-frees them: in 9 runs with images of 0.75 and 3 MiB (glibc 2.36) a worker kept 2 to 168, in three runs of the same
-program 2, 75 and 100. No model can tell that in advance; the figure is the middle of the runs that kept many.
+"""Images whose memory a worker keeps although they are freed, once it has made that many, and the size above which it
+does not. Freeing a mapped block of up to 32 MiB makes glibc take all others up to that size from the heap. There an
+aligned block asks for more than it keeps, so that it does not fit where one like it was before: a hole is used again
+only when a neighbour is free as well. Measured (glibc 2.36): 140 with PyTorch's own collate function, which writes a
+batch to shared memory; 6 to 213 where batches are lists, 30 where a batch is larger than 32 MiB.
 MALLOC_TRIM_THRESHOLD_ keeps images out of the heap."""
 KEPT_AT_WORST = 1.5
-"""of KEPT_IMAGES: the most that was seen is 1.22"""
+"""of KEPT_IMAGES"""
+KEPT_BATCHES_AT_WORST = 110
+"""The same in batches of up to 32 MiB, where a collate function of the user's own stacks images: the thread that sends
+a batch frees it, at any time. Measured: 24 to 98, levelling off after some hundred batches (bench/host.py)."""
 SPAWNED = Range(290 * MIB, 200 * MIB, 1200 * MIB)
 """A spawned one has Python and PyTorch of its own. Measured: 285 MiB, with a PyTorch of 2.14 without CUDA."""
 
@@ -102,7 +104,7 @@ def host_parts(timeline: Timeline, runtime: Runtime) -> tuple[Mapping[str, Range
         "workers": Range(
             workers * (each.expected + max(making, kept)),
             workers * each.low,
-            workers * (each.high + max(2 * (batch + making), int(kept * KEPT_AT_WORST))),
+            workers * (each.high + max(2 * (batch + making), _bound_kept_images(about, kept, batch))),
         ),
         "batches that wait": Range(shm, min(shm, batch), 2 * shm),
         "batches and state of the process": Range(held, held, held),
@@ -125,6 +127,12 @@ def _estimate_kept_images(about: About, batch: int) -> int:
         return 0  # how large one image is nobody knows
     image = batch // max(1, about.settings.images // about.settings.sharing)
     return KEPT_IMAGES * image if image <= MAPPED else 0
+
+
+def _bound_kept_images(about: About, kept: int, batch: int) -> int:
+    """``kept`` at worst."""
+    stacked = KEPT_BATCHES_AT_WORST * batch if about.stacked_by_workers and kept and batch <= MAPPED else 0
+    return max(int(kept * KEPT_AT_WORST), stacked)
 
 
 def sum_of(parts: Mapping[str, Range]) -> Range:

@@ -29,8 +29,9 @@ def with_lasting(timeline: Timeline, device: Device, runtime: Runtime) -> Timeli
     if timeline.about.allocator == "bfc":
         return timeline
     usual = CUBLAS_HOPPER if device.capability[0] >= 9 else CUBLAS
-    each = usual if device.workspace is None else device.workspace // _THREADS
-    blocks = [(LIBRARIES, "workspace", each)] * _THREADS if each else []
+    # A job without matrix products leaves cuBLAS no workspace to measure; the next job may have them.
+    each = max(usual, (device.workspace or 0) // _THREADS)
+    blocks = [(LIBRARIES, "workspace", each)] * _THREADS
     if runtime.parallel.has_buckets:
         blocks.append((BUCKETS, "gradient", gradient_set(timeline)))
     return _add_blocks(with_exchange(timeline, runtime.parallel), blocks)
@@ -54,6 +55,7 @@ def _add_blocks(timeline: Timeline, blocks: list[tuple[str, str, int]]) -> Timel
         op=join([np.full(count, len(timeline.ops)), timeline.op]),
         owners=tuple(owners),
         ops=(*timeline.ops, "lasting"),
+        shape=join([np.zeros(count, dtype=np.int64), timeline.shape]),
         calls=replace(calls, tick=calls.tick + count),
         mark_tick=np.where(timeline.mark_tick > 0, timeline.mark_tick + count, 0),
         ticks=timeline.ticks + count,
@@ -84,8 +86,10 @@ _OTHER_KERNELS = 0.25
 
 
 def context(device: Device) -> Range:
+    """What was measured moves the expected figure and may raise the upper one. It never lowers that: kernels are loaded
+    when they are first called, so a small job, or another version of PyTorch, says little of what a large one loads."""
+    expected, low, high = (size * MIB for size in _CONTEXT.get(device.architecture, _CONTEXT_UNKNOWN))
     if device.context:
         lower, higher = (int(device.context * (1 + part)) for part in (-_OTHER_KERNELS, _OTHER_KERNELS))
-        return Range(device.context, lower, higher)
-    expected, low, high = _CONTEXT.get(device.architecture, _CONTEXT_UNKNOWN)
-    return Range(expected * MIB, low * MIB, high * MIB)
+        return Range(device.context, lower, max(high, higher))
+    return Range(expected, low, high)

@@ -88,6 +88,7 @@ def _with_packs(timeline: Timeline) -> Timeline:
         "phase": optimizer,
         "owner": len(owners) - 1,
         "op": len(ops) - 1,
+        "shape": 0,
     }
     added = {"born": begin, "died": end, **{name: np.full(len(begin), value) for name, value in facts.items()}}
     joined = {name: np.concatenate([getattr(timeline, name), each]) for name, each in added.items()}

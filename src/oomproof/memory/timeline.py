@@ -29,6 +29,7 @@ from oomproof.memory.about import About
 from oomproof.memory.activity import ModuleCall, Work
 
 Ints = NDArray[np.int64]
+Shape = tuple[int, ...]
 
 KINDS = ("parameter", "buffer", "gradient", "optimizer", "activation", "input", "temporary", "workspace")
 PHASES = ("setup", "forward", "backward", "optimizer", "validation")
@@ -68,6 +69,8 @@ class Peak:
 class Timeline:
     """Blocks as columns (one row a block), calls, phase marks, and what else the trace found out (``about``).
 
+    ``shapes[shape[i]]`` is the shape of the tensor that block ``i`` was made for (of a workspace: of what its kernel
+    reads), or None where nobody knows it.
     ``work`` and ``modules`` say what the steady step does; a Timeline from a file has neither.
     """
 
@@ -87,6 +90,13 @@ class Timeline:
     about: About = field(default_factory=About)
     work: Work = field(default_factory=Work)
     modules: tuple[ModuleCall, ...] = ()
+    shape: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    shapes: tuple[Shape | None, ...] = (None,)
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != len(self.born):  # shapes are told to people alone: who has none to give need not say so
+            object.__setattr__(self, "shape", np.zeros(len(self.born), dtype=np.int64))
+            object.__setattr__(self, "shapes", (None,))
 
     def __len__(self) -> int:
         return len(self.born)
@@ -150,8 +160,7 @@ class Timeline:
         if len(scratch) != len(self.calls):
             raise ValueError(f"expected {len(self.calls)} scratch sizes, one a call; got {len(scratch)}")
         used = np.flatnonzero(scratch)
-        ops = (*self.ops, *(json.loads(spec)["op"] for spec in self.calls.specs))
-        calls = self.calls
+        calls, specs = self.calls, [json.loads(spec) for spec in self.calls.specs]
 
         def join_column(column: Ints, more: Ints) -> Ints:
             return np.concatenate([column, np.asarray(more, dtype=np.int64)])
@@ -165,7 +174,9 @@ class Timeline:
             phase=join_column(self.phase, calls.phase[used]),
             owner=join_column(self.owner, calls.owner[used]),
             op=join_column(self.op, calls.spec[used] + len(self.ops)),
-            ops=ops,
+            ops=(*self.ops, *(spec["op"] for spec in specs)),
+            shape=join_column(self.shape, calls.spec[used] + len(self.shapes)),
+            shapes=(*self.shapes, *map(_read_shape, specs)),
         )
 
 
@@ -182,12 +193,14 @@ class Builder:
         self._phase: list[int] = []
         self._owner: list[int] = []
         self._op: list[int] = []
+        self._shape: list[int] = []
+        self._shapes: dict[Shape | None, int] = {None: 0}
         self._names: dict[str, dict[str, int]] = {"owner": {}, "op": {}, "spec": {}}
         self._calls: list[tuple[int, int, int, int]] = []
         self._marks: list[tuple[int, int]] = [(0, 0)]
 
-    def allocate(self, nbytes: int, *, kind: str, owner: str, op: str) -> int:
-        """A block is born; its number is what ``free`` and ``kinds`` want."""
+    def allocate(self, nbytes: int, *, kind: str, owner: str, op: str, shape: Shape | None = None) -> int:
+        """A block is born, for a tensor of ``shape``; its number is what ``free`` and ``kinds`` want."""
         self._born.append(self.ticks)
         self._died.append(-1)
         self._bytes.append(nbytes)
@@ -195,6 +208,7 @@ class Builder:
         self._phase.append(_PHASE[self.phase])
         self._owner.append(self._number("owner", owner))
         self._op.append(self._number("op", op))
+        self._shape.append(self._shapes.setdefault(shape, len(self._shapes)))
         self.ticks += 1
         return len(self._born) - 1
 
@@ -249,11 +263,19 @@ class Builder:
             mark_phase=marks[:, 1],
             ticks=self.ticks,
             about=about or About(),
+            shape=_column(self._shape),
+            shapes=tuple(None if each is None else tuple(each) for each in self._shapes),
         )
 
     def _number(self, table: str, name: str) -> int:
         names = self._names[table]
         return names.setdefault(name, len(names))
+
+
+def _read_shape(spec: Mapping[str, Any]) -> Shape | None:
+    """What the kernel of a call reads, where its price depends on the shape and not on a count alone."""
+    sides = spec.get("x")
+    return tuple(sides) if isinstance(sides, list) and all(type(side) is int for side in sides) else None
 
 
 def _column(values: Sequence[int]) -> Ints:

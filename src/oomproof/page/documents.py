@@ -98,6 +98,7 @@ def _build_opening(forecast: Forecast, settings: Sequence[Setting], given: Colle
     sentence, steps = next_steps(forecast, settings)
     return {
         "for": describe_job(forecast, settings, given).plain,
+        "unseen": "; ".join(forecast.unseen),
         "why": of_forecast.why(forecast),
         "next": sentence,
         "options": [{"option": step.option, "reason": step.reason} for step in steps],
@@ -108,6 +109,7 @@ def _plan_opening(plan: Plan, settings: Sequence[Setting], given: Collection[str
     sentence, steps = plan_verdict.next_step(plan, writing=False)
     return {
         "for": describe_job(plan.before, settings, given).plain,
+        "unseen": "; ".join(plan.after.unseen),
         "why": plan_verdict.why(plan),
         "next": sentence,
         "options": [{"option": step, "reason": ""} for step in steps],

@@ -9,7 +9,7 @@ from oomproof.memory.forecast import OUTCOMES, Forecast
 from oomproof.memory.grid import Axis, Grid
 from oomproof.memory.sweep import measure_setting
 from oomproof.page.command import Typed, write_command, write_option
-from oomproof.page.curve import POINTS_OF_A_CELL, curve_document
+from oomproof.page.curve import curve_of_cell
 from oomproof.report import as_json
 from oomproof.report.sizes import describe_setting
 from oomproof.sources.job import Setting
@@ -23,12 +23,16 @@ def grid_document(grid: Grid, settings: Sequence[Setting], own: Forecast, typed:
     given = {name: as_json.plain(value) for name, value in typed.given.items() if name not in names}
     keys = {key: value for key, value in zip(typed.keys[::2], typed.keys[1::2], strict=False) if key not in names}
     return {
-        "axes": [_axis(axis, settings) for axis in grid.axes],
+        "axes": [
+            {**_axis(axis, settings), "silent": axis.alone and axis.name not in typed.given} for axis in grid.axes
+        ],
         "cards": [
             {"name": card.name, "budget": int(card.budget), "option": f'--on "{card.name}"' if at else on}
             for at, card in enumerate(grid.cards)
         ],
-        "cells": [_cell(place, forecasts) for place, forecasts in grid.cells.items()],
+        "cells": [
+            {**_cell(place, forecasts), "text": grid.texts.get(place, "")} for place, forecasts in grid.cells.items()
+        ],
         "refused": [{"at": list(place), "reason": reason} for place, reason in grid.refused.items()],
         "outcomes": list(OUTCOMES),
         "command": command,
@@ -52,13 +56,15 @@ def _axis(axis: Axis, settings: Sequence[Setting]) -> dict[str, Any]:
         "plain": [as_json.plain(value) for value in axis.values],
         "options": [write_option(axis.name, value, known) for value in axis.values],
         "chosen": axis.chosen,
+        "alone": axis.alone,
+        "help": known[axis.name].help if axis.name in known else "",
         "ordered": all(measure_setting(value) is not None for value in axis.values),
     }
 
 
 def _cell(place: tuple[int, ...], forecasts: Sequence[Forecast]) -> dict[str, Any]:
     """Cards differ in what libraries take, and most do not: a curve that several share is kept once."""
-    curves = [curve_document(each.curve, POINTS_OF_A_CELL) for each in forecasts]
+    curves = [curve_of_cell(each.curve) for each in forecasts]
     kept = [curve for at, curve in enumerate(curves) if curve not in curves[:at]]
     return {
         "at": list(place),

@@ -120,5 +120,7 @@ def _room(forecast: Forecast, names: set[str]) -> str:
     room = describe_room(forecast)
     batch = forecast.settings.name_of("batch")
     if batch in names and forecast.settings.sharing == 1:
-        return f"{room}; --sweep {batch}=1..16 finds the largest batch"
+        images = forecast.settings[batch]
+        sweep = f"{images}..{16 * images}" if isinstance(images, int) and images >= 16 else "1..16"
+        return f"{room}; --sweep {batch}={sweep} finds the largest batch"
     return f"{room}; nothing to change"

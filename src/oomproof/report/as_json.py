@@ -39,6 +39,7 @@ def forecast(of: Forecast) -> dict[str, Any]:
         "outcomes": _outcomes(of),
         "host_parts": {name: _range(part) for name, part in of.host_parts.items()},
         "data": None if of.epoch is None else epoch(of.epoch),
+        "unseen": list(of.unseen),
     }
 
 

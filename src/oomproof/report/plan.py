@@ -57,6 +57,8 @@ def _build_opening(plan: Plan, settings: Sequence[Setting], writing: bool, named
     grid.add_column(overflow="fold")
     grid.add_row("Verdict", Text(verdict(plan), style=STYLES[plan.after.outcome]))
     grid.add_row("For", describe_job(plan.before, settings, named))
+    if plan.after.unseen:
+        grid.add_row("Unseen", Text("; ".join(plan.after.unseen)))
     grid.add_row("Why", why(plan))
     grid.add_row("Next", sentence)
     for step in steps:

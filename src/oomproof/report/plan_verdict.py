@@ -20,8 +20,8 @@ def verdict(plan: Plan) -> str:
     name = f"{plan.device.name}: "
     head, _, figures = of_forecast.verdict(plan.after).partition(name)
     line = f"{head}{plan.device.name}{_how(plan)}: {figures}{_price(plan)}"
-    if _only_ram_is_short(plan):
-        line = _on_the_host(plan)
+    if _has_room_on_device(plan):
+        line = _beside_the_device(plan)
     if not plan.interrupted:
         return line
     return f"stopped early; the {'best' if plan.fits else 'nearest'} so far {line}"
@@ -56,18 +56,35 @@ def _what_it_would_take(plan: Plan) -> tuple[str, tuple[str, ...]]:
         return "nothing that is allowed fits; it would take one of these:", plan.needs
     if plan.needs:
         return f"nothing fits, whatever is allowed; {'; '.join(plan.needs)}", ()
-    if _only_ram_is_short(plan):
-        return "nothing that is allowed saves enough host RAM: more RAM, or fewer and smaller buffers of the data", ()
+    if _has_room_on_device(plan):
+        return _what_the_rest_would_take(plan.after), ()
     return "nothing that is allowed fits, and no knob is left: a larger GPU or a smaller model", ()
 
 
-def _only_ram_is_short(plan: Plan) -> bool:
+def _what_the_rest_would_take(after: Forecast) -> str:
+    if after.host_outcome != "fits":
+        return "nothing that is allowed saves enough host RAM: more RAM, or fewer and smaller buffers of the data"
+    if after.shm_outcome != "fits":
+        wanted = f"give it {gib(after.shm)} or more (docker run --shm-size, or --ipc=host)"
+        return f"nothing that is allowed leaves few enough batches in /dev/shm: {wanted}"
+    return "nothing that is allowed makes validation fit: a smaller --validation-batch, or a larger GPU"
+
+
+def _has_room_on_device(plan: Plan) -> bool:
+    """Whether it is host RAM, /dev/shm or validation alone that is in the way."""
     return not plan.fits and plan.after.on_device_outcome == "fits"
 
 
-def _on_the_host(plan: Plan) -> str:
+def _beside_the_device(plan: Plan) -> str:
     """What is in the way comes first: a line that begins with "fits" is read no further."""
-    head, _, figures = of_forecast.describe_host(plan.after).removeprefix("; ").partition(": ")
+    after = plan.after
+    parts = (
+        (after.host_outcome, of_forecast.describe_host),
+        (after.shm_outcome, of_forecast.in_shm),
+        (after.validation_outcome, of_forecast.in_validation),
+    )
+    described = next(describe(after) for outcome, describe in parts if outcome != "fits")
+    head, _, figures = described.removeprefix("; ").partition(": ")
     used = plan.after.on_device
     device = f"{plan.device.name} itself has room: {number(used.expected)} of {gib(plan.after.budget)}"
     return f"{head}{_count(plan)}: {figures}; {device} (at worst {number(used.high)})"
@@ -104,6 +121,11 @@ def _need(before: Forecast, estimated: bool) -> str:
         needs.append(f"{about}{gib(before.on_device.expected)} (at worst {number(before.on_device.high)})")
     if before.host_outcome != "fits":
         needs.append(f"{gib(before.host.expected)} of host RAM (at worst {number(before.host.high)})")
+    if before.shm_outcome != "fits":
+        needs.append(f"{gib(before.shm)} of /dev/shm")
+    if before.validation is not None and before.validation_outcome != "fits":
+        wants = before.validation.on_device
+        needs.append(f"{gib(wants.expected)} for validation (at worst {number(wants.high)})")
     return f"needs {' and '.join(needs)}"
 
 

@@ -3,6 +3,7 @@ What most people do not read stands there with ``everything`` only."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 
 from rich.console import Group, RenderableType
@@ -56,8 +57,10 @@ def first_sentence(note: str) -> str:
     """
     >>> first_sentence("TensorFlow takes 6.16 GiB. Others take less")
     'TensorFlow takes 6.16 GiB'
+    >>> first_sentence("--set loss=... says what yours is. Others do too")
+    '--set loss=... says what yours is'
     """
-    return note.split(". ", 1)[0]
+    return re.split(r"(?<!\.)\. ", note, maxsplit=1)[0]
 
 
 def _build_opening(
@@ -69,6 +72,8 @@ def _build_opening(
     grid.add_column(overflow="fold")
     grid.add_row("Verdict", Text(verdict(forecast), style=STYLES[forecast.outcome]))
     grid.add_row("For", describe_job(forecast, settings, named))
+    if forecast.unseen:
+        grid.add_row("Unseen", Text("; ".join(forecast.unseen)))
     grid.add_row("Why", why(forecast))
     grid.add_row("Next", sentence)
     for step in steps:

@@ -26,12 +26,12 @@ OURS = (
     "timm",
     "ultralytics",
     "transformers",
+    "tf_object_detection",
     "python",
     "keras",
     "saved",
-    "tf_object_detection",
 )
-"""asked in this order; then the sources of other packages"""
+"""asked in this order, those that know their own scripts before any Python file; then the sources of other packages"""
 
 
 def open_job(

@@ -59,6 +59,8 @@ class Setting:
     """False: another setting plays the role that the name suggests"""
     basis: str = ""
     """where the default comes from, if not from the user: ``assumed``, ``the model's own``; told while it stands"""
+    usual: tuple[Any, ...] = ()
+    """other values that people ask about: a page offers them where the user names none"""
     given_as: str = ""
     """how the command line takes it, ``{value}`` in it; empty: ``--set NAME=VALUE``"""
 
@@ -130,6 +132,9 @@ class Job:
     traces_take_long: ClassVar[bool] = False
     """a trace takes a good part of a minute, so that none is made which can be spared"""
 
+    one_what_if_at_a_time: ClassVar[bool] = False
+    """a trace takes tens of seconds, so that a page does not look at every combination of batch and precision"""
+
     not_measured: ClassVar[str] = "its step runs in TensorFlow or Keras"
     """why ``torch_pieces`` cannot be asked for"""
 
@@ -169,6 +174,11 @@ class Job:
     def lighter_models(self, settings: Settings) -> tuple[str, ...]:
         """What else could be trained where no change is enough, with what it is published to reach."""
         return ()
+
+    def text_under(self, settings: Settings) -> str:
+        """The job as ``oomproof check`` takes it under these settings, where they are options of the job's own command;
+        empty where the command line of oomproof takes them itself."""
+        return ""
 
     def settings_for_plans(self, settings: Settings) -> Settings:
         """What a search starts from, which traces many times: the settings, without what would make each trace long."""

@@ -40,6 +40,18 @@ _LONGEST = 500
 _EXTRAS = {"torch": "torch", "torchvision": "torch", "tensorflow": "tensorflow", "keras": "tensorflow", "jax": "xla"}
 """what a user's job may import, and the extra that brings it"""
 
+_NOT_TRACED = {
+    "UninitializedParameter": (
+        "the model has a lazy layer (nn.LazyLinear, nn.LazyConv2d, ...), whose weights have no size until it runs, and "
+        "a trace needs them before; give it its sizes, as in nn.Linear(512, 10)"
+    ),
+    "self.shape_env must not be None": (
+        "the job makes nested tensors, whose memory is not forecast; pad them to one size: "
+        "torch.nested.to_padded_tensor, nn.utils.rnn.pad_sequence"
+    ),
+}
+"""what fake tensors (torch 2.14) say of what they cannot be, and what to do instead"""
+
 
 @contextmanager
 def blaming_user_code() -> Iterator[None]:
@@ -55,10 +67,16 @@ def blaming_user_code() -> Iterator[None]:
         reason = str(error).strip().splitlines()[0][:_LONGEST] if str(error).strip() else ""
         what = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
         line = _user_line(error)
-        raise JobError(f"the job raised {what}{f' at {line}' if line else ''}{_what_to_install(error)}") from error
+        if refusal := _what_is_not_traced(str(error)):
+            raise JobError(f"{refusal}{f' (at {line})' if line else ''}") from error
+        raise JobError(f"the job raised {what}{f' at {line}' if line else ''}{say_what_to_install(error)}") from error
 
 
-def _what_to_install(error: BaseException) -> str:
+def _what_is_not_traced(message: str) -> str:
+    return next((refusal for words, refusal in _NOT_TRACED.items() if words in message), "")
+
+
+def say_what_to_install(error: BaseException) -> str:
     missing = (error.name or "").split(".", 1)[0] if isinstance(error, ModuleNotFoundError) else ""
     extra = _EXTRAS.get(missing)
     return f"; {missing} is not installed here: pip install 'oomproof[{extra}]'" if extra else ""

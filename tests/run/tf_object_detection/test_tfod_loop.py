@@ -171,3 +171,14 @@ def test_losses_of_two_stages_are_told_apart() -> None:
     names = ("Loss/localization_loss", "Loss/RPNLoss/localization_loss", "Loss/BoxClassifierLoss/mask_loss")
     assert [shorten(name) for name in names] == ["localization", "RPN localization", "BoxClassifier mask"]
     assert shorten("Loss/regularization_loss") == "regularization"
+
+
+def test_the_reason_is_told_and_not_the_layer_that_keras_names_before_it() -> None:
+    from oomproof.run.tf_object_detection.child import tell_reason
+
+    wrapped = (
+        "Exception encountered when calling layer 'D0' (type X).\n\nimage size must be >= 129\n\nCall arguments: ..."
+    )
+    assert tell_reason(wrapped) == "image size must be >= 129"
+    assert tell_reason("no such file\nand more") == "no such file"
+    assert tell_reason("") == ""

@@ -1,4 +1,4 @@
-"""`oomproof run pipeline.config` for real, beyond SSD MobileNet in float32: float16, Mask R-CNN. They need the API."""
+"""`oomproof run pipeline.config` for real: float16, and models beyond SSD MobileNet. It needs the API."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tfod_records import mask_rcnn_config, write_config, write_records
+from tfod_records import mask_rcnn_config, other_config, write_config, write_records
 from tfod_training import losses_in, needs_api, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.thorough, needs_api]
@@ -49,3 +49,20 @@ def test_mask_rcnn_in_micro_batches_and_on_from_there(records: Path, tmp_path: P
     run(*options, "--model-dir", tmp_path / "cut", "--steps", "2")
     again, _ = run(*options, "--model-dir", tmp_path / "cut")
     assert losses_in(again) == {3: losses[3]}, "samples of regions follow from the seed and the step"
+
+
+@pytest.mark.lengthy
+@pytest.mark.parametrize("name", ["center_net", "efficient_det"])
+def test_other_models_train_and_go_on_exactly(name: str, records: Path, tmp_path: Path) -> None:
+    """Whole batches, and micro-batches from a checkpoint on."""
+    config = other_config(records, name)
+    out, _ = run(config, "--model-dir", tmp_path / "whole", "--save-every", "1")
+    losses = losses_in(out)
+    assert list(losses) == [1, 2, 3]
+    assert all(map(math.isfinite, losses.values()))
+    run(config, "--model-dir", tmp_path / "cut", "--steps", "2")
+    again, _ = run(config, "--model-dir", tmp_path / "cut")
+    assert losses_in(again) == {3: losses[3]}
+    pieces, _ = run(config, "--model-dir", tmp_path / "cut", "--steps", "4", "--accumulate", "2")
+    assert list(losses_in(pieces)) == [4]
+    assert "batch normalisation takes its statistics from 2 images" in pieces

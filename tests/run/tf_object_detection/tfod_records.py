@@ -95,6 +95,66 @@ train_input_reader {{
 """
 
 
+_READER = """
+train_input_reader {{
+  max_number_of_boxes: 4 shuffle_buffer_size: 16
+  label_map_path: "{folder}/labels.pbtxt"
+  tf_record_input_reader {{ input_path: "{folder}/train-?.record" }}
+}}
+"""
+CENTER_NET = """
+model {{ center_net {{
+  num_classes: 2
+  feature_extractor {{ type: "resnet_v1_18_fpn" }}
+  image_resizer {{ keep_aspect_ratio_resizer {{ min_dimension: {side} max_dimension: {side}
+    pad_to_max_dimension: true }} }}
+  object_detection_task {{ task_loss_weight: 1.0 offset_loss_weight: 1.0 scale_loss_weight: 0.1
+    localization_loss {{ l1_localization_loss {{ }} }} }}
+  object_center_params {{ object_center_loss_weight: 1.0 min_box_overlap_iou: 0.7 max_box_predictions: 10
+    classification_loss {{ penalty_reduced_logistic_focal_loss {{ alpha: 2.0 beta: 4.0 }} }} }}
+}} }}
+train_config {{
+  batch_size: {batch} num_steps: {steps}
+  data_augmentation_options {{ random_horizontal_flip {{ }} }}
+  data_augmentation_options {{ random_crop_image {{ min_aspect_ratio: 0.5 max_aspect_ratio: 1.7
+    random_coef: 0.25 }} }}
+  optimizer {{ adam_optimizer {{ epsilon: 1e-7
+    learning_rate {{ constant_learning_rate {{ learning_rate: 0.001 }} }} }} use_moving_average: false }}
+}}
+""" + _READER  # fmt: skip
+EFFICIENT_DET = """
+model {{ ssd {{
+  num_classes: 2
+  image_resizer {{ keep_aspect_ratio_resizer {{ min_dimension: {side} max_dimension: {side}
+    pad_to_max_dimension: true }} }}
+  feature_extractor {{ type: "ssd_efficientnet-b0_bifpn_keras"
+    bifpn {{ min_level: 3 max_level: 7 num_iterations: 3 num_filters: 64 }} conv_hyperparams {swish} }}
+  anchor_generator {{ multiscale_anchor_generator {{ min_level: 3 max_level: 7 anchor_scale: 4.0
+    aspect_ratios: [1.0, 2.0, 0.5] scales_per_octave: 3 }} }}
+  box_predictor {{ weight_shared_convolutional_box_predictor {{ depth: 64 num_layers_before_predictor: 3
+    kernel_size: 3 use_depthwise: true class_prediction_bias_init: -4.6 conv_hyperparams {swish} }} }}
+  box_coder {{ faster_rcnn_box_coder {{ }} }}
+  matcher {{ argmax_matcher {{ matched_threshold: 0.5 unmatched_threshold: 0.5 force_match_for_each_row: true
+    use_matmul_gather: true }} }}
+  similarity_calculator {{ iou_similarity {{ }} }}
+  encode_background_as_zeros: true add_background_class: false
+  normalize_loss_by_num_matches: true normalize_loc_loss_by_codesize: true
+  loss {{ classification_loss {{ weighted_sigmoid_focal {{ gamma: 1.5 alpha: 0.25 }} }}
+    localization_loss {{ weighted_smooth_l1 {{ }} }} }}
+}} }}
+train_config {{
+  batch_size: {batch} num_steps: {steps}
+  data_augmentation_options {{ random_scale_crop_and_pad_to_square {{ output_size: {side} scale_min: 0.5
+    scale_max: 2.0 }} }}
+  optimizer {{ momentum_optimizer {{ learning_rate {{ constant_learning_rate {{ learning_rate: 0.01 }} }}
+    momentum_optimizer_value: 0.9 }} use_moving_average: false }}
+}}
+""" + _READER  # fmt: skip
+_SWISH = """{ force_use_bias: true activation: SWISH regularizer { l2_regularizer { weight: 0.00004 } }
+    initializer { truncated_normal_initializer { stddev: 0.03 } }
+    batch_norm { decay: 0.99 scale: true epsilon: 0.001 } }"""
+
+
 def write_config(folder: Path, **given: Any) -> Path:
     values = {
         "side": 96, "layers": 4, "frozen": "false", "batch": 8, "steps": 10, "rate": 0.01, "more": "",
@@ -109,6 +169,14 @@ def mask_rcnn_config(folder: Path, **given: Any) -> Path:
     values = {"side": 96, "batch": 2, "steps": 3, "folder": folder, **given}
     path = folder / "mask_rcnn.config"
     path.write_text(MASK_RCNN.format(**values))
+    return path
+
+
+def other_config(folder: Path, name: str, **given: Any) -> Path:
+    """Of one of the models that go without masks and slim: CENTER_NET, EFFICIENT_DET."""
+    values = {"side": 256, "batch": 4, "steps": 3, "folder": folder, "swish": _SWISH, **given}
+    path = folder / f"{name}.config"
+    path.write_text({"center_net": CENTER_NET, "efficient_det": EFFICIENT_DET}[name].format(**values))
     return path
 
 

@@ -154,3 +154,18 @@ def test_the_real_thing_is_asked_for_only_where_it_is() -> None:
     if not real.default:
         with pytest.raises(InputError, match="real=true"):
             job.trace(TraceRequest(resolve(job, {"real": True})))
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("Cityscapes/mask_rcnn_R_50_FPN.yaml", 114), ("LVISv1-InstanceSegmentation/mask_rcnn_R_50_FPN_1x.yaml", 450)],
+)
+def test_datasets_more_crowded_than_coco_are_told(name: str, most: int) -> None:
+    job = open_job(name)
+
+    def told(**given: Any) -> str:
+        settings = resolve(job, given)
+        return "\n".join(notes(job.config, job.values(settings), settings))
+
+    assert f"--set boxes={most}" in told() and "as in COCO's most crowded" not in told()
+    assert "--set boxes=" not in told(boxes=most), "the user has said how many there are"

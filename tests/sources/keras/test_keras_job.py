@@ -17,6 +17,7 @@ import oomproof
 from oomproof.data.pipeline import Assumed
 from oomproof.data.pipeline.buffers import GAPS
 from oomproof.errors import InputError, JobError
+from oomproof.sources import open_job
 from oomproof.sources.keras.batch import batch_of, batch_size, example_of
 from oomproof.sources.keras.models import open_application
 from oomproof.sources.settings import resolve
@@ -223,3 +224,18 @@ def test_what_is_no_keras_job_is_refused() -> None:
         oomproof.check(net(), on="8GiB", backend="torch")
     with pytest.raises(InputError, match="is not a job"):
         oomproof.check(3, on="8GiB")
+
+
+def test_a_function_with_one_number_for_the_size_has_a_batch_rule(tmp_path: Path) -> None:
+    """--data asks for it; the parameter is no pair of sides."""
+    (tmp_path / "sized.py").write_text(
+        "import keras, oomproof, tensorflow as tf\n"
+        "def job(batch: int = 4, side: int = 32):\n"
+        "    model = keras.Sequential([keras.Input((side, side, 3)), keras.layers.Flatten(), keras.layers.Dense(2)])\n"
+        "    model.compile(loss='mse')\n"
+        "    images = tf.zeros((8, side, side, 3)), tf.zeros((8, 2))\n"
+        "    return oomproof.KerasJob(model=model, data=tf.data.Dataset.from_tensor_slices(images).batch(batch))\n"
+    )
+    opened = open_job(f"{tmp_path / 'sized.py'}:job")
+    rule = opened.batch_rule(resolve(opened, {"side": 48}))
+    assert rule.size == (48, 48) and rule.same and "48x48" in rule.words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import venv
 from pathlib import Path
 
 import psutil
@@ -223,3 +224,15 @@ def test_killed_parent_takes_the_script_along(tmp_path: Path) -> None:
     while left_running() and time.monotonic() < until:
         time.sleep(0.2)
     assert not left_running()
+
+
+def test_what_its_python_lacks_is_told_with_that_python(tmp_path: Path) -> None:
+    """The command may name an environment of its own, in which nothing of ours is installed."""
+    venv.create(tmp_path / "other", symlinks=True)
+    (tmp_path / "train.py").write_text("import torch")
+    python = tmp_path / "other" / "bin" / "python"
+    with pytest.raises(JobError) as raised:
+        run_script(ScriptRun(read_command(f"{python} train.py"), patience=60), be_silent)
+    said = str(raised.value)
+    assert said.startswith("train.py raised ModuleNotFoundError: No module named 'torch'")
+    assert said.endswith(f"; it was run with {python}") and "pip install" not in said

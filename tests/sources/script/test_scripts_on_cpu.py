@@ -38,10 +38,6 @@ SCRIPTS = {
     "distil_prefetch": "distil_prefetch.py",
     "nightly": "-m nightly.train_signals",
 }
-MISSED = {
-    "distil_prefetch": "1.4 % too high in some processes: a 1 x 1 convolution of ShuffleNet",
-}
-"""known, not mended: scratch of kernels on the CPU"""
 QUICK = ("globals_cuda", "trainer_class")
 
 
@@ -55,11 +51,7 @@ def files_in(folder: Path) -> dict[str, tuple[int, int]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", thorough_but(QUICK, SCRIPTS))
-def test_script_as_the_real_allocator_has_it(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    if name in MISSED:
-        request.applymarker(pytest.mark.xfail(reason=MISSED[name], strict=False))
+def test_script_as_the_real_allocator_has_it(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "project"
     shutil.copytree(HERE / "scripts", folder, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "snapshots").mkdir()

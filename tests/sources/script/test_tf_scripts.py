@@ -96,7 +96,7 @@ def test_all_steps_of_a_script_are_seen() -> None:
 
 def test_a_plain_function_is_captured() -> None:
     step = follow("plain_step.py")
-    assert any("operation by operation" in note for note in step.about.notes)
+    assert any("operation by operation" in words for words in step.about.unseen)
     lasting = step.by_kind(step.ticks - 1)
     assert lasting["optimizer"] == pytest.approx(2 * lasting["parameter"], rel=0.01)
     assert "conv2d" in step.owners
@@ -113,7 +113,7 @@ def refused(source: str, patience: int = 300) -> str:
 def test_the_body_of_a_loop_is_captured() -> None:
     """From its tape to its update; the real step, which keeps what a compiled one does not, is within the range."""
     step = follow("eager_loop.py", dialect="cpu")
-    assert any("operation by operation" in note for note in step.about.notes)
+    assert any("operation by operation" in words for words in step.about.unseen)
     lasting = step.by_kind(step.ticks - 1)
     assert lasting["optimizer"] == pytest.approx(2 * lasting["parameter"], rel=0.01)
     told = forecast_step(

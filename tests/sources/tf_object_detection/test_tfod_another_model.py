@@ -128,6 +128,6 @@ def test_a_plan_that_finds_nothing_names_lighter_models(tmp_path: Path) -> None:
 def test_a_matcher_of_contrib_is_refused_in_one_line() -> None:
     text = PLAIN.replace("    anchor_generator {", "    matcher { bipartite_matcher { } }\n    anchor_generator {", 1)
     job = job_of(text)
-    with pytest.raises(InputError, match=r"bipartite_matcher .* tf.contrib") as caught:
+    with pytest.raises(InputError, match=r"expected argmax_matcher; got bipartite_matcher, .* tf.contrib") as caught:
         job.trace(TraceRequest(resolve(job, {})))
     assert "\n" not in str(caught.value)

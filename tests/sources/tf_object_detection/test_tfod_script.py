@@ -8,7 +8,10 @@ import pytest
 from tfod_samples import SSD
 
 from oomproof.errors import InputError
+from oomproof.sources import open_job
+from oomproof.sources.settings import resolve
 from oomproof.sources.tf_object_detection.config.config import Config
+from oomproof.sources.tf_object_detection.job import ObjectDetectionJob
 from oomproof.sources.tf_object_detection.script.script import ScriptConfig, is_script, read_script
 
 IMPORTS = "from object_detection.utils import config_util\nfrom object_detection.protos import pipeline_pb2\n"
@@ -144,7 +147,7 @@ configs["train_config"].batch_size = 6
     notes = found.notes
     assert config_of(found).value("train_config.batch_size") == 6
     assert len(notes) == 4
-    assert "edit.py:6: train_input_reader.input_height" in notes[0]
+    assert "edit.py:6: train_input_reader.input_height does not exist" in notes[0]
     assert "does not exist: the script stops here with an AttributeError. The size of images is model.ssd" in notes[0]
     assert "did you mean batch_size" in notes[1]
     assert "expected a whole number of 0 or more, got 'four'" in notes[2]
@@ -185,3 +188,51 @@ def test_which_files_are_scripts(tmp_path: Path) -> None:
     assert not is_script(made("def broken(:\n"))
     with pytest.raises(InputError, match="not Python that can be read"):
         read_script(made("def broken(:\n"))
+
+
+def opened(folder: Path, code: str, **given: str) -> ObjectDetectionJob:
+    follow(folder, code)
+    job = open_job(str(folder / "edit.py"), given=given)
+    assert isinstance(job, ObjectDetectionJob)
+    return job
+
+
+READ = 'configs = config_util.get_configs_from_pipeline_file("pipeline.config")\n'
+
+
+def test_a_script_is_a_job(tmp_path: Path) -> None:
+    job = opened(
+        tmp_path, f'{READ}configs["train_config"].batch_size = 6\nconfigs["model"].ssd.num_classes = count()\n'
+    )
+    settings = resolve(job, {})
+    assert settings["batch_size"] == 6
+    assert "batch_size: 6" in job.step_request(settings).text
+    [note] = job.told
+    assert "model.ssd.num_classes = count() is not known before the script runs: taken as 3" in note
+    with pytest.raises(InputError, match="--write FILE"):
+        _ = job.place
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (f'{READ}configs["train_input_config"].input_height = 512\n', r"edit.py has 1 mistake: .*edit.py:4: "),
+        ("input_config.input_height = 512\ninput_config.input_width = 512\n", r"edit.py has 2 mistakes: "),
+        ("configs = config_util.get_configs_from_pipeline_file(sys.argv[1])\n", "give the pipeline.config itself"),
+        (f'{READ}configs["train_config"].batch_size = count()\n', "give --set batch_size=VALUE"),
+        (
+            f'{READ}configs["model"].ssd.image_resizer.fixed_shape_resizer.height = side()\n',
+            "give --set image_size=VALUE",
+        ),
+    ],
+)
+def test_a_script_that_stops_or_leaves_open_what_decides_is_refused(tmp_path: Path, code: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        opened(tmp_path, code)
+
+
+def test_what_a_script_leaves_open_can_be_given(tmp_path: Path) -> None:
+    job = opened(tmp_path, f'{READ}configs["train_config"].batch_size = count()\n', batch="4")
+    assert resolve(job, {"batch": "4"})["batch_size"] == 4
+    known_later = f'{READ}configs["train_config"].batch_size = count()\nconfigs["train_config"].batch_size = 6\n'
+    assert resolve(opened(tmp_path, known_later), {})["batch_size"] == 6

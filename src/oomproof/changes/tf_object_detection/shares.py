@@ -41,7 +41,7 @@ def why_not_exact(kind: str, *, masks: bool, several_tasks: bool, draws: bool) -
     if kind == "center_net" and several_tasks:
         found.append("losses of keypoints and masks are divided by those of each micro-batch, and weighed by objects")
     if kind == "ssd" and draws:
-        found.append("the box predictor drops out, or anchors are sampled, by chance: other draws, of the same kind")
+        found.append("layers drop out, or anchors are sampled, by chance: other draws, of the same kind")
     return tuple(found)
 
 

@@ -22,10 +22,22 @@ def total(losses: Any, by: Callable[..., Any] | None = None) -> torch.Tensor:
     if isinstance(parts, Iterable):
         parts = list(parts)
         if parts and all(isinstance(part, torch.Tensor) for part in parts):
+            _refuse_other_outputs(losses, by)
             return sum(part if part.dim() == 0 else part.sum() for part in parts)
     raise JobError(
         f"the job's loss must return a tensor, or a dict or list of tensors; it returned {type(losses).__name__}"
     )
+
+
+def _refuse_other_outputs(losses: Any, by: Callable[..., Any] | None) -> None:
+    """Where ``loss`` is named among others, it is what a training calls backward() on; to add them up would train on
+    logits, or on everything twice."""
+    if isinstance(losses, Mapping) and "loss" in losses and len(losses) > 1:
+        others = ", ".join(str(name) for name in losses if name != "loss")
+        raise JobError(
+            f"the job's loss returned 'loss' beside {others}, and the sum of them all would be trained on: return "
+            f"output['loss'] alone, or losses under other names{_place(by)}"
+        )
 
 
 def _single(loss: torch.Tensor, by: Callable[..., Any] | None) -> torch.Tensor:

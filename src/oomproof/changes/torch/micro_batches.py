@@ -45,6 +45,16 @@ def split(batch: Any, count: int) -> list[Any]:
     return [_part(batch, images, first, last, whole=True) for first, last in pairwise(ends)]
 
 
+def splittable_images(batch: Any) -> int:
+    """How many images a batch has; 0 where they cannot be counted, or the batch cannot be split along them."""
+    try:
+        images = images_in(batch)
+        split(batch, min(2, max(1, images)))
+    except InputError:
+        return 0
+    return images
+
+
 def move_batch(batch: Any, device: torch.device) -> Any:
     """The batch with every tensor on ``device``."""
     return map_tensors(lambda tensor: tensor.to(device, non_blocking=True), batch)

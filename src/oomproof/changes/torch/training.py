@@ -60,6 +60,9 @@ CHOICES = {
     "optimizer_state": ("device", "host", "8bit"),
 }
 
+USUAL = {"optimizer": ("adamw", "sgd"), "checkpoint": ("nonreentrant",)}
+"""other values that people ask about"""
+
 HELP = {
     "precision": "fp32; fp16: autocast with GradScaler; bf16: autocast",
     "optimizer": "the job's own, or one of PyTorch's with usual arguments (sgd: momentum 0.9)",

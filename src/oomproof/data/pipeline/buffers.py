@@ -6,18 +6,23 @@ from dataclasses import dataclass, field
 
 from oomproof.data.pipeline.stages import Options, Stage
 
-HEAP = 2.5
-"""What a process holds for each live byte at worst: 2.2 was measured with malloc as it is."""
+HEAP = 3.0
+"""What a process holds for each live byte at worst: 2.4 was measured with malloc as it is, where runs of the same
+pipeline differed by a third."""
 
 MAPPED = 32 << 20
 """Blocks above this glibc always takes from the system, and gives back. Smaller ones come from its heap once one of
-their size was freed, since that raises its threshold (M_MMAP_THRESHOLD), and elements settle in the gaps that batches
-leave there."""
-GAPS = {"shuffle": 0.8, "interleave": 0.3}
-"""Bytes of gaps for each byte of elements that come and go out of order, or in order, where batches are made of them.
-Fitted to ten pipelines that had run for 128 batches and more (bench/tf_data.py --plain): gaps grow, and level off."""
-GAPS_OF_BATCHES = 1.7
-"""The same for what has the size of a batch, and what is being made one."""
+their size was freed, since that raises its threshold (M_MMAP_THRESHOLD)."""
+GAPS = {"shuffle": 0.8, "interleave": 0.3, "cache": 0.2}
+"""Bytes of gaps in the heap for each byte of elements that leave out of order, in order, or never.
+
+TensorFlow asks for aligned blocks, which glibc (2.36) cuts out of larger ones, so that the hole of an element is too
+small for the next of its size until a neighbour has left too: where they leave in any order, nearly half of the heap is
+holes. That is so in one arena as in many (MALLOC_ARENA_MAX=1). Measured on pipelines that had filled their shuffle
+buffer four times and more (bench/tf_data.py --plain): 0.65 to 1.1."""
+GAPS_OF_BATCHES = 1.2
+"""The same for elements that are being put together to a batch; and for batches, where elements settle in the holes
+that these leave. Measured: 0.6 to 1.9."""
 
 COPIES = 3
 """Copies of an array when from_tensor_slices takes it and when the first iterator is made: the program's own, the
@@ -91,13 +96,11 @@ class Pipeline:
     def gaps(self) -> int:
         """Bytes that malloc keeps between elements that stay and batches that come and go."""
         batch = self.element.bytes
-        smaller = [each for each in self.buffers if each.expected and each.count and each.element < batch]
-        staying = [each for each in smaller if each.stage in (*GAPS, "cache")]
-        if not staying:
-            return 0
-        gaps = sum(GAPS.get(each.stage, 0.0) * each.expected for each in staying)
-        if batch <= MAPPED:
-            made = (each for each in self.buffers if each.element == batch or each.stage == "batch")
+        held = [each for each in self.buffers if each.expected and each.count and each.element <= MAPPED]
+        gaps = sum(GAPS.get(each.stage, 0.0) * each.expected for each in held)
+        gaps += GAPS_OF_BATCHES * sum(each.expected for each in held if each.stage == "batch")
+        if any(each.stage in GAPS and each.element < batch for each in held):
+            made = (each for each in held if each.element == batch and each.stage not in (*GAPS, "batch"))
             gaps += GAPS_OF_BATCHES * sum(each.expected for each in made)
         return int(gaps)
 

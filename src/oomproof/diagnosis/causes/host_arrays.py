@@ -49,6 +49,8 @@ def eval_results(facts: Facts) -> Iterator[Cause]:
     results = places.find_frame(failure, places.RESULTS) if failure else None
     if failure is None or results is None or moment.find_activity(facts, failure) == "train":
         return
+    if places.find_frame(failure, places.BACKWARD) is not None:
+        return
     yield Cause(
         "host_eval_results",
         0.86,

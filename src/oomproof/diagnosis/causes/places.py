@@ -155,13 +155,14 @@ DECODING_MASKS = any_of(
 MASKS = any_of(
     DECODING_MASKS.pattern, "LoadAnnotations", "mask_util", "expand_mask", "resize_mask", "minimize_mask", r"\bmasks?\b"
 )
+BACKWARD = any_of(r"\.backward\(", "run_backward", r"GradientTape", r"tape\.gradient\(")
 RESULTS = any_of(
     "cocoeval",
     "pycocotools",
     "results2json",
     "collect_results",
     "loadRes",
-    "accumulate",
+    r"\.accumulate\(\)",  # COCOeval's; gradients are accumulated too
     "evaluat",
     "summarize",
     "all_gather",

@@ -16,6 +16,10 @@ from oomproof.memory.timeline import KINDS, PHASES, Calls, Ints, Timeline
 BLOCKS = ("born", "died", "bytes", "kind", "phase", "owner", "op")
 CALLS = ("call_tick", "call_owner", "call_phase", "call_spec")
 MARKS = ("mark_tick", "mark_phase")
+SHAPE = "shape"
+"""a block's; files of older versions have none"""
+MOST_SIDES = 64
+"""of a tensor; PyTorch and NumPy have no more"""
 
 ABOUT = {
     "job": str,
@@ -25,11 +29,13 @@ ABOUT = {
     "not_counted": list,
     "notes": list,
     "batches_seen": str,
+    "unseen": list,
     "allocator": str,
     "orders": dict,
     "on_host": int,
     "pipeline": int,
     "pipeline_high": int,
+    "stacked_by_workers": bool,
     "dataset": dict,
     "framework": str,
     "limits": str,
@@ -109,6 +115,29 @@ def check_timeline(header: Mapping[str, Any], columns: Mapping[str, Ints]) -> Ti
         mark_phase=columns["mark_phase"],
         ticks=ticks,
         about=about_from_header(about),
+        **_read_shapes(header, columns),
+    )
+
+
+def _read_shapes(header: Mapping[str, Any], columns: Mapping[str, Ints]) -> dict[str, Any]:
+    """The fields of the Timeline; none where the file has no shapes."""
+    if SHAPE not in columns:
+        return {}
+    shapes, column = header.get("shapes"), columns[SHAPE]
+    if not isinstance(shapes, list) or not all(each is None or _is_shape(each) for each in shapes):
+        raise Wrong("expected «shapes» to be a list of lists of sizes; found another value")
+    if len(column) != len(columns["born"]):
+        raise Wrong(f"expected a shape of each of {len(columns['born'])} blocks; found {len(column)}")
+    if len(column) and not 0 <= column.min() <= column.max() < len(shapes):
+        raise Wrong(f"{SHAPE}: expected numbers from 0 to below {len(shapes)}; found {column.min()} to {column.max()}")
+    return {"shape": column, "shapes": tuple(None if each is None else tuple(each) for each in shapes)}
+
+
+def _is_shape(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) <= MOST_SIDES
+        and all(type(side) is int and 0 <= side < MAX_BYTES for side in value)
     )
 
 

@@ -20,12 +20,12 @@ import numpy as np
 
 from oomproof.errors import DamagedFile, InputError
 from oomproof.files.replacing import new_content
-from oomproof.memory.files.timeline_check import BLOCKS, CALLS, MARKS, Wrong, check_timeline, clean_value
+from oomproof.memory.files.timeline_check import BLOCKS, CALLS, MARKS, SHAPE, Wrong, check_timeline, clean_value
 from oomproof.memory.timeline import Calls, Ints, Timeline
 
 FORMAT, VERSION = "oomproof timeline", 1
 HEADER = "header.json"
-COLUMNS = (*BLOCKS, *CALLS, *MARKS)
+COLUMNS = (*BLOCKS, *CALLS, *MARKS, SHAPE)
 
 MAX_ROWS = 200_000
 """blocks of two steps; the largest that were traced had 60,000. Each is replayed several times, 40,000 a second"""
@@ -77,10 +77,20 @@ def _write(timeline: Timeline, file: Any) -> None:
         "owners": timeline.owners,
         "ops": timeline.ops,
         "specs": calls.specs,
+        "shapes": timeline.shapes,
         "about": timeline.about.as_header(),
     }
     blocks = (timeline.born, timeline.died, timeline.bytes, timeline.kind, timeline.phase, timeline.owner, timeline.op)
-    columns = (*blocks, calls.tick, calls.owner, calls.phase, calls.spec, timeline.mark_tick, timeline.mark_phase)
+    columns = (
+        *blocks,
+        calls.tick,
+        calls.owner,
+        calls.phase,
+        calls.spec,
+        timeline.mark_tick,
+        timeline.mark_phase,
+        timeline.shape,
+    )
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr(HEADER, json.dumps(clean_value(header), ensure_ascii=False, default=str))
         for name, column in zip(COLUMNS, columns, strict=True):
@@ -91,7 +101,8 @@ def _write(timeline: Timeline, file: Any) -> None:
 def _read(archive: zipfile.ZipFile) -> tuple[dict[str, Any], dict[str, Ints]]:
     members = archive.infolist()
     names = sorted(member.filename for member in members)
-    if names != sorted([HEADER, *(f"{name}.npy" for name in COLUMNS)]):
+    columns = COLUMNS if f"{SHAPE}.npy" in names else COLUMNS[:-1]
+    if names != sorted([HEADER, *(f"{name}.npy" for name in columns)]):
         raise Wrong(f"expected {HEADER} and {len(COLUMNS)} columns; found {len(names)} members that are not these")
     for member in members:
         limit = MAX_HEADER if member.filename == HEADER else MAX_COLUMN
@@ -106,7 +117,7 @@ def _read(archive: zipfile.ZipFile) -> tuple[dict[str, Any], dict[str, Ints]]:
         raise Wrong(f"expected the format «{FORMAT}»; the header names another or none")
     if header.get("version") != VERSION:
         raise Wrong(f"expected version {VERSION}; found {header.get('version')!r:.20}, of another oomproof")
-    return header, {name: _column(name, _content(archive, f"{name}.npy")) for name in COLUMNS}
+    return header, {name: _column(name, _content(archive, f"{name}.npy")) for name in columns}
 
 
 def _content(archive: zipfile.ZipFile, name: str) -> bytes:

@@ -12,6 +12,18 @@ from oomproof.errors import DamagedFile
 from oomproof.memory.scratch.recurrent import BACKWARD, FORWARD, Recurrent
 
 Shape = tuple[int, ...]
+DEFORMED = frozenset({"deform_conv2d", "_deform_conv2d_backward"})
+"""torchvision's deformable convolutions; ``elements`` are those of their columns and of a second result"""
+PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm"})
+"""matrix products; ``elements`` are those that are written out for them"""
+MATRIX_EXPONENTIAL = "linalg_matrix_exp"
+FOURIER = frozenset({"_fft_r2c", "_fft_c2r", "_fft_c2c"})
+FACTORISED = frozenset({
+    "_linalg_svd", "_linalg_eigh", "linalg_eig", "linalg_qr", "geqrf", "linalg_householder_product", "linalg_inv_ex",
+    "linalg_lu_factor_ex", "linalg_ldl_factor_ex", "linalg_cholesky_ex", "linalg_lstsq", "_linalg_solve_ex",
+    "_linalg_det", "_linalg_slogdet",
+})  # fmt: skip
+"""linear algebra that a library does in workspace of its own"""
 
 
 @dataclass(frozen=True)
@@ -29,6 +41,8 @@ class Convolution:
     """bytes of a number"""
     wants: tuple[bool, ...]
     """which gradients a backward convolution makes (of x, of w, of the bias); empty for a forward one"""
+    copied: int = 0
+    """bytes of a gradient that was expanded, and is written out before anything else"""
 
     @property
     def x_bytes(self) -> int:
@@ -80,6 +94,7 @@ def read_call(text: str) -> Call:
             dtype=str(spec["dtype"]),
             item=_size(spec["item"]),
             wants=tuple(bool(wanted) for wanted in spec.get("wants", ())),
+            copied=_size(spec.get("copied", 0)),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedFile(

@@ -11,7 +11,8 @@ import math
 
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.scratch import Price, recurrent
-from oomproof.memory.scratch.calls import Call, Convolution, Kernel
+from oomproof.memory.scratch.calls import FACTORISED, FOURIER, Call, Convolution, Kernel
+from oomproof.memory.scratch.everywhere import price_everywhere
 from oomproof.memory.scratch.recurrent import Recurrent
 
 AMPERE = (8, 0)
@@ -24,6 +25,10 @@ LARGEST_FOURIER = 8 << 30
 LARGEST_OF_TENSORFLOW = 4 << 30
 """TensorFlow tries no convolution that wants more (TF_CUDNN_WORKSPACE_LIMIT_IN_MB, 4096 unless it is set)"""
 _INDEX = 8
+_WORK_AREAS = {**dict.fromkeys(FOURIER, 3), **dict.fromkeys(FACTORISED, 4)}
+"""what libraries work in, as many times what they are given: at most, and one time expected. cuFFT's area is as large
+as its data, which are also copied where axes are permuted; cuSOLVER is given a copy by columns, and no formula tells
+what it takes beside it. Both are guesses."""
 
 
 def price(device: Device, benchmark: bool = False, largest: int = LARGEST_FOURIER) -> Price:
@@ -34,7 +39,9 @@ def price(device: Device, benchmark: bool = False, largest: int = LARGEST_FOURIE
         if isinstance(call, Recurrent):
             return recurrent.price(call)
         return (
-            _kernel(call) if isinstance(call, Kernel) else _convolution(call, tensor_cores, largest if benchmark else 0)
+            price_everywhere(call) or _kernel(call)
+            if isinstance(call, Kernel)
+            else _convolution(call, tensor_cores, largest if benchmark else 0)
         )
 
     return price_call
@@ -56,7 +63,8 @@ def _convolution(call: Convolution, tensor_cores: bool, largest: int) -> tuple[i
         high = max(everything, expected)
     else:
         expected, high = 0 if call.channels_last else int(CONVERTED * everything), everything
-    return expected, 0, max(high, _thirstiest(call, largest)) if largest else high
+    high = max(high, _thirstiest(call, largest)) if largest else high
+    return expected + call.copied, call.copied, high + call.copied
 
 
 def _winograd(call: Convolution) -> int:
@@ -100,9 +108,11 @@ def _kernel(call: Kernel) -> tuple[int, int, int]:
     if call.op == "nms":  # one bit for every pair of boxes
         pairs = call.elements * -(-call.elements // 64) * _INDEX
         return pairs, pairs, pairs
+    given = call.elements * call.item
     if call.op == "_ctc_loss_backward":
-        table = call.elements * call.item
-        return table, table, table
+        return given, given, given
+    if call.op in _WORK_AREAS:
+        return given, 0, _WORK_AREAS[call.op] * given
     if call.op in ("nonzero", "cumsum", "masked_select", "logcumsumexp"):
         return 0, 0, call.elements * _INDEX
     keys = call.elements * (call.item + _INDEX)  # radix sort keeps a second buffer of keys and indices

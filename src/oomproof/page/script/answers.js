@@ -13,11 +13,18 @@ function showStep(forecast, curve, modules) {
 
 function showCurve(id, title, peak, curve) {
   const node = chart(id, title);
-  const steps = longPhases(curve).filter(([, name]) => name === "forward").length;
+  const steps = curve.phases.filter(([, name]) => name === "forward").length;
   const two = steps === 2 ? "Two steps are drawn: the first, in which the optimizer makes its state, and one like all later ones. " : "";
-  section(title, make("p", { class: "soft" }, `${two}The peak is in ${peak.phase} of ${peak.owner || "the step"} (${peak.op}). Hover to read; drag to zoom; double-click to zoom out.`),
+  section(title, make("p", { class: "soft" }, `${two}The peak is in ${peak.phase} of ${peak.owner || "the step"} (${peak.op}${madeAtPeak(curve, peak.op)}). Hover to read; drag to zoom; double-click to zoom out.`),
     legendOf(curve), node);
   drawLater(node, () => drawCurve(node, curve));
+}
+
+// What the operation at the peak made, where the curve says so
+function madeAtPeak(curve, op) {
+  const live = liveBytes(curve);
+  const at = live.indexOf(Math.max(...live));
+  return curve.made[at]?.[1] === op ? `: ${sizeMade(curve, at)}` : "";
 }
 
 function legendOf(curve) {
@@ -129,6 +136,6 @@ function showDiagnosis(diagnosis) {
   const [first, ...others] = diagnosis.causes ?? [];
   if (first?.evidence.length) section("Evidence", list(first.evidence));
   if (others.length) section(diagnosis.alternatives.length ? "Other causes, as likely or less" : "Other causes, less likely",
-    table(["cause", "confidence", "why"], others.map((each) => [each.id, each.confidence.toFixed(2), each.why]), [1]));
+    table(["cause", "confidence"], others.map((each) => [titled(each.id, each.why), each.confidence.toFixed(2)]), [1]));
   if (diagnosis.figures.length) section("From the log", list(diagnosis.figures));
 }

@@ -69,22 +69,24 @@ const axis = (text, extra = {}) => ({ title: { text }, gridcolor: style("--line"
 
 function drawCurve(node, curve) {
   const kinds = Object.entries(curve.kinds);
-  const live = curve.tick.map((_, at) => kinds.reduce((sum, [, held]) => sum + held[at], 0));
+  const live = liveBytes(curve);
   const top = Math.max(...live);
   const peak = live.indexOf(top);
   const length = curve.tick.at(-1) || 1;
-  const phases = longPhases(curve);
+  const { phases } = curve;
   const phase = (tick) => phases.filter(([from]) => from <= tick).at(-1)?.[1] ?? "";
+  const narrow = node.clientWidth < 500; // a phone's: lines have to be short
   const about = curve.tick.map((tick, at) => {
-    const [owner, op, bytes] = curve.made[at] ?? ["", "", 0];
-    return `${phase(tick)}${op ? `: ${escaped(op)}${owner ? ` in ${escaped(shortened(owner))}` : ""}, ${amount(bytes)}` : ""}`;
+    const [owner, op] = curve.made[at] ?? ["", ""];
+    const where = owner ? `${narrow ? "<br>" : " "}in ${escaped(shortened(owner, narrow ? 30 : 60))}` : "";
+    return `${phase(tick)}${op ? `: ${escaped(op)}${where},${narrow ? "<br>" : " "}${sizeMade(curve, at)}` : ""}`;
   });
   const traces = kinds.map(([kind, held]) => ({
     x: curve.tick, y: held.map((bytes) => bytes / GIB), name: NAMES[kind] ?? kind, stackgroup: "live", mode: "lines",
-    line: { width: 0, color: COLOURS[kind] }, fillcolor: COLOURS[kind], hovertemplate: "%{y:.2f} GiB",
+    line: { width: 0, color: COLOURS[kind] }, fillcolor: COLOURS[kind], customdata: held.map(amount), hovertemplate: "%{customdata}",
   }));
   traces.push({ x: curve.tick, y: live.map((bytes) => bytes / GIB), name: "all", mode: "lines",
-    line: { width: 1, color: style("--front") }, text: about, hovertemplate: "%{y:.2f} GiB<br>%{text}" });
+    line: { width: 1, color: style("--front") }, text: about, customdata: live.map(amount), hovertemplate: "%{customdata}<br>%{text}" });
   const wide = node.clientWidth - 70;
   const roomy = ([at], number) => ((phases[number + 1]?.[0] ?? length) - at) / length * wide > 56;
   Plotly.react(node, traces, layout({
@@ -102,11 +104,12 @@ function drawCurve(node, curve) {
 }
 
 // Where a phase begins that lasts: of a moment between two others, a picture shows nothing.
-function longPhases(curve) {
-  const length = curve.tick.at(-1) || 1;
-  const end = (at) => curve.phases[at + 1]?.[0] ?? length;
-  const lasting = curve.phases.filter(([from], at) => end(at) - from > length / 500);
-  return lasting.filter(([, name], at) => at === 0 || lasting[at - 1][1] !== name);
+const liveBytes = (curve) => curve.tick.map((_, at) => Object.values(curve.kinds).reduce((sum, held) => sum + held[at], 0));
+
+// What was made last at a point: "[2, 256, 200, 336], 0.13 GiB"; the shape only where it is known
+function sizeMade(curve, at) {
+  const tensor = curve.tensors[at];
+  return `${tensor ? `${tensor}, ` : ""}${amount(curve.made[at][2])}`;
 }
 
 // A tree as an icicle. Layers that stand side by side (Keras names no modules) would be slivers there: they are tiles.

@@ -28,7 +28,8 @@ function make(tag, attributes = {}, ...children) {
 }
 const tiny = (bytes) => bytes < GIB / 200; // 0.00 with two decimals
 const gib = (bytes) => bytes > 0 && tiny(bytes) ? "<0.01" : (bytes / GIB).toFixed(2);
-const amount = (bytes) => bytes < GIB / 100 ? `${(bytes / 2 ** 20).toPrecision(2)} MiB` : `${gib(bytes)} GiB`;
+const short = (number) => number < 10 ? number.toFixed(1) : String(Math.round(number));
+const amount = (bytes) => bytes === 0 ? "0" : bytes < 100 * 1024 ? `${short(bytes / 1024)} KiB` : bytes < GIB / 100 ? `${short(bytes / 2 ** 20)} MiB` : `${gib(bytes)} GiB`;
 // A sentence, in which `backticks` stand around what is typed
 const prose = (text) => text.split("`").map((part, at) => at % 2 ? make("code", {}, part) : part);
 const list = (texts) => make("ul", {}, ...texts.map((text) => make("li", {}, ...prose(text))));
@@ -68,7 +69,7 @@ function setVerdict(text, outcome) {
 
 // Why, and what to do: the sentences of the terminal's report
 function showOpening(opening) {
-  const rows = [["For", opening.for], ["Why", opening.why], ["Next", opening.next]].filter(([, text]) => text);
+  const rows = [["For", opening.for], ["Unseen", opening.unseen], ["Why", opening.why], ["Next", opening.next]].filter(([, text]) => text);
   const facts = make("dl", { class: "opening" }, ...rows.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, ...prose(text))]));
   for (const { option, reason } of opening.options ?? [])
     facts.append(make("dd", { class: "option" }, make("code", {}, option), reason ? ` ${reason}` : ""));

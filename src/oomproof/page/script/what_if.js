@@ -19,6 +19,12 @@ function showWhatIf(grid) {
   choice.addEventListener("change", () => { card = Number(choice.value); update(); });
   controls.append(make("div", {}, make("label", { for: "card" }, "GPU"), choice));
 
+  // The places after a control has moved. Of the axes that were looked at one at a time, the others go back.
+  function reach(number, at) {
+    const back = grid.axes[number].alone && at !== grid.axes[number].chosen;
+    return places.map((place, other) => other === number ? at : back && grid.axes[other].alone ? grid.axes[other].chosen : place);
+  }
+
   function addControl(axis, number) {
     const id = `axis-${number}`;
     const shown = make("output", { for: id });
@@ -27,14 +33,15 @@ function showWhatIf(grid) {
       : make("select", { id }, ...axis.values.map((text, at) => make("option", { value: at }, text)));
     control.value = axis.chosen;
     const fitting = make("div", { class: "fitting" });
-    control.addEventListener("input", () => { places[number] = Number(control.value); update(); });
-    controls.append(make("div", {}, make("label", { for: id }, axis.ordered ? `${axis.name}: ` : axis.name, shown), control, fitting));
+    control.addEventListener("input", () => { places.splice(0, places.length, ...reach(number, Number(control.value))); update(); });
+    controls.append(make("div", {}, make("label", { for: id, title: axis.help }, axis.ordered ? `${axis.name}: ` : axis.name, shown), control, fitting));
     return () => {
+      control.value = places[number];
       if (axis.ordered) {
         shown.textContent = axis.values[places[number]];
         control.setAttribute("aria-valuetext", axis.values[places[number]]);
       }
-      const outcome = (at) => cells.get(places.with(number, at).join())?.on[card].outcome;
+      const outcome = (at) => cells.get(reach(number, at).join())?.on[card].outcome;
       const good = axis.values.filter((_, at) => outcome(at) === 0);
       fitting.replaceChildren(good.length ? "fits: " : "no value fits", make("b", {}, good.join(", ")));
     };
@@ -43,10 +50,12 @@ function showWhatIf(grid) {
   function update() {
     const cell = cells.get(places.join());
     updates.forEach((refresh) => refresh());
-    const options = grid.axes.map((axis, number) => axis.options[places[number]]);
+    // A job's own value of what it does not ask for need not be said.
+    const options = grid.axes.flatMap((axis, number) => axis.silent && places[number] === axis.chosen ? [] : [axis.options[places[number]]]);
     const flags = options.filter((each) => each.startsWith("-"));
     const keys = options.filter((each) => !each.startsWith("-"));
-    command.textContent = [grid.command, ...flags, grid.cards[card].option, ...keys, ...grid.command_end].join(" ");
+    command.textContent = (cell?.text ? [grid.command, grid.cards[card].option, cell.text]
+      : [grid.command, ...flags, grid.cards[card].option, ...keys, ...grid.command_end]).join(" ");
     const chosen = Object.fromEntries(grid.axes.map((axis, number) => [axis.name, axis.plain[places[number]]]));
     file.textContent = JSON.stringify({ ...grid.file, settings: { ...grid.file.settings, ...chosen } }, null, 1);
     if (!cell) {
@@ -61,7 +70,7 @@ function showWhatIf(grid) {
     const outcome = grid.outcomes[found.outcome];
     answer.className = `outcome ${OUTCOMES[outcome].style}`;
     answer.textContent = `${outcome}: ${gib(found.device.expected)} of ${gib(grid.cards[card].budget)} GiB (at worst ${gib(found.device.high)})`;
-    const step = cell.curves[found.curve];
+    const step = readCurve(cell.curves[found.curve]);
     drawBar(bar, kindsAtPeak(step), found.device, found.reserved, grid.cards[card].budget, Math.max(grid.cards[card].budget, widest));
     drawLater(curve, () => drawCurve(curve, step));
     const order = grid.cards.map((each, at) => [each, cell.on[at]]).sort((a, b) => a[0].budget - b[0].budget);
@@ -70,17 +79,25 @@ function showWhatIf(grid) {
   }
 
   if (grid.axes.length) {
-    section("What if?", make("p", { class: "soft" }, "Every setting here was traced: what you see is what oomproof check would say."),
+    const alone = grid.axes.filter((axis) => axis.alone).map((axis) => axis.name);
+    const turns = alone.length > 1 ? ` Of ${alone.slice(0, -1).join(", ")} and ${alone.at(-1)}, one at a time: moving one takes the others back. --what-if looks at any combination.` : "";
+    section("What if?", make("p", { class: "soft" }, `Every setting here was traced: what you see is what oomproof check would say.${turns}`),
       controls, answer, bar, curve, make("h3", {}, "As a command"), command, copyButton(command, "copy"),
-      folded("As a settings file, for --from", make("div", {}, file, copyButton(file, "copy-file"))));
+      ...(grid.cells.some((cell) => cell.text) ? [] : [folded("As a settings file, for --from", make("div", {}, file, copyButton(file, "copy-file")))]));
   }
   section("Which GPUs would do", make("p", { class: "soft" }, "The smallest first."), cards);
   update();
 }
 
+// The curve of a cell is kept as changes from point to point, and without what was made at each.
+function readCurve({ tick, kinds, phases }) {
+  const add = (changes) => { let sum = 0; return changes.map((change) => (sum += change)); };
+  return { tick: add(tick), kinds: Object.fromEntries(Object.entries(kinds).map(([kind, changes]) => [kind, add(changes)])), phases, made: [], tensors: [] };
+}
+
 function kindsAtPeak(curve) {
-  const sums = curve.tick.map((_, at) => Object.values(curve.kinds).reduce((sum, held) => sum + held[at], 0));
-  const peak = sums.indexOf(Math.max(...sums));
+  const live = liveBytes(curve);
+  const peak = live.indexOf(Math.max(...live));
   return Object.fromEntries(Object.entries(curve.kinds).map(([kind, held]) => [kind, held[peak]]));
 }
 

@@ -254,7 +254,7 @@ def _with_blocks(
 ) -> Timeline:
     """More blocks, or one more, each from a tick to another."""
     born, died = lives
-    more = {"born": born, "died": died, "bytes": sizes, "kind": kind, "phase": phase, "owner": 0, "op": 0}
+    more = {"born": born, "died": died, "bytes": sizes, "kind": kind, "phase": phase, "owner": 0, "op": 0, "shape": 0}
     count = np.size(sizes)
     columns: dict[str, Any] = {
         name: np.append(getattr(timeline, name), np.broadcast_to(values, count)) for name, values in more.items()

@@ -13,14 +13,17 @@ from oomproof.sources.job import PROMISES
 MOST_ALTERNATIVES = 6
 
 
-def find_alternatives(estimates: Estimates, looked_at: Sequence[Way], chosen: Way) -> tuple[Alternative, ...]:
-    """The ways people take by habit, and the best of each other kind that was looked at."""
+def find_alternatives(
+    estimates: Estimates, looked_at: Sequence[Way], chosen: Way, time: float
+) -> tuple[Alternative, ...]:
+    """The ways people take by habit, and the best of each other kind that was looked at. ``time`` is that of the plan
+    as it is told, which a full trace may have changed."""
     found: dict[str, Alternative] = {}
     for way in (*_habits(estimates), *_best_of_kinds(looked_at)):
         same = way.turned == chosen.turned and bool(way.recomputed.modules) == bool(chosen.recomputed.modules)
         if way.words == NO_CHANGE or same or way.words in found:
             continue
-        reason = _reason(estimates, way, chosen)
+        reason = _reason(estimates, way, chosen, time)
         device = estimates.room.on_device(way.peak)
         found[way.words] = Alternative(way.words, way.promise, device, estimates.time(way.seconds), reason)
     return tuple(list(found.values())[:MOST_ALTERNATIVES])
@@ -52,11 +55,11 @@ def _best_of_kinds(ways: Sequence[Way]) -> list[Way]:
     return sorted(best.values(), key=lambda way: way.price)
 
 
-def _reason(estimates: Estimates, way: Way, chosen: Way) -> str:
+def _reason(estimates: Estimates, way: Way, chosen: Way, time: float) -> str:
     room = estimates.room.live
     if way.peak > room:
         return f"does not fit: about {(way.peak - room) / 2**30:.2f} GiB too much"
-    slower = way.seconds / chosen.seconds - 1
+    slower = estimates.time(way.seconds) / time - 1
     if slower > 0.005:
         return f"fits, but takes {slower:.0%} more time an image"
     if way.price < chosen.price:  # it was tried, or what was tried taught otherwise

@@ -15,13 +15,16 @@ def describe_end(step: int, failure: CaughtFailure | None, state: str) -> str:
         return f"step {step}: another process ran out of memory and has nothing left to try; {state}"
     found = diagnose(gather(read(io.BytesIO(failure.text.encode("utf-8", "replace")))))
     error = " ".join(failure.text.split())[:300]
+    because = failure.besides or "there is nothing left to try"
     return (
-        f"step {step}: out of memory in {failure.doing}, and there is nothing left to try; {state}. It said: {error}. "
+        f"step {step}: out of memory in {failure.doing}, and {because}; {state}. It said: {error}. "
         f"Next: oomproof fit JOB, which plans for a budget ({found.verdict})"
     )
 
 
 def describe_validation_end(failure: CaughtFailure, images: int) -> str:
+    if failure.besides:
+        return f"out of memory in {failure.doing}, and {failure.besides}; parameters and optimizer are as before"
     what = "one image" if images == 1 else f"{images} images" if images else "a batch that cannot be split"
     error = " ".join(failure.text.split())[:300]
     return (

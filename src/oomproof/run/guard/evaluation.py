@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
-from oomproof.changes.torch.micro_batches import images_in, move_batch, split
-from oomproof.errors import InputError, OutOfMemory
+from oomproof.changes.torch.micro_batches import images_in, move_batch, split, splittable_images
+from oomproof.errors import OutOfMemory
 from oomproof.run.guard.failures import attempt, free_memory
+from oomproof.run.guard.given_batch import WRITTEN, GivenBatch
 from oomproof.run.guard.sizes import Sizes
 
 DOING = "validation"
@@ -20,12 +22,10 @@ def evaluate_in_parts(
     run: Callable[[Any], Any], batch: Any, sizes: Sizes, device: torch.device, tell: Callable[[Any, str], None]
 ) -> list[Any]:
     """What ``run(part)`` gives for each part, in the order of the images. Parts that are done are not done again."""
-    try:
-        images = images_in(batch)
-    except InputError:  # not countable, so never split
-        images = 0
+    images = splittable_images(batch)
     left = split(batch, sizes.count(images)) if images else [batch]
     found: list[Any] = []
+    given = GivenBatch(batch)
     while left:
         part = left[0]
         with torch.no_grad():
@@ -36,6 +36,8 @@ def evaluate_in_parts(
             continue
         free_memory(device)
         count = images_in(part) if images else 0
+        if given.was_written:
+            failure, count = replace(failure, besides=WRITTEN), 0
         if not count or not sizes.note_failure(count):
             from oomproof.run.guard.diagnosis import describe_validation_end
 

@@ -30,6 +30,10 @@ class CaughtFailure:
 
     doing: str
     text: str
+    besides: str = ""
+    """why the step cannot be begun again, if there is a reason"""
+    intact: bool = True
+    """whether parameters are as before the step"""
 
     @property
     def asked(self) -> str:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
 
-from oomproof.changes.torch.micro_batches import images_in, move_batch, split
+from oomproof.changes.torch.micro_batches import images_in, move_batch, split, splittable_images
 from oomproof.changes.torch.passes import (
     Loss,
     Passes,
@@ -27,13 +28,14 @@ from oomproof.changes.torch.passes import (
 from oomproof.changes.torch.step import as_mapping, largest_micro_batch, shares_of
 from oomproof.changes.torch.training import training_from
 from oomproof.changes.torch.whole_batch import find_detector, look_at
-from oomproof.errors import CannotDo, InputError, OutOfMemory
+from oomproof.errors import CannotDo, OutOfMemory
 from oomproof.run.guard import means
 from oomproof.run.guard import ranks as meeting
 from oomproof.run.guard.before_step import BeforeStep
 from oomproof.run.guard.earlier_gradients import set_aside
 from oomproof.run.guard.evaluation import evaluate_in_parts
 from oomproof.run.guard.failures import CaughtFailure, attempt, free_memory, keep_to_budget
+from oomproof.run.guard.given_batch import WRITTEN, GivenBatch, copy_apart
 from oomproof.run.guard.loading import load_with_fewer
 from oomproof.run.guard.protected_update import (
     INTACT,
@@ -41,10 +43,12 @@ from oomproof.run.guard.protected_update import (
     UpdateFailed,
     list_updated_tensors,
     protect_update,
+    refuse_closures,
     versions_of,
 )
-from oomproof.run.guard.rungs import MAY_BE_ALLOWED, climb, has_batch_statistics, rungs_for
+from oomproof.run.guard.rungs import MAY_BE_ALLOWED, climb, rungs_for
 from oomproof.run.guard.sizes import FIRST_PATIENCE, Sizes
+from oomproof.run.guard.split_remarks import find_split_remarks, has_batch_statistics
 from oomproof.run.guard.unfinished_update import update_average
 
 LOG = logging.getLogger("oomproof.guard")
@@ -82,6 +86,7 @@ class Guard:
                 "gradients=at_once cannot be taken back when a step fails in its middle: plan with "
                 "`--fix gradients=kept`, or train with oomproof.Step, which does not recover"
             )
+        refuse_closures(optimizer)
         prepare_model(model, training)
         self._passes = passes = Passes(model, optimizer, None, training)
         passes.scaler = scaler if scaler is not None else passes.scaler
@@ -107,6 +112,8 @@ class Guard:
         """what the log says of a batch that is split"""
         self._said: set[str] = set()
         self._losses_join = means.UNKNOWN
+        self._looks = means.Looks()
+        self._given = GivenBatch(())
 
     @property
     def scaler(self) -> torch.amp.GradScaler | None:
@@ -124,12 +131,14 @@ class Guard:
     def step(self, batch: Any, loss: Loss, before_update: Callable[[], Any] | None = None) -> torch.Tensor:
         """Trains on one batch and returns its loss, without a graph. ``before_update`` finds the whole batch's
         gradients, unscaled: to clip them, for instance."""
+        self._given = GivenBatch(batch)
         self._passes.loss = loss
         self._run = self._passes.backward
         self._ranks.share_buffers()
         self._note_start()
-        found = self._gradients(batch)
-        self._ranks.exchange()
+        with set_aside(() if self._ranks.together else self._list_others()):
+            found = self._gradients(batch)
+            self._ranks.exchange()
         self._do_update(before_update)
         self.steps += 1
         self._note_size(batch)
@@ -143,11 +152,12 @@ class Guard:
         """
         if self._ranks.together:
             raise CannotDo("Guard.backward cannot set aside the gradients of fully_shard; use guard.step(batch, loss)")
+        self._given = GivenBatch(batch)
         self._passes.loss = loss
         self._run = run or self._passes.backward
         self._ranks.share_buffers()
         self._note_start()
-        with set_aside(self._passes.model.parameters()):
+        with set_aside([*self._list_updated(), *self._list_others()]):
             found = self._gradients(batch)
             self._ranks.exchange()
         self._note_size(batch)
@@ -165,6 +175,15 @@ class Guard:
         """The loader's batches. Where host memory runs out in its workers, the rest comes from half as many."""
         return load_with_fewer(loader, self._tell)
 
+    def _list_updated(self) -> list[torch.nn.Parameter]:
+        """What the optimizer updates; a loss may have parameters of its own."""
+        return [p for group in self._passes.optimizer.param_groups for p in group["params"]]
+
+    def _list_others(self) -> list[torch.nn.Parameter]:
+        """The model's parameters that another optimizer updates, or none."""
+        own = set(map(id, self._list_updated()))
+        return [p for p in self._passes.model.parameters() if id(p) not in own]
+
     def _note_start(self) -> None:
         _, failure = attempt("copying buffers before the step", self._before.note)
         if failure is not None:
@@ -174,7 +193,7 @@ class Guard:
             self._stop(failure)
 
     def _note_size(self, batch: Any) -> None:
-        images = self._images(batch)
+        images = splittable_images(batch)
         larger = self.sizes.note_success(images) if images else None
         if larger is not None:
             LOG.info(f"step {self.steps}: trying micro-batches of {_images(larger)} again")
@@ -205,12 +224,22 @@ class Guard:
             found, failure = attempt("forward or backward", lambda: self._pass(batch))
             if failure is None:
                 return found, meeting.GOOD, None
+            failure = self._find_why_not_again(failure)
             self._begin_again()
             self.recoveries += 1
+            if failure.besides:
+                return None, meeting.STOP, failure
             if not self._make_smaller(failure, self._largest_part):
                 return None, meeting.CLIMB if self._rungs else meeting.STOP, failure
             if self._ranks.together:
                 return None, meeting.RETRY, failure
+
+    def _find_why_not_again(self, failure: CaughtFailure) -> CaughtFailure:
+        """With what the failed pass has left that cannot be taken back, if there is any."""
+        if not self._ranks.together and self._before.parameters_written:  # shards are other tensors while gathered
+            besides = "parameters were written to before the update (an optimizer in a hook of backward?)"
+            return replace(failure, besides=besides, intact=False)
+        return replace(failure, besides=WRITTEN) if self._given.was_written else failure
 
     def _make_smaller(self, failure: CaughtFailure, images: int) -> bool:
         """Whether there is another way to try the step, which has now been chosen."""
@@ -237,39 +266,52 @@ class Guard:
     def _pass(self, batch: Any) -> torch.Tensor:
         """All micro-batches of the batch."""
         passes = self._passes
-        images = self._images(batch)
+        images = splittable_images(batch)
         parts = split(batch, self.sizes.count(images)) if images else [batch]
-        self._largest_part = self._images(parts[0])
-        shares, drawing = self._shares(parts)
+        self._largest_part = images_in(parts[0]) if images else 0
+        shares, drawing = self._shares(batch, parts)
         result = torch.zeros((), device=passes.device)
         passes.begin()
         with drawing:
             for place, (part, share) in enumerate(zip(parts, shares, strict=True), 1):
                 result += self._run(self._on_device(part), share, last=place == len(parts))
+        if len(parts) > 1:
+            for remark in find_split_remarks(passes.model, self._before):
+                self._say_once(remark)
         return result
 
-    def _shares(self, parts: list[Any]) -> tuple[list[Share], AbstractContextManager[None]]:
+    def _shares(self, batch: Any, parts: list[Any]) -> tuple[list[Share], AbstractContextManager[None]]:
         if len(parts) > 1 and self._detector is not None:
             passes = self._passes
-            whole = look_at(self._detector, lambda part: passes.losses(self._on_device(part)), parts, passes.device)
+            whole = look_at(self._detector, lambda part: passes.losses(self._apart(part)), parts, passes.device)
             if whole is not None:
                 return list(whole.weights), whole.as_one_batch()
             self._say_once(
                 f"losses of {type(self._detector).__name__} are divided by what a batch has; they can be weighed where "
                 "loss(model, batch) returns the dict of losses as the model does"
             )
-        if len(parts) > 1 and self.weight is None and self._find_how_losses_join(parts[0]) == means.SUM:
+        if len(parts) > 1 and self.weight is None and self._find_how_losses_join(batch) == means.SUM:
             return [1.0] * len(parts), nullcontext()
         return list(shares_of(parts, self.weight)), nullcontext()
 
-    def _find_how_losses_join(self, part: Any) -> str:
-        """How the losses of images make one of a batch; looked at once, and told where it is neither mean nor sum."""
-        if self._losses_join == means.UNKNOWN:
+    def _find_how_losses_join(self, batch: Any) -> str:
+        """How the losses of images make one of a batch; told where it is neither mean nor sum, or not what it was."""
+        if self._looks.is_due():
             passes = self._passes
-            found = means.how_losses_join(passes.model, lambda some: passes.losses(self._on_device(some)), part)
+            found, failure = attempt(
+                "looking at losses",
+                lambda: means.how_losses_join(passes.model, lambda some: passes.losses(self._apart(some)), batch),
+            )
             self._before.restore()  # random numbers and buffers are as before the look
-            self._losses_join = found
-            if found == means.OTHER:
+            if failure is not None:
+                free_memory(passes.device)
+                self._say_once(
+                    "how the losses of two images make one could not be looked at for want of memory; they are taken "
+                    "to be a mean over images, unless Guard(weight=lambda batch: ...) says what they are divided by"
+                )
+                return self._losses_join
+            known, self._losses_join = self._losses_join, found
+            if found == means.OTHER or (known in (means.MEAN, means.SUM) and found != known):
                 self._say_once(
                     "the loss of some images is neither the mean nor the sum of their losses, so a split batch is "
                     "another training: give Guard(weight=lambda batch: ...) what it is divided by, such as its boxes"
@@ -280,16 +322,17 @@ class Guard:
         here = move_batch(part, self._passes.device)
         return in_channels_last(here) if self._passes.training.channels_last else here
 
-    def _images(self, batch: Any) -> int:
-        """0: they cannot be counted, so the batch is never split."""
-        try:
-            return images_in(batch)
-        except InputError:
-            return 0
+    def _apart(self, part: Any) -> Any:
+        """To be looked at: whatever a loss does to it, the batch stays as it is."""
+        here = copy_apart(part, self._passes.device)
+        return in_channels_last(here) if self._passes.training.channels_last else here
 
     def _begin_again(self) -> None:
         self._ranks.forget()
         self._passes.optimizer.zero_grad(set_to_none=True)
+        if not self._ranks.together:
+            for parameter in self._passes.model.parameters():
+                parameter.grad = None
         free_memory(self._passes.device)
         self._before.restore()
 
@@ -299,12 +342,15 @@ class Guard:
         """Stage by stage: one that fails is done again, those before it are not."""
         passes = self._passes
         scaler, optimizer, average = passes.scaler, passes.optimizer, passes.average
+        # Whatever changes gradients in place must not be done to some of them twice.
+        gradients = [p.grad for p in self._list_updated() if p.grad is not None]
+        if scaler is not None:
+            self._twice(lambda: scaler.unscale_(optimizer), gradients)
         if before_update is not None:
-            if scaler is not None:
-                self._twice(lambda: scaler.unscale_(optimizer))
-            self._twice(before_update)
-        written = [] if self._protected else list_updated_tensors(optimizer)
-        self._twice((lambda: scaler.step(optimizer)) if scaler is not None else optimizer.step, written)
+            self._before.note_random_numbers()
+            self._twice(before_update, gradients, again=self._before.restore_random_numbers)
+        updated = list_updated_tensors(optimizer) if not self._protected else self._list_updated()
+        self._twice(lambda: scaler.step(optimizer) if scaler is not None else optimizer.step(), gradients, updated)
         if scaler is not None:
             self._twice(scaler.update)
         if average is not None:
@@ -312,21 +358,29 @@ class Guard:
             if failure is not None:
                 self._stop(failure, intact=False)
 
-    def _twice(self, action: Callable[[], Any], written: Sequence[torch.Tensor] = ()) -> None:
-        """Once more after a failure, unless it has written to some of its tensors already."""
-        before = versions_of(written)
+    def _twice(
+        self,
+        action: Callable[[], Any],
+        gradients: Sequence[torch.Tensor] = (),
+        updated: Sequence[torch.Tensor] = (),
+        again: Callable[[], Any] | None = None,
+    ) -> None:
+        """Once more after a failure, unless it has written to some of its tensors already. ``again`` comes before."""
+        before, parameters = versions_of(gradients), versions_of(updated)
         try:
             _, failure = attempt("the update", action)
             if failure is None:
                 return
             self.recoveries += 1
             free_memory(self._passes.device)
-            if before != versions_of(written):
-                raise UpdateFailed(failure, intact=False)
+            if before != versions_of(gradients) or parameters != versions_of(updated):
+                raise UpdateFailed(failure, intact=parameters == versions_of(updated))
             self._tell(failure, "trying that again with what was freed")
+            if again is not None:
+                again()
             _, failure = attempt("the update", action)
             if failure is not None:
-                raise UpdateFailed(failure, intact=before == versions_of(written))
+                raise UpdateFailed(failure, intact=parameters == versions_of(updated))
         except UpdateFailed as error:
             self._stop(error.failure, error.intact)
 
@@ -345,6 +399,7 @@ class Guard:
     def _stop(self, failure: CaughtFailure | None, intact: bool = True) -> NoReturn:
         from oomproof.run.guard.diagnosis import describe_end
 
+        intact = intact and (failure is None or failure.intact)
         raise OutOfMemory(describe_end(self.steps + 1, failure, INTACT if intact else NOT_INTACT))
 
 

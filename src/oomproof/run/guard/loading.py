@@ -7,6 +7,7 @@ for batch in guard.load(loader):        # the batches of ``for batch in loader``
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -21,6 +22,9 @@ DOING = "data loading"
 _KILLED = re.compile(
     r"DataLoader worker .*(killed by signal: (Killed|Bus error)|shared memory)|received 0 items of ancdata"
 )
+
+_NOTICED = 1.0
+"""seconds in which the system tells a process that its child has died"""
 
 
 class _Remembered:
@@ -63,9 +67,10 @@ def load_with_fewer(loader: Iterable[Any], tell: Callable[[CaughtFailure, str], 
             except StopIteration:
                 return
             except Exception as error:
-                if not _is_memory(error):
+                cause = _find_cause(error)
+                if not _is_memory(cause):
                     raise
-                failure = CaughtFailure(DOING, str(error) or type(error).__name__)
+                failure = CaughtFailure(DOING, str(cause) or type(cause).__name__)
             else:
                 remembered.out.pop(0)
                 yield batch
@@ -120,10 +125,22 @@ def _explain_failures(batches: Iterator[Any], how: str) -> Iterator[Any]:
         except StopIteration:
             return
         except Exception as error:
-            if not _is_memory(error):
+            cause = _find_cause(error)
+            if not _is_memory(cause):
                 raise
-            raise OutOfMemory(_last_words(CaughtFailure(DOING, str(error) or type(error).__name__), how)) from None
+            raise OutOfMemory(_last_words(CaughtFailure(DOING, str(cause) or type(cause).__name__), how)) from None
         yield batch
+
+
+def _find_cause(error: Exception) -> Exception:
+    """A worker that dies while it hands a batch over is first seen as a broken connection; a moment later PyTorch's
+    handler of signals raises what killed it, wherever the process is then."""
+    if isinstance(error, (ConnectionError, EOFError)):
+        try:
+            time.sleep(_NOTICED)
+        except RuntimeError as killed:
+            return killed
+    return error
 
 
 def _is_memory(error: Exception) -> bool:

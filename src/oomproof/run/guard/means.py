@@ -1,4 +1,7 @@
-"""Whether a loss is a mean over images or a sum: asked once, with two or three of them, before a batch is split."""
+"""Whether a loss is a mean over images or a sum: looked at with two or three of them before a batch is split.
+
+Once is not enough: a loss that is divided by words or boxes looks like a mean where images have as many of them. So it
+is looked at again in later batches, ever more seldom."""
 
 from __future__ import annotations
 
@@ -20,13 +23,13 @@ CLOSE = 1e-3
 """relative: rounding of half precision stays below it, and a wrong divisor does not"""
 
 
-def how_losses_join(model: torch.nn.Module, losses: Callable[[Any], Any], part: Any) -> str:
-    """Compares the loss of few images with those of each, without dropout. Unknown where the batch itself decides it:
-    with trained normalisation, or with less than two images."""
-    if images_in(part) < 2 or _joins_images(model):
+def how_losses_join(model: torch.nn.Module, losses: Callable[[Any], Any], batch: Any) -> str:
+    """Compares the loss of few images with those of each, without dropout, and with running statistics where those of
+    the batch are trained on. Unknown where the batch decides it all the same: in layers without such statistics."""
+    if images_in(batch) < 2 or _joins_images(model):
         return UNKNOWN
-    few = split(part, images_in(part) // 2)[0]  # two images, or three
-    with torch.no_grad(), _without_dropout(model):
+    few = split(batch, images_in(batch) // 2)[0]  # two images, or three
+    with torch.no_grad(), _each_by_itself(model):
         whole = float(total(losses(few)))
         each = [float(total(losses(one))) for one in split(few, images_in(few))]
     if _is_close(whole, sum(each) / len(each)):
@@ -39,16 +42,31 @@ def _is_close(found: float, expected: float) -> bool:
 
 
 def _joins_images(model: torch.nn.Module) -> bool:
-    return any(module.training and isinstance(module, BatchNormBase) for module in model.modules())
+    return any(isinstance(module, BatchNormBase) and module.running_mean is None for module in model.modules())
 
 
 @contextmanager
-def _without_dropout(model: torch.nn.Module) -> Iterator[None]:
-    drawing = [module for module in model.modules() if module.training and isinstance(module, _CHANCE)]
-    for module in drawing:
+def _each_by_itself(model: torch.nn.Module) -> Iterator[None]:
+    """Without dropout, and without normalisation over the batch."""
+    changed = [m for m in model.modules() if m.training and isinstance(m, (*_CHANCE, BatchNormBase))]
+    for module in changed:
         module.training = False
     try:
         yield
     finally:
-        for module in drawing:
+        for module in changed:
             module.training = True
+
+
+class Looks:
+    """When to look: at the first split steps, then after twice as many each time."""
+
+    def __init__(self) -> None:
+        self._splits, self._next = 0, 1
+
+    def is_due(self) -> bool:
+        self._splits += 1
+        if self._splits < self._next:
+            return False
+        self._next = 2 * self._splits
+        return True

@@ -9,6 +9,7 @@ written to is done. Nor is it for Adam once it has its state (unfinished_update.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -220,6 +221,16 @@ def protect_update(optimizer: torch.optim.Optimizer, device: torch.device, state
     except CannotDo:
         return False
     return True
+
+
+def refuse_closures(optimizer: torch.optim.Optimizer) -> None:
+    """A guard calls ``step()``, with the gradients in place."""
+    given = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if given is not None and given.default is inspect.Parameter.empty:
+        raise CannotDo(
+            f"{type(optimizer).__name__} calls the loss by itself, as often as it likes (step(closure)), so a step "
+            "that runs out of memory cannot be begun again: train it without Guard, or take another optimizer"
+        )
 
 
 def versions_of(tensors: Iterable[torch.Tensor]) -> list[int]:

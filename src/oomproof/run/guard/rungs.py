@@ -6,13 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from oomproof.changes.torch.matching import chunk_matching
 from oomproof.changes.torch.passes import Passes, unwrap_model
 from oomproof.changes.torch.recompute import recompute
 from oomproof.errors import CannotDo, InputError
-from oomproof.frameworks.torch import BatchNormBase
 
 MAY_BE_ALLOWED = ("precision",)
 
@@ -68,8 +65,3 @@ def _apply(passes: Passes, rung: Rung) -> None:
         chunk_matching(model)
     elif rung.setting == "checkpoint":
         recompute(model, rung.value)
-
-
-def has_batch_statistics(model: torch.nn.Module) -> bool:
-    """Whether images of a batch meet in normalisation: then a split batch is another computation."""
-    return any(isinstance(module, BatchNormBase) and module.training for module in model.modules())

@@ -32,6 +32,14 @@ def own_and_children_bytes(pid: int | None = None) -> tuple[int, int]:
     return _process_bytes(process), sum(_process_bytes(each) for each in children)
 
 
+def tells_shares(pid: int) -> bool:
+    """Whether the system tells this process's share of pages, which it does to its owner alone."""
+    try:
+        return "Pss_Anon" in Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return False
+
+
 def _process_bytes(process: Any) -> int:
     import psutil
 

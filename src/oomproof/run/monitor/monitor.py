@@ -13,7 +13,6 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +20,10 @@ from oomproof.memory.forecast import Forecast
 from oomproof.run.monitor.first_steps import FIRST, hold_against
 from oomproof.run.monitor.meters import own_and_children_bytes, shm_bytes
 from oomproof.run.monitor.scalars import open_scalars
-from oomproof.run.monitor.verdict import StepReading, Verdict, judge
+from oomproof.run.monitor.verdict import StepReading, Verdict, judge, judge_host, keep_reading
 
 COST = 0.004
 """part of the time that reading host memory may take; the readings of PyTorch's own counters are free beside it"""
-MOST = 20_000
-"""readings that are kept: every second one is dropped then"""
-
-WORKERS = (
-    "it is the data workers that grow: each keeps what its dataset caches, and a copy of every Python object that it "
-    "touches; keep annotations in arrays, and nothing that was read"
-)
-
 Meter = Callable[[], tuple[int, int]]
 """(now, most since the last time) in bytes"""
 
@@ -69,15 +60,15 @@ class Monitor:
         line: dict[str, Any] = {"step": self._steps, "seconds": round(now, 3), **about}
         if self._device is not None:
             floor, peak = self._device()
-            self._keep(self.history, StepReading(self._steps, now, floor, peak))
+            keep_reading(self.history, StepReading(self._steps, now, floor, peak))
             line |= {"device": floor, "device_peak": peak}
         if now >= self._next:
             own, children = own_and_children_bytes()
             took = time.perf_counter() - self._begin - now
             self._next = now + took / COST
             host = own + children
-            self._keep(self.host, StepReading(self._steps, now, host, host))
-            self._keep(self.workers, StepReading(self._steps, now, children, children))
+            keep_reading(self.host, StepReading(self._steps, now, host, host))
+            keep_reading(self.workers, StepReading(self._steps, now, children, children))
             line |= {"host": host, "workers": children, "shm": shm_bytes()}
         if self._steps == FIRST and self.forecast is not None and self.history:
             self.gap = hold_against(self.forecast, max(each.peak for each in self.history))
@@ -91,10 +82,7 @@ class Monitor:
     def verdict(self) -> Verdict:
         """The device's, unless only the host's says something is wrong; the workers' where they are what grows."""
         found = [judge(self.history, self.limit)] if self.history else []
-        host = judge(self.host, self.host_limit)
-        if host.kind == "leak" and judge(self.workers).kind == "leak":
-            host = replace(host, why=f"{host.why}; {WORKERS}")
-        found.append(host)
+        found.append(judge_host(self.host, self.workers, self.host_limit))
         wrong = [each for each in found if each.kind in ("leak", "spike")]
         return (wrong or found)[0]
 
@@ -110,12 +98,6 @@ class Monitor:
             self._scalars.close()
             self._scalars = None
         return text
-
-    @staticmethod
-    def _keep(history: list[StepReading], reading: StepReading) -> None:
-        history.append(reading)
-        if len(history) > MOST:
-            del history[1::2]
 
 
 def _torch_meter() -> Meter | None:

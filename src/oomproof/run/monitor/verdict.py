@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
@@ -18,10 +18,16 @@ from oomproof.diagnosis.growth import judge_growth, measure_scatter
 LEAST = 20
 """steps below which nothing is said"""
 MOST_BINS = 60
+MOST = 20_000
+"""readings that are kept"""
 SPIKE = 1.15
 """times the usual peak: a guess at what is worth a word"""
 GREW = 0.02
 """of the level: what a cache takes and keeps"""
+WORKERS = (
+    "it is the child processes that grow (data workers, as a rule): each keeps what its dataset caches, and a copy of "
+    "every Python object that it touches; keep annotations in arrays, and nothing that was read"
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,13 @@ class Verdict:
     """the step at which memory will run out, if it goes on so"""
     seconds_to_end: float | None = None
     spike_step: int | None = None
+
+
+def keep_reading(history: list[StepReading], reading: StepReading) -> None:
+    """Adds it; of very many, every second one is dropped."""
+    history.append(reading)
+    if len(history) > MOST:
+        del history[1::2]
 
 
 def judge(history: Sequence[StepReading], limit: int | None = None) -> Verdict:
@@ -83,6 +96,28 @@ def _leak(history: Sequence[StepReading], bins: list[tuple[float, int]], limit: 
     pace = (last.seconds - history[0].seconds) / max(1, last.step - history[0].step)
     end = f"; {_size(limit)} will be reached at step {last.step + left}, in {_time(left * pace)}"
     return Verdict("leak", why + end, slope, last.step + left, left * pace)
+
+
+def judge_host(host: Sequence[StepReading], workers: Sequence[StepReading], limit: int | None = None) -> Verdict:
+    """``host``: of the main process and its children; ``workers``: of the children, read at the same times. A leak says
+    which of them grow."""
+    found = judge(host, limit)
+    if found.kind != "leak":
+        return found
+    main = [
+        StepReading(both.step, both.seconds, both.floor - part.floor, both.peak - part.peak)
+        for both, part in zip(host, workers, strict=True)
+    ]
+    of_workers, of_main = _growth(workers), _growth(main)
+    # Where one worker copies what it shared with the main process, each of both comes to have it alone.
+    if of_workers >= 0.4 * (of_workers + of_main) and judge(workers).kind == "leak":
+        return replace(found, why=f"{found.why}; {WORKERS}")
+    return found
+
+
+def _growth(history: Sequence[StepReading]) -> float:
+    """Bytes a step."""
+    return slope_of([(each.step, each.floor) for each in history[len(history) // 10 :]][-MOST_BINS:])
 
 
 def slope_of(points: Sequence[tuple[float, int]]) -> float:

@@ -142,12 +142,14 @@ class _Passing:
 
 @contextlib.contextmanager
 def _signals_passed_on() -> Iterator[_Passing]:
-    """Signals that come to us go to all of the command's processes."""
+    """Signals that come to us go to all of the command's processes. Those that we were started to ignore, as by nohup,
+    stay ignored, by the command too, which inherits that."""
     passing = _Passing()
     if threading.current_thread() is not threading.main_thread():
         yield passing
         return
-    before = {number: signal.signal(number, passing.take) for number in PASSED_ON}
+    taken = [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, passing.take) for number in taken}
     try:
         yield passing
     finally:

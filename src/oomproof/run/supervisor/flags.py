@@ -1,13 +1,14 @@
 """A training command's own flags: the batch is halved, and accumulation doubled where the script can do it.
 
->>> smaller(["python", "train.py", "--batch-size", "16", "--accumulate", "1"], {"--accumulate"}).command[3:]
+>>> smaller(["python", "train.py", "--batch-size", "16", "--accumulate", "1"]).command[3:]
 ['8', '--accumulate', '2']
 """
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,20 +38,44 @@ class Next:
     """whether an update still has as many images as it had"""
 
 
-def flags_of_script(command: Sequence[str]) -> set[str]:
+Known = Mapping[str, int | None]
+"""a script's flags, each with its default where that is a whole number in the code"""
+
+
+def flags_of_script(command: Sequence[str]) -> Known:
     """Flags that the command's own Python file names."""
-    found: set[str] = set()
+    found: dict[str, int | None] = {}
     for word in command:
         path = Path(word)
         if path.suffix == ".py" and path.is_file() and path.stat().st_size <= _LARGEST_SCRIPT:
-            found |= set(_NAMED.findall(path.read_text(errors="replace")))
+            text = path.read_text(errors="replace")
+            found |= dict.fromkeys(_NAMED.findall(text)) | _defaults(text)
     return found
 
 
-def smaller(command: Sequence[str], known: Collection[str] = (), batch: str = "", accumulate: str = "") -> Next | None:
+def _defaults(text: str) -> dict[str, int]:
+    """Of calls such as ``add_argument("--accumulate", type=int, default=4)``, argparse's and click's."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return {}
+    found: dict[str, int] = {}
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call):
+            names = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+            default = next((each.value for each in call.keywords if each.arg == "default"), None)
+            if isinstance(default, ast.Constant) and type(default.value) is int:
+                found |= {name: default.value for name in names if name.startswith("-")}
+    return found
+
+
+def smaller(command: Sequence[str], known: Known | None = None, batch: str = "", accumulate: str = "") -> Next | None:
     """The command with half the batch. ``known``: flags that the script has though the command does not use them;
     ``batch`` and ``accumulate``: their names, where they are not the usual ones. None: nothing can be halved."""
+    known = known or {}
     place = _find(command, (batch,) if batch else BATCH)
+    if place is None:
+        command, place = _with_default(command, known, (batch,) if batch else BATCH)
     if place is None:
         return None
     now = _value(command, place)
@@ -65,15 +90,31 @@ def smaller(command: Sequence[str], known: Collection[str] = (), batch: str = ""
         changed = _with(changed, steps_at, 2 * steps)
         says = f"{name} {now} -> {less}, {_name(command[steps_at])} {steps} -> {2 * steps}: as many images an update"
         return Next(changed, says, True)
-    unused = next((flag for flag in ((accumulate,) if accumulate else ACCUMULATE) if flag in known), None)
-    if now % 2 == 0 and steps_at is None and unused is not None:
-        says = f"{name} {now} -> {less}, {unused} 2: as many images an update"
-        return Next([*changed, unused, "2"], says, True)
+    unused = next((flag for flag in ((accumulate,) if accumulate else ACCUMULATE) if flag in known), "")
+    usual = known.get(unused)
+    if now % 2 == 0 and steps_at is None and usual is not None and usual > 0:
+        says = f"{name} {now} -> {less}, {unused} {2 * usual}: as many images an update"
+        return Next([*changed, unused, str(2 * usual)], says, True)
+    times = f" FOR EACH ONE OF {_name(command[steps_at])} {steps}" if steps is not None and steps_at is not None else ""
+    if now % 2:
+        why = f"{now} cannot be halved"
+    elif steps_at is not None:
+        why = f"the value of {_name(command[steps_at])} is not a whole number"
+    elif unused:
+        why = f"what {unused} is by default cannot be read in the script: give it on the command line"
+    else:
+        why = "the command has no flag for accumulation (--accumulate-flag names one)"
     says = (
-        f"{name} {now} -> {less}: AN UPDATE NOW HAS {less} IMAGES, NOT {now}, since the command has no flag for "
-        "accumulation (--accumulate-flag names one): another training; its learning rate may have to change"
+        f"{name} {now} -> {less}: AN UPDATE NOW HAS {less} IMAGES, NOT {now}{times}, since {why}: another training; "
+        "its learning rate may have to change"
     )
     return Next(changed, says, False)
+
+
+def _with_default(command: Sequence[str], known: Known, names: Collection[str]) -> tuple[Sequence[str], int | None]:
+    """The command with what the script takes for the batch by itself, and its place."""
+    name = next((each for each in names if known.get(each) is not None), None)
+    return (command, None) if name is None else ([*command, name, str(known[name])], len(command))
 
 
 def fewer_workers(command: Sequence[str]) -> Next | None:
@@ -86,9 +127,7 @@ def fewer_workers(command: Sequence[str]) -> Next | None:
     return Next(_with(command, place, now // 2), says, True)
 
 
-def apply_plan(
-    command: Sequence[str], batch: int | None, accumulate: int | None, known: Collection[str]
-) -> Next | None:
+def apply_plan(command: Sequence[str], batch: int | None, accumulate: int | None, known: Known) -> Next | None:
     """The command with a plan's numbers, where it has flags for them."""
     place = _find(command, BATCH)
     if place is None or batch is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from oomproof.run.supervisor.child import FinishedRun, run_command
 from oomproof.run.supervisor.ending import Ending, judge_ending
-from oomproof.run.supervisor.flags import Next, apply_plan, fewer_workers, flags_of_script, smaller
+from oomproof.run.supervisor.flags import Known, Next, apply_plan, fewer_workers, flags_of_script, smaller
 
 ALLOCATORS = {
     "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
@@ -38,7 +38,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SupervisedRun:
     code: int
     starts: int
     ending: Ending
@@ -49,7 +49,7 @@ def supervise(
     request: Request,
     say: Callable[[str], None],
     run: Callable[[Sequence[str], Mapping[str, str]], FinishedRun] = run_command,
-) -> Outcome:
+) -> SupervisedRun:
     command, starts = list(request.command), 0
     known = flags_of_script(command)
     extra = {name: value for name, value in ALLOCATORS.items() if name not in os.environ}
@@ -63,12 +63,14 @@ def supervise(
         ending = judge_ending(ended, request.ram)
         code = 128 - ended.code if ended.code < 0 else ended.code
         if ending.kind in ("done", "stopped"):
-            return Outcome(code, starts, ending, f"done after {starts} starts" if starts > 1 else "")
+            return SupervisedRun(code, starts, ending, f"done after {starts} starts" if starts > 1 else "")
         verdict = ending.diagnosis.verdict
         if ending.kind == "other":
-            return Outcome(code, starts, ending, f"exit code {code}, which memory has no part in: {verdict}")
+            return SupervisedRun(code, starts, ending, f"exit code {code}, which memory has no part in: {verdict}")
         if starts > request.tries:
-            return Outcome(code, starts, ending, f"gave up after {starts} starts: {verdict}; {ending.diagnosis.next}")
+            return SupervisedRun(
+                code, starts, ending, f"gave up after {starts} starts: {verdict}; {ending.diagnosis.next}"
+            )
         if ending.kind == "killed":
             say(
                 "killed by signal 9, and nothing speaks of memory: starting it again as it "
@@ -78,14 +80,12 @@ def supervise(
         step = _next_step(command, ending, request, waiting, known)
         if step is None:
             words = f"no flag of the command can be made thriftier: {verdict}; next: {ending.diagnosis.next}"
-            return Outcome(code, starts, ending, words)
+            return SupervisedRun(code, starts, ending, words)
         say(f"{verdict}: starting it again with {step.says}{_describe_resuming(request)}")
         command = step.command
 
 
-def _next_step(
-    command: list[str], ending: Ending, request: Request, waiting: list[Any], known: set[str]
-) -> Next | None:
+def _next_step(command: list[str], ending: Ending, request: Request, waiting: list[Any], known: Known) -> Next | None:
     if ending.where == "host" and (found := fewer_workers(command)) is not None:
         return found
     if waiting:

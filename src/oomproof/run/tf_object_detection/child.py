@@ -24,6 +24,7 @@ from oomproof.run.tf_object_detection.request import REQUEST, TrainingRequest
 
 DONE, FAILED, STOPPED = 0, 1, 130
 _SEEDS = 2**31 - 2
+_LAYER = "Exception encountered when calling layer"
 
 
 def main(folder: Path) -> int:
@@ -120,8 +121,17 @@ def _errors_in_a_line(what: str) -> Iterator[None]:
     except OomproofError:
         raise
     except Exception as error:
-        lines = str(error).strip().splitlines() or [""]
-        raise JobError(f"{what}: {type(error).__name__}: {lines[0][:300]}") from error
+        raise JobError(f"{what}: {type(error).__name__}: {tell_reason(str(error))[:300]}") from error
+
+
+def tell_reason(text: str) -> str:
+    """The line of an error's text that says why: Keras 2 puts one before it that names the layer alone.
+
+    >>> tell_reason("Exception encountered when calling layer 'D0'.\\n\\nimage size must be >= 129")
+    'image size must be >= 129'
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    return lines[1] if lines[0].startswith(_LAYER) and len(lines) > 1 else lines[0]
 
 
 def _say(text: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from oomproof.errors import InputError
 from oomproof.memory.about import About
 from oomproof.memory.batch_rule import BatchRule
-from oomproof.memory.batch_spec import MOST_OBJECTS, OBJECTS_HELP
+from oomproof.memory.batch_spec import MOST_OBJECTS, OBJECTS_HELP, OTHER_OBJECTS
 from oomproof.memory.runtime import CHOICES
 from oomproof.memory.runtime import HELP as RUN_HELP
 from oomproof.memory.timeline import Timeline
@@ -51,7 +51,7 @@ class Detectron2Job(Job):
                 "image_size", size, "height x width of the largest images after resizing, in pixels",
                 follows=largest_image,
             ),
-            Setting("boxes", MOST_OBJECTS, OBJECTS_HELP, basis=ASSUMED),
+            Setting("boxes", MOST_OBJECTS, OBJECTS_HELP, basis=ASSUMED, usual=OTHER_OBJECTS),
             Setting(
                 "real", _is_installed(), "trace Detectron2's own code, where it is installed, not a blueprint of it",
             ),
@@ -75,7 +75,8 @@ class Detectron2Job(Job):
             told = (*notes(self.config, self.values(settings), request.with_own_objects(settings)), *step.about.notes)
         else:
             told = (*describe_validation(self.values(settings), request.batch), *step.about.notes)
-        return replace(step, about=replace(step.about, notes=told, settings=settings))
+        # Workers hand over lists of images; the model stacks them on the device.
+        return replace(step, about=replace(step.about, notes=told, settings=settings, stacked_by_workers=False))
 
     def torch_pieces(self, settings: Settings) -> tuple[Any, Settings]:
         """The job in plain pieces, and the settings of its training."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oomproof.memory.batch_spec import note_on_objects
+from oomproof.memory.batch_spec import MOST_OBJECTS, note_on_objects
 from oomproof.sources.detectron2.config import keys
 from oomproof.sources.detectron2.config.config import COMMAND_LINE, Config
 from oomproof.sources.detectron2.config.schema import DEFAULTS
@@ -31,7 +31,7 @@ def notes(config: Config, values: Mapping[str, Any], settings: Mapping[str, Any]
             f"INPUT.MIN_SIZE_TRAIN is {settings['INPUT.MIN_SIZE_TRAIN']}, INPUT.MAX_SIZE_TRAIN "
             f"{settings['INPUT.MAX_SIZE_TRAIN']}"
         )
-    found += note_on_objects(settings["boxes"])
+    found += _note_crowd(values, settings["boxes"]) or note_on_objects(settings["boxes"])
     if values["MODEL.DEVICE"] != "cuda":
         found.append(
             f"MODEL.DEVICE {values['MODEL.DEVICE']}: this training uses no GPU; forecast is what it takes with cuda"
@@ -45,6 +45,25 @@ def notes(config: Config, values: Mapping[str, Any], settings: Mapping[str, Any]
     blueprint = "a blueprint of Detectron2's model was traced, not Detectron2 itself"
     found.append("Detectron2's own code was traced" if settings["real"] else blueprint)
     return found
+
+
+MORE_CROWDED = {"cityscapes": 114, "lvis": 450}
+"""Datasets with fuller images than COCO's, and about how many objects those have. Read off Detectron2's own figures
+(docs/accuracy.md): nobody publishes the counts. Of Cityscapes, 98 people in one image are known for sure."""
+
+
+def _note_crowd(values: Mapping[str, Any], objects: int) -> list[str]:
+    """That the default is too few for the dataset of the config, where that is known."""
+    if objects != MOST_OBJECTS:
+        return []
+    for dataset in values["DATASETS.TRAIN"]:
+        for name, most in MORE_CROWDED.items():
+            if str(dataset).startswith(name):
+                return [
+                    f"{MOST_OBJECTS} objects in every image, but {dataset} has images with more, about {most}: give "
+                    f"--data with its annotations, or --set boxes={most}"
+                ]
+    return []
 
 
 def _note_unknown_keys(config: Config, values: Mapping[str, Any]) -> list[str]:

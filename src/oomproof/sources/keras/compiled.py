@@ -8,6 +8,8 @@ from oomproof.sources.job import Job, Settings
 class MaybeCompiled(Job):
     """A job whose step XLA may compile."""
 
+    one_what_if_at_a_time = True
+
     def settings_for_plans(self, settings: Settings) -> Settings:
         """Compiled by XLA only where that is asked for: each trace takes long then."""
         unasked = settings.get("jit_compile") == "own" and settings.get("backend") != "jax"

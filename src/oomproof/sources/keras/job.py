@@ -112,7 +112,11 @@ class KerasJob(MaybeCompiled):
             return pipeline_settings(read(self.data)[0])
 
     def batch_rule(self, settings: Settings) -> BatchRule:
+        from oomproof.sources.keras.batch import choose_image_size
+
         size = settings.of("image size")
+        if not isinstance(size, tuple):  # a parameter of the user's own, mostly one number; the model was built with it
+            size = choose_image_size(self.made, self.example)
         words = "Keras trains on images of one size" + (f", {size[0]}x{size[1]}" if size else "")
         return BatchRule(settings.images, words, size=size, same=True)
 

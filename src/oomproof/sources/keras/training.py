@@ -15,6 +15,8 @@ from oomproof.sources.keras.xla import as_switch
 
 PRECISIONS = ("own", "float32", "mixed_float16", "mixed_bfloat16")
 OPTIMIZERS = ("own", "sgd", "adam", "adamw", "rmsprop", "adafactor", "lion")
+_USUAL = {"optimizer": ("adamw", "sgd")}
+"""other values that people ask about"""
 _CHOICES = {"precision": PRECISIONS, "optimizer": OPTIMIZERS, "backend": BACKENDS}
 _HELP = {
     "precision": "the model's own, or one of Keras's dtype policies; mixed_float16 scales the loss",
@@ -39,13 +41,13 @@ def size_setting(sides: tuple[int, ...], basis: str = ASSUMED) -> Setting:
 def training_settings(defaults: Mapping[str, Any]) -> tuple[Setting, ...]:
     backend = backend_now()
     own = tuple(
-        Setting(name, defaults.get(name, value), _HELP[name], _CHOICES.get(name, ()))
+        Setting(name, defaults.get(name, value), _HELP[name], _CHOICES.get(name, ()), usual=_USUAL.get(name, ()))
         for name, value in {**_DEFAULTS, "backend": backend}.items()
     )
     if backend == "torch":  # the run around it is PyTorch's
         return own
     if backend == "tensorflow":
-        own = (*own, Setting("checkpoint", "none", _HELP["checkpoint"]))
+        own = (*own, Setting("checkpoint", "none", _HELP["checkpoint"], usual=("all",)))
     plain = Runtime()
     xla = Setting("jit_compile", "own", OF_XLA, XLA, read=as_switch)
     return (*own, xla, *(Setting(name, getattr(plain, name), OF_THE_RUN[name]) for name in OF_TENSORFLOW))

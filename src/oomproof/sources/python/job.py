@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from oomproof.errors import InputError, JobError, near
+from oomproof.files.regular import read_regular
 from oomproof.frameworks.side_by_side import before_torch
 from oomproof.memory.about import About
 from oomproof.memory.batch_rule import BatchRule
@@ -30,6 +31,9 @@ from oomproof.sources.torch.job import TorchJob
 from oomproof.sources.torch.training_code import write_training_code
 from oomproof.sources.without_training import without_training
 from oomproof.trace.user_code import blaming_user_code
+
+_LARGEST = 4 << 20
+"""bytes of a Python file: Python takes minutes to compile what is larger, and nobody has written it"""
 
 
 @dataclass(frozen=True)
@@ -219,7 +223,10 @@ def _hint(make: Callable[..., Any], hint: Any) -> Any:
 
 def _import(path: Path) -> Any:
     """The user's file as a module, able to import its neighbours as it would when run."""
-    text = path.read_text(encoding="utf-8", errors="ignore")
+    try:
+        text = read_regular(path, _LARGEST).decode("utf-8", errors="ignore")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; expected a Python file") from error
     if "keras" in text and "KERAS_BACKEND" not in text and backend_now() == "tensorflow":
         with suppress(ImportError):  # without the greetings that TensorFlow prints; its absence is the file's to tell
             from oomproof.trace.tensorflow.graph.capture import tensorflow

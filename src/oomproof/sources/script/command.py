@@ -17,6 +17,7 @@ from oomproof.errors import InputError
 MARK = "-- "
 """stands before a command that the user has marked as one"""
 _PYTHON = re.compile(r"(python|pypy)(\d(\.\d+)?)?(\.exe)?")
+_VERSION = re.compile(r"python(\d+)\.(\d+)")
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _RUNNERS = {"uv": 2, "poetry": 2, "pipenv": 2, "pdm": 2, "time": 1, "nohup": 1}
 """words that only lead up to a command, and how many there are of them (``uv run``)"""
@@ -170,6 +171,11 @@ def _interpreter(word: str) -> str:
     if "/" in word:
         if found is None:
             raise InputError(f"there is no Python at {word}")
+        return found
+    version = _VERSION.fullmatch(word)
+    if version and tuple(map(int, version.groups())) != sys.version_info[:2]:  # another than oomproof's is meant
+        if found is None:
+            raise InputError(f"there is no {word} here: nothing on PATH has that name")
         return found
     active = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
     return found if active and found and Path(found).is_relative_to(active) else sys.executable

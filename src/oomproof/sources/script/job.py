@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.errors import CannotDo, InputError, JobError
-from oomproof.memory.about import About
+from oomproof.memory.about import BY_OPERATION, About
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.settings import Settings
@@ -45,6 +45,8 @@ MOST_TRIED = 3
 """values of one part that are tried, each by a run of the script"""
 COUNTS = 0.98
 """of the peak: a value that lowers it less does not count"""
+ORDERS_DIFFER = 1.05
+"""of the lowest peak: orders that differ more are told"""
 _HOW = ("patience", "validate", "batches", "jit_compile")
 _TOLD = ("options", "read", "model_at", "update_at")
 """what a run tells the job, not the user"""
@@ -212,6 +214,9 @@ class ScriptJob(Job):
         values = {each: value for each, value in self._find_changes(settings) if each.place is None}
         return replace(self.command, arguments=set_options(self.command.arguments, values))
 
+    def text_under(self, settings: Settings) -> str:
+        return f"-- {self.with_settings(settings).text}"
+
     def command_to_run(self, settings: Mapping[str, Any]) -> str:
         """As a person would type it, with what the run around the script needs."""
         words = [self.with_settings(settings).text]
@@ -277,4 +282,25 @@ class ScriptJob(Job):
 def _complete_about(about: About, name: str, settings: Mapping[str, Any]) -> About:
     details = {key: value for key, value in about.details.items() if key not in _TOLD}
     decisive = {key: value for key, value in settings.items() if key != "patience"}
-    return replace(about, job=name, settings=Settings({**decisive, **about.settings}), details=details)
+    unseen = (_describe_end(about), *about.unseen, *_describe_orders(about))
+    return replace(about, job=name, settings=Settings({**decisive, **about.settings}), details=details, unseen=unseen)
+
+
+def _describe_orders(about: About) -> Iterator[str]:
+    """TensorFlow's order differs from process to process, and the peak with it."""
+    peaks = [peak for name, peak in about.orders.items() if name != BY_OPERATION]
+    if peaks and max(peaks) > ORDERS_DIFFER * min(peaks):
+        differ = max(peaks) / min(peaks) - 1
+        yield (
+            f"the order in which TensorFlow will run the step: its peak differs by up to {differ:.0%} from process to "
+            "process, and the upper figure covers the highest"
+        )
+
+
+def _describe_end(about: About) -> str:
+    """Where the script was left."""
+    steps = int(about.details.get("steps", 0))
+    seen = f"only {steps} steps were" if steps > 1 else "only one step was"
+    validation = "" if about.validated else "no validation (--validate), and "
+    later = "nothing that it changes later (image or batch size, frozen layers, averaged weights)"
+    return f"{seen} seen: {validation}{later}"

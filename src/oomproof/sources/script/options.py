@@ -42,7 +42,29 @@ class Found:
     """in a file, where it is not an option of the command line"""
 
     def as_setting(self) -> Setting:
-        return Setting(self.name, self.value, f"the script's {self.option}", own=True)
+        usual = self._list_others() if self.place is None else ()  # no command says what stands in a file
+        return Setting(self.name, self.value, f"the script's {self.option}", own=True, usual=usual)
+
+    def _list_others(self) -> tuple[Any, ...]:
+        """Values that people ask about.
+
+        >>> Found("batch", "b", "-b", ("-b",), 24, False)._list_others()
+        (12, 48)
+        >>> Found("image size", "size", "--size", ("--size",), 224, False)._list_others()
+        (160, 288)
+        >>> Found("image size", "size", "--size", ("--size",), 64, False)._list_others()
+        (32, 96)
+        """
+        if self.switch:
+            return (not self.value,)
+        if self.part == "batch":
+            return tuple(each for each in (self.value // 2, self.value * 2) if each)
+        if self.part == "image size":
+            step = likely_divisor((self.value,))
+            near = (min(round(0.75 * self.value / step), self.value // step - 1), round(1.25 * self.value / step))
+            smaller, larger = (count * step for count in near)
+            return tuple(each for each in (smaller, max(larger, self.value + step)) if each)
+        return ()
 
 
 def find_options(told: Iterable[Mapping[str, Any]]) -> tuple[Found, ...]:

@@ -113,6 +113,7 @@ def with_full_masks(timeline: Timeline, of: Evaluated) -> Timeline:
         "phase": np.full(whole, PHASES.index("validation")),
         "owner": len(owners) - 1 - masks,
         "op": len(ops) - 1 - masks,
+        "shape": np.zeros(whole, dtype=np.int64),
     }
     lasting = {"died": np.where(held, end + 8, timeline.died)}
     joined = {name: np.concatenate([lasting.get(name, getattr(timeline, name)), each]) for name, each in added.items()}

@@ -126,8 +126,8 @@ def refuse_matcher(config: Config) -> None:
     path = "model.ssd.matcher"
     if config.which("model") == "ssd" and config.which(path) == "bipartite_matcher":
         raise InputError(
-            f"{config.where(path)}: {path} {{ bipartite_matcher }} needs tf.contrib, which ended with TensorFlow 1.15: "
-            "its step cannot be built; argmax_matcher { force_match_for_each_row: true } comes nearest"
+            f"{config.where(path)}: {path}: expected argmax_matcher; got bipartite_matcher, which needs tf.contrib, "
+            "gone since TensorFlow 2.0. argmax_matcher { force_match_for_each_row: true } comes nearest"
         )
 
 

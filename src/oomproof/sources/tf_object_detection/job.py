@@ -50,8 +50,10 @@ class ObjectDetectionJob(Job):
     config: Config
     records: Dataset | None = None
     """what is trained on, where it was read"""
+    told: tuple[str, ...] = ()
+    """what a script leaves open that makes the config"""
 
-    traces_take_long = True
+    traces_take_long = one_what_if_at_a_time = True
     validates_apart = (
         "max_total_detections and eval_input_reader's max_number_of_boxes make fewer masks; smaller images, "
         "eval_config.batch_size: 1; or evaluate on the CPU (CUDA_VISIBLE_DEVICES=-1) or on another card"
@@ -116,6 +118,7 @@ class ObjectDetectionJob(Job):
             timeline = with_exchange(timeline, Parallel(settings["gpus"], "packs"))
         data = describe_host(self.config, self._add_image_size(settings, batch), self.records)
         told = (
+            *self.told,
             *notes_of(self.config, self._add_image_size(settings, batch), batch),
             *timeline.about.notes,
             *data["notes"],

@@ -111,7 +111,9 @@ class RunJob(ObjectDetectionJob):
         )
 
     def _drops_out(self) -> bool:
-        """A convolutional_box_predictor does by default."""
+        """A convolutional_box_predictor does by default. EfficientNet always drops blocks (drop_connect_rate 0.2)."""
+        if "efficientnet" in self.config.value("model.ssd.feature_extractor.type"):
+            return True
         head = self.config.which("model.ssd.box_predictor")
         with contextlib.suppress(InputError):  # there are heads without such a field
             return bool(head and self.config.value(f"model.ssd.box_predictor.{head}.use_dropout"))

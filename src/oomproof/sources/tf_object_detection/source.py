@@ -1,4 +1,4 @@
-"""A ``pipeline.config`` of the TensorFlow Object Detection API."""
+"""A ``pipeline.config`` of the TensorFlow Object Detection API, or a script that edits one through the API."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ if TYPE_CHECKING:
     from oomproof.sources.job import Job
 
 _ENDINGS = (".config", ".pbtxt")
+_SCRIPT = ".py"
 
 
 def _recognises(text: str) -> bool:
-    if not text.endswith(_ENDINGS) or not Path(text).is_file():
+    if not text.endswith((*_ENDINGS, _SCRIPT)) or not Path(text).is_file():
         return False
+    if text.endswith(_SCRIPT):
+        from oomproof.sources.tf_object_detection.script.job import edits_config
+
+        return edits_config(Path(text))
     from oomproof.sources.tf_object_detection.config.config import recognise
     from oomproof.sources.tf_object_detection.config.text_file import read_text
 
@@ -28,6 +33,10 @@ def _recognises(text: str) -> bool:
 
 def _open(opening: Opening) -> Job:
     """Every mistake in the file is told first."""
+    if opening.text.endswith(_SCRIPT):
+        from oomproof.sources.tf_object_detection.script.job import open_script
+
+        return open_script(Path(opening.text), opening.given)
     from oomproof.sources.tf_object_detection.config.config import read_config
     from oomproof.sources.tf_object_detection.job import open_config
 
@@ -36,7 +45,7 @@ def _open(opening: Opening) -> Job:
 
 SOURCE = Source(
     name="TensorFlow Object Detection API",
-    forms=("a pipeline.config",),
+    forms=("a pipeline.config, or a script that edits one",),
     about="a training of the TensorFlow Object Detection API, traced by its own code where it is installed",
     recognises=_recognises,
     open=_open,

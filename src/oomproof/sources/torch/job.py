@@ -19,6 +19,18 @@ if TYPE_CHECKING:
     import torch
 
 
+_PIECES = {
+    "model": "",
+    "batch": "",
+    "loss": " model, batch",
+    "optimizer": " parameters",
+    "step": " model, batch, optimizer",
+    "validate": " model, batch",
+    "validation_batch": "",
+}
+"""what each function is called with"""
+
+
 @dataclass(frozen=True)
 class TorchJob(Job):
     """What is trained, as functions that are called when the job is traced.
@@ -55,12 +67,13 @@ class TorchJob(Job):
     """how the training resizes, pads and groups a dataset's images, where ``batch`` takes them; None: as stored"""
 
     def __post_init__(self) -> None:
-        for piece in ("model", "batch", "loss", "optimizer", "step", "validate", "validation_batch"):
+        for piece, arguments in _PIECES.items():
             given = getattr(self, piece)
-            if given is not None and not callable(given):
+            is_made = piece == "model" and hasattr(given, "state_dict") and not isinstance(given, type)
+            if is_made or (given is not None and not callable(given)):
                 raise InputError(
                     f"TorchJob({piece}=...) must be a function that oomproof can call; it is of type "
-                    f"{type(given).__name__}. Wrap it: {piece}=lambda: ..."
+                    f"{type(given).__name__}. Wrap it: {piece}=lambda{arguments}: ..."
                 )
         if (self.loss is None) == (self.step is None):
             raise InputError("a TorchJob has either a loss(model, batch) or a whole step(model, batch, optimizer)")
@@ -148,10 +161,17 @@ class TorchJob(Job):
 
 def training_settings(defaults: Mapping[str, Any], own_step: bool = False) -> tuple[Setting, ...]:
     """The settings of every PyTorch job; a job with a step of its own decides most of them itself."""
-    from oomproof.changes.torch.training import CHOICES, HELP, Training
+    from oomproof.changes.torch.training import CHOICES, HELP, USUAL, Training
 
     names = ("channels_last", "ema") if own_step else tuple(Training.__dataclass_fields__)
     plain = Training()
     return tuple(
-        Setting(name, defaults.get(name, getattr(plain, name)), HELP[name], CHOICES.get(name, ())) for name in names
+        Setting(
+            name,
+            defaults.get(name, getattr(plain, name)),
+            HELP[name],
+            CHOICES.get(name, ()),
+            usual=USUAL.get(name, ()),
+        )
+        for name in names
     )

@@ -10,7 +10,7 @@ from types import ModuleType
 from oomproof.errors import InputError, did_you_mean
 from oomproof.memory.about import About
 from oomproof.memory.batch_rule import BatchRule
-from oomproof.memory.batch_spec import MOST_OBJECTS, OBJECTS_HELP, BatchSpec
+from oomproof.memory.batch_spec import MOST_OBJECTS, OBJECTS_HELP, OTHER_OBJECTS, BatchSpec
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.job import ASSUMED, SUFFIX, Job, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.torch.job import TorchJob, training_settings
@@ -63,7 +63,7 @@ class TorchvisionJob(Job):
         ]
         if self.task == "detection":
             own += [
-                Setting("boxes", MOST_OBJECTS, OBJECTS_HELP, basis=ASSUMED),
+                Setting("boxes", MOST_OBJECTS, OBJECTS_HELP, basis=ASSUMED, usual=OTHER_OBJECTS),
                 Setting(
                     "trainable_layers", -1, "backbone layers that are trained, from the end; -1: torchvision's default"
                 ),
@@ -86,7 +86,8 @@ class TorchvisionJob(Job):
         job = self.with_settings(settings, request.batch)
         step = job.trace(replace(request, settings=settings, batch=None))
         told = (*notes(self, self._choose_model(settings), request.with_own_objects(settings)), *step.about.notes)
-        return replace(step, about=replace(step.about, notes=told)) if told else step
+        # Its reference scripts stack images by PyTorch's own collate function, or hand them over as lists.
+        return replace(step, about=replace(step.about, notes=told, stacked_by_workers=False))
 
     def torch_pieces(self, settings: Settings) -> tuple[TorchJob, Settings]:
         """The job in plain pieces, and the settings of its training."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.errors import InputError, did_you_mean
-from oomproof.memory.batch_spec import MOST_OBJECTS, OBJECTS_HELP
+from oomproof.memory.batch_spec import MOST_OBJECTS, OBJECTS_HELP, OTHER_OBJECTS
 from oomproof.sources.job import ASSUMED, Setting, Settings
 from oomproof.sources.torch.job import TorchJob
 from oomproof.sources.torch.named import NamedJob, batch_setting, size_setting
@@ -38,7 +38,7 @@ def open_transformers(name: str) -> NamedJob:
         own.append(Setting("tokens", 512, "tokens of each text, padded to this length"))
     own.append(Setting("classes", int(getattr(config, "num_labels", 2)), "number of classes"))
     if any(each.objects for each in tasks):
-        own.append(Setting("boxes", MOST_OBJECTS, OBJECTS_HELP, basis=ASSUMED))
+        own.append(Setting("boxes", MOST_OBJECTS, OBJECTS_HELP, basis=ASSUMED, usual=OTHER_OBJECTS))
     return NamedJob(
         name=f"transformers:{name}",
         own=tuple(own),

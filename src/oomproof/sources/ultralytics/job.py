@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from oomproof.errors import InputError
-from oomproof.memory.batch_spec import MOST_OBJECTS, OBJECTS_HELP
+from oomproof.memory.batch_spec import MOST_OBJECTS, OBJECTS_HELP, OTHER_OBJECTS
 from oomproof.sources.job import ASSUMED, Setting, Settings
 from oomproof.sources.torch.job import TorchJob
 from oomproof.sources.torch.named import NamedJob, batch_setting, size_setting
@@ -51,7 +51,15 @@ def open_ultralytics(name: str) -> NamedJob:
         Setting("iterations", _LONG, "batches of the whole training: up to 10 000, optimizer=auto is AdamW"),
     ]
     if not classify:
-        own.append(Setting("boxes", MOST_OBJECTS, f"{OBJECTS_HELP}; here an image is a mosaic of four", basis=ASSUMED))
+        own.append(
+            Setting(
+                "boxes",
+                MOST_OBJECTS,
+                f"{OBJECTS_HELP}; here an image is a mosaic of four",
+                basis=ASSUMED,
+                usual=OTHER_OBJECTS,
+            )
+        )
     return NamedJob(
         name=f"ultralytics:{name}",
         own=tuple(own),

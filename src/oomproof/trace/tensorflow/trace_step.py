@@ -183,7 +183,7 @@ def lay_out_step(step: PreparedStep, order: Order, dialect: Dialect, steps: int 
     run = Execution(builder, on_gpu=on_gpu, scratch=read_convolution if on_gpu else lambda graph, node: None)
     for variable in captured.variables:
         kind, owner = step.variables[variable.node]
-        run.hold_variable(variable.node, variable.bytes, kind=kind, owner=owner)
+        run.hold_variable(variable.node, variable.bytes, kind=kind, owner=owner, shape=variable.shape)
     run.prepare(graph, step.roles)
     workbook = Workbook(only_for_update(graph, step.roles.phase) if steps == STEPS else frozenset())
     for count in range(steps):
@@ -193,7 +193,9 @@ def lay_out_step(step: PreparedStep, order: Order, dialect: Dialect, steps: int 
             node = graph.nodes[number]
             kind = "input" if node.name in captured.inputs else "buffer"
             owner = step.inputs.get(node.name, node.name)
-            given[number] = run.hold(node.outputs[0].bytes, kind=kind, owner=owner, op="input")
+            given[number] = run.hold(
+                node.outputs[0].bytes, kind=kind, owner=owner, op="input", shape=node.outputs[0].shape
+            )
         run.run(graph, order, step.roles, given)
         for memory in given.values():
             run.release(memory)

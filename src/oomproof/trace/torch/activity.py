@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from oomproof.frameworks.torch import current_backward, keeps_result, storage_key
+from oomproof.frameworks.torch import current_backward, in_transform, keeps_result, storage_key
 from oomproof.memory.activity import (
     CONVOLUTION,
     DEPTHWISE,
@@ -64,6 +64,8 @@ class Activity:
         given = list(inputs)
         again = current_backward() != -1  # a checkpointed module, computed again in backward
         self._open.append(_Open(path, tick, _rows(given, blocks), _images(given), not again, named))
+        if any(map(in_transform, given)):  # inside torch.vmap or torch.func.grad, which see one image of many
+            self._open[-1].repeatable = self._open[-1].separable = False
 
     def leave(self, tick: int, outputs: Iterable[torch.Tensor], blocks: Mapping[int, int]) -> None:
         if not self._open:
@@ -168,5 +170,5 @@ def _images(tensors: Iterable[torch.Tensor]) -> set[int]:
 
 
 def _rows(tensors: Iterable[torch.Tensor], blocks: Mapping[int, int]) -> tuple[int, ...]:
-    found = (blocks.get(storage_key(tensor.untyped_storage())) for tensor in tensors)
+    found = (blocks.get(storage_key(each.untyped_storage())) for each in tensors if not in_transform(each))
     return tuple(dict.fromkeys(row for row in found if row is not None))

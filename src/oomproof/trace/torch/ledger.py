@@ -160,7 +160,9 @@ class Ledger:
         key: int = storage_key(storage)
         block = self._live.get(key)
         if block is None:
-            block = self.builder.allocate(storage.nbytes(), kind="temporary", owner=owner or self.owner(), op=op)
+            block = self.builder.allocate(
+                storage.nbytes(), kind="temporary", owner=owner or self.owner(), op=op, shape=tensor.shape
+            )
             self._live[key] = block
             self._ends[block] = weakref.ref(storage, partial(self._note_death, key, block))
         return block

@@ -40,6 +40,7 @@ from oomproof.trace.torch.gpu.detections import detections_filled
 from oomproof.trace.torch.gpu.dialect import Dialect, dialect_in_force
 from oomproof.trace.torch.gpu.samplers import samplers_filled
 from oomproof.trace.torch.gpu.sparse_samplers import has_samplers, sparse_samplers
+from oomproof.trace.torch.lbfgs_history import fill_history
 from oomproof.trace.torch.ledger import Ledger
 from oomproof.trace.torch.loop import Loop, Pieces
 from oomproof.trace.torch.owner_tags import find_matchers, find_per_box
@@ -151,6 +152,7 @@ def _trace(
                     progress(f"tracing the {text} step")
                     ledger.start_step()
                     loop.last_of_step(first=text == "first")
+                    fill_history(loop.optimizer)
                     _mark_results(ledger, loop)
         timeline = ledger.build() if validation is None else _only_validation(ledger.build())
         model = type(loop.model).__name__

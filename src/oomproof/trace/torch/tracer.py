@@ -244,12 +244,13 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
 
     def _at_once(self, facts: OpFacts, args: Any) -> Any:
         """List-at-once arithmetic of optimizers: shapes are those of the first list, values do not matter. (Through
-        FakeTensorMode such an operation takes a millisecond a tensor.)"""
+        FakeTensorMode such an operation takes a millisecond a tensor.) ``capturable`` ones raise a number to a list."""
+        given = next(each for each in args if isinstance(each, list | tuple))
         self.contents.forget(find_written(facts, args, {}))
-        self.ledger.ran(facts.name, work_of(facts.name, args, tensors_in(args), args[0]), [], [])
+        self.ledger.ran(facts.name, work_of(facts.name, args, tensors_in(args), given), [], [])
         if facts.written:
             return None
-        results = [self._empty_like(tensor) for tensor in args[0]]
+        results = [self._empty_like(tensor) for tensor in given]
         for tensor in results:
             self.ledger.track(tensor, facts.name)
         return results

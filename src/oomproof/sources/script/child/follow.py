@@ -9,6 +9,7 @@ import os
 import runpy
 import signal
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -19,9 +20,18 @@ from oomproof.sources.script.child.network import list_refused_hosts, refuse_net
 from oomproof.sources.script.child.options import watch_click, watch_options
 from oomproof.sources.script.child.tensorboard import write_without_tensorflow
 from oomproof.sources.script.child.writes import keep_writes
-from oomproof.trace.user_code import blaming_user_code
+from oomproof.trace.user_code import blaming_user_code, say_what_to_install
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_SHARDING = {
+    "torch/distributed/fsdp": "FSDP",
+    "torch/distributed/_composable": "FSDP",
+    "deepspeed": "DeepSpeed",
+    "torch/distributed/tensor": "tensor parallelism",
+    "torch/distributed/pipelining": "pipeline parallelism",
+    "torch/distributed/device_mesh.py": "a mesh of GPUs",
+}
+"""by the folder of its code"""
 _LEAVE = os._exit
 """the real one: while the script runs, os._exit is an exception (user_code.py)"""
 
@@ -115,15 +125,15 @@ class Following:
     def begin_tensorflow(self, tf: ModuleType) -> None:
         from oomproof.sources.script.child.tensorflow_files import keep_tensorflow_writes
         from oomproof.trace.tensorflow.session.card import pretend_card
-        from oomproof.trace.tensorflow.session.session import FunctionSession, Outcome
+        from oomproof.trace.tensorflow.session.session import FunctionSession, TimelineDestination
 
         card = self.request["card"]
         capability = tuple(card["capability"])
         keep_tensorflow_writes(tf)
-        outcome = Outcome(self.save, self.keep, self.finish)
+        destination = TimelineDestination(self.save, self.keep, self.finish)
         self.functions = FunctionSession(
             tf,
-            outcome,
+            destination,
             self.told.say_doing,
             dialect=self.request["dialect"],
             capability=capability,
@@ -240,6 +250,12 @@ def _leave_with_error(told: Told, request: dict[str, Any], error: OomproofError)
         if not isinstance(cause.code, int):  # sys.exit("a message"), os._exit
             told.end(error=f"{request['name']} ended before its second step: {cause.code}")
         told.end(code=cause.code)
+    if sharding := find_sharding(cause):
+        shared = f"{request['name']} shares its model out among GPUs by {sharding}, which is not followed"
+        instead = "forecast it on one GPU, or with DistributedDataParallel, whose every rank holds the whole model"
+        told.end(error=f"{shared}: {instead}")
+    if isinstance(cause, ModuleNotFoundError):
+        text = text.removesuffix(say_what_to_install(cause)) + f"; it was run with {sys.executable}"
     if not isinstance(error, InternalError):
         text = text.replace("the job raised", f"{request['name']} raised", 1)
         if hosts := list_refused_hosts():
@@ -249,6 +265,13 @@ def _leave_with_error(told: Told, request: dict[str, Any], error: OomproofError)
             )
     kind = type(error).__name__ if isinstance(error, (JobError, InternalError)) else "JobError"
     told.end(error=text, kind=kind)
+
+
+def find_sharding(error: BaseException | None) -> str:
+    """What shares a model out among GPUs, if the error was raised inside of it."""
+    frames = traceback.extract_tb(error.__traceback__ if error else None)
+    names = [frame.filename.replace(os.sep, "/") + "/" for frame in frames]
+    return next((name for folder, name in _SHARDING.items() for file in names if f"/{folder}/" in file), "")
 
 
 def _end_with_parent(parent: int) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 
 from oomproof.errors import InputError
 from oomproof.sources.tf_object_detection.config.data import check_data, check_item, write_fields, write_message
-from oomproof.sources.tf_object_detection.config.gaps import TextChange, removal_of_field, removal_of_items, spot_behind
+from oomproof.sources.tf_object_detection.config.gaps import TextChange, gap_behind, removal_of_field, removal_of_items
 from oomproof.sources.tf_object_detection.config.literals import write_literal
 from oomproof.sources.tf_object_detection.config.paths import PathPart, find_entry
 from oomproof.sources.tf_object_detection.config.reading import ConfigReading, Leaf, MessageSection, plain_entry
 from oomproof.sources.tf_object_detection.config.schema import FieldType
 from oomproof.sources.tf_object_detection.config.style import Style, begins_line, indent_at, style_of
-from oomproof.sources.tf_object_detection.config.text_file import Field, Items, Message
+from oomproof.sources.tf_object_detection.config.text_file import Field, ListValue, Message
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ def _append(editor: Editor, section: MessageSection, field: FieldType, data: Any
         end = last.at.end if isinstance(last, Leaf) else last.places[-1].end
         return [TextChange(end, end, "".join(f", {_write_item(editor, field, each)}" for each in data))]
     behind = _origin_field(last) if last is not None else None
-    spot = spot_behind(editor.text, section, behind, editor.style)
-    return [spot.change(write_fields(field, data, editor.style, spot.indent))]
+    gap = gap_behind(editor.text, section, behind, editor.style)
+    return [gap.change(write_fields(field, data, editor.style, gap.indent))]
 
 
 def _set_list(editor: Editor, section: MessageSection, field: FieldType, data: tuple[Any, ...]) -> list[TextChange]:
@@ -168,7 +168,7 @@ def _write_item(editor: Editor, field: FieldType, value: Any) -> str:
 
 def _remove_items(editor: Editor, entries: list[Leaf | MessageSection]) -> list[TextChange]:
     changes = []
-    lists: dict[int, tuple[Field, Items, set[int]]] = {}
+    lists: dict[int, tuple[Field, ListValue, set[int]]] = {}
     for entry in entries:
         items, field = _origin_items(entry), _origin_field(entry)
         if items is None:
@@ -190,5 +190,5 @@ def _origin_field(entry: Leaf | MessageSection) -> Field:
     return entry.origin.field if isinstance(entry, Leaf) else entry.origins[-1].field
 
 
-def _origin_items(entry: Leaf | MessageSection) -> Items | None:
+def _origin_items(entry: Leaf | MessageSection) -> ListValue | None:
     return entry.origin.items if isinstance(entry, Leaf) else entry.origins[-1].items

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from oomproof.sources.tf_object_detection.config.reading import MessageSection
 from oomproof.sources.tf_object_detection.config.style import Style, begins_line, indent_at, line_start
-from oomproof.sources.tf_object_detection.config.text_file import Field, Items, Message
+from oomproof.sources.tf_object_detection.config.text_file import Field, ListValue, Message
 
 _REST_OF_LINE = re.compile(r"[^\S\n]*(?:#[^\n]*)?(?=\n|\Z)")
 """nothing but blanks and a comment"""
@@ -24,7 +24,7 @@ class TextChange:
 
 
 @dataclass(frozen=True)
-class Spot:
+class Gap:
     """A place for new fields, with what goes around each. ``indent`` is None where they share a line with others."""
 
     at: int
@@ -37,35 +37,35 @@ class Spot:
         return TextChange(self.at, self.at, self.before + self.between.join(fields) + self.after)
 
 
-def spot_behind(text: str, section: MessageSection, field: Field | None, style: Style) -> Spot:
+def gap_behind(text: str, section: MessageSection, field: Field | None, style: Style) -> Gap:
     """Behind a field of a section; behind its last one where ``field`` is None."""
     place = section.places[-1]
     whole_file = not section.origins
     if field is None and not place.fields:
-        return _spot_in_empty(text, place, whole_file, style)
+        return _gap_in_empty(text, place, whole_file, style)
     anchor = field or place.fields[-1]
     mark = text[anchor.full_end - 1] if anchor.full_end > anchor.end else ""
     rest = _REST_OF_LINE.match(text, anchor.full_end)
     if rest is None:  # more of the message, or its end, on the same line
         usual = mark or _usual_mark(text, place)
-        return Spot(anchor.full_end, None, " " if mark else f"{usual} ", f"{usual} ", mark)
+        return Gap(anchor.full_end, None, " " if mark else f"{usual} ", f"{usual} ", mark)
     at = rest.end() - text.endswith("\r", 0, rest.end())
     indent = _indent_in(text, place, anchor, whole_file, style)
     line = f"{style.newline}{indent}"
-    return Spot(at, indent, line, f"{mark}{line}", mark)
+    return Gap(at, indent, line, f"{mark}{line}", mark)
 
 
-def _spot_in_empty(text: str, place: Message, whole_file: bool, style: Style) -> Spot:
+def _gap_in_empty(text: str, place: Message, whole_file: bool, style: Style) -> Gap:
     if whole_file:
         before = style.newline if text and not text.endswith("\n") else ""
-        return Spot(len(text), "", before, style.newline, style.newline)
+        return Gap(len(text), "", before, style.newline, style.newline)
     first = text.find("\n", place.start, place.end)
     if first < 0:
         closed = place.end - place.start == 2
-        return Spot(place.start + 1, None, " ", " ", " " if closed else "")
+        return Gap(place.start + 1, None, " ", " ", " " if closed else "")
     at = first - text.endswith("\r", 0, first)
     indent = indent_at(text, place.start) + style.step
-    return Spot(at, indent, f"{style.newline}{indent}", f"{style.newline}{indent}", "")
+    return Gap(at, indent, f"{style.newline}{indent}", f"{style.newline}{indent}", "")
 
 
 def _usual_mark(text: str, place: Message) -> str:
@@ -93,7 +93,7 @@ def removal_of_field(text: str, field: Field) -> TextChange:
     return TextChange(field.start, end, "")
 
 
-def removal_of_items(text: str, field: Field, items: Items, starts: set[int]) -> list[TextChange]:
+def removal_of_items(text: str, field: Field, items: ListValue, starts: set[int]) -> list[TextChange]:
     """Items of a list, by where they start, with their commas; the field itself if none is left."""
     kept = [each for each in items.items if each.start not in starts]
     if not kept:

@@ -13,7 +13,7 @@ from oomproof.errors import did_you_mean
 from oomproof.sources.tf_object_detection.config.inventions import advice
 from oomproof.sources.tf_object_detection.config.literals import describe_type, read_literal
 from oomproof.sources.tf_object_detection.config.schema import ROOT, FieldType, MessageType, paths_of
-from oomproof.sources.tf_object_detection.config.text_file import Field, Items, Message, Scalar
+from oomproof.sources.tf_object_detection.config.text_file import Field, ListValue, Message, Scalar
 from oomproof.sources.tf_object_detection.config.tokens import shorten
 
 _MOST_PROBLEMS = 50
@@ -24,7 +24,7 @@ class FieldOrigin:
     """The field of the text that a value comes from, and the list, where it stands in one."""
 
     field: Field
-    items: Items | None = None
+    items: ListValue | None = None
 
 
 @dataclass
@@ -89,7 +89,7 @@ class _Reader:
             kind = section.type.fields.get(each.name)
             if kind is None:
                 self.fail(each.start, lambda each=each: describe_unknown_field(each.name, section.type, prefix))
-            elif isinstance(each.value, Items) and not kind.is_repeated:
+            elif isinstance(each.value, ListValue) and not kind.is_repeated:
                 self.fail(each.value.start, lambda each=each: f"{prefix}{each.name} takes one value, not a list")
             elif kind.message is None and not each.has_colon:
                 self.fail(each.start, lambda each=each: f"expected ':' after {prefix}{each.name}")
@@ -105,16 +105,16 @@ class _Reader:
         if kind.is_repeated:
             listed = section.entries.setdefault(text.name, [])
             assert isinstance(listed, list)
-            items = text.value if isinstance(text.value, Items) else None
+            items = text.value if isinstance(text.value, ListValue) else None
             for value in items.items if items else (text.value,):
-                assert not isinstance(value, Items)
+                assert not isinstance(value, ListValue)
                 made = self.make(value, kind, FieldOrigin(text, items), f"{path}[{len(listed)}]", None)
                 if made is not None:
                     listed.append(made)
             if not listed:
                 del section.entries[text.name]
             return
-        assert not isinstance(text.value, Items)
+        assert not isinstance(text.value, ListValue)
         before = section.entries.get(text.name)
         made = self.make(
             text.value, kind, FieldOrigin(text), path, before if isinstance(before, MessageSection) else None

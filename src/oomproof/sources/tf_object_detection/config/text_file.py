@@ -43,7 +43,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Items:
+class ListValue:
     """``[1, 2, 3]``: several values of one field."""
 
     items: tuple[Scalar | Message, ...]
@@ -56,7 +56,7 @@ class Field:
     """``name: value``. ``end`` is behind the value, ``full_end`` behind the comma or semicolon that may follow it."""
 
     name: str
-    value: Scalar | Message | Items
+    value: Scalar | Message | ListValue
     start: int
     end: int
     full_end: int
@@ -112,7 +112,7 @@ class _Parser:
         self.count(start)
         name = self.field_name()
         colon = self.tokens.take_mark(":")
-        value: Scalar | Message | Items
+        value: Scalar | Message | ListValue
         if self.tokens.take_mark("["):
             value = self.items(depth)
         elif colon is not None or self.at_message():
@@ -139,7 +139,7 @@ class _Parser:
             parts.append(self.tokens.take().text)
         return f"[{''.join(parts)}]"
 
-    def items(self, depth: int) -> Items:
+    def items(self, depth: int) -> ListValue:
         start = self.tokens.last_end - 1
         found: list[Scalar | Message] = []
         while not self.tokens.take_mark("]"):
@@ -147,7 +147,7 @@ class _Parser:
                 raise self.tokens.fail("',' or ']' in a list")
             self.count(self.tokens.ahead.start)
             found.append(self.value(depth))
-        return Items(tuple(found), start, self.tokens.last_end)
+        return ListValue(tuple(found), start, self.tokens.last_end)
 
     def value(self, depth: int) -> Scalar | Message:
         if self.at_message():

@@ -31,6 +31,16 @@ class Tracked:
     config: Config
     notes: list[str] = field(default_factory=list)
     known: bool = True
+    mistakes: list[str] = field(default_factory=list)
+    """of the notes, those at which the script stops"""
+    open: dict[str, str] = field(default_factory=dict)
+    """paths of fields that only a run decides, and the note on each"""
+    lost: str = ""
+    """why the file that it begins with is not known; empty where it is"""
+
+    def note_mistake(self, note: str) -> None:
+        self.notes.append(note)
+        self.mistakes.append(note)
 
 
 @dataclass(frozen=True)
@@ -86,9 +96,10 @@ def set_field(node: ConfigNode, value: Any, where: str, said: str) -> None:
             raise InputError(f"{node.path} is a message, which protobuf does not let be assigned; set its fields")
         if tracked.known:
             tracked.config = tracked.config.with_value(node.path, value)
+            tracked.open.pop(node.path, None)
     except InputError as error:
         why = str(error).replace("the API refuses the file", "the script stops here with an AttributeError")
-        tracked.notes.append(f"{where}: {said}: {why}")
+        tracked.note_mistake(f"{where}: {why if why.startswith(said) else f'{said}: {why}'}")
 
 
 def note_unknown(node: ConfigNode, value: ast.expr, where: str) -> None:
@@ -97,13 +108,12 @@ def note_unknown(node: ConfigNode, value: ast.expr, where: str) -> None:
         parse_path(node.path)
     except InputError as error:
         why = str(error).replace("the API refuses the file", "the script stops here with an AttributeError")
-        node.of.notes.append(f"{where}: {why}")
+        node.of.note_mistake(f"{where}: {why}")
         return
     if node.of.known:
-        node.of.notes.append(
-            f"{where}: {node.path} = {ast.unparse(value)} is not known before the script runs: taken as "
-            f"{_describe_value(node.of.config, node.path)}"
-        )
+        note = f"{where}: {node.path} = {ast.unparse(value)} is not known before the script runs"
+        node.of.open[node.path] = note
+        node.of.notes.append(f"{note}: taken as {_describe_value(node.of.config, node.path)}")
 
 
 def _describe_value(config: Config, path: str) -> str:

@@ -41,16 +41,14 @@ class ScriptReader:
         self._calls: list[str] = []
         self._active: list[str] = []
 
-    def follow(self) -> tuple[Config | None, tuple[str, ...]]:
-        """The config that the script changes most, or None where it reads none; and what a reader should know."""
+    def follow(self) -> tuple[Tracked | None, list[Tracked]]:
+        """The first config that the script reads or makes, or None; and everything with something to tell."""
         self._body(self.tree.body, {})
         called = {read_dotted_name(node.func) for node in ast.walk(self.tree) if isinstance(node, ast.Call)}
         for function in sorted(self.functions.values(), key=lambda each: each.name in called):
             if function.name not in self._calls:  # run by a launcher, such as tf.app.run
                 self._call(function, {})
-        chosen = self.found[0] if self.found else None
-        notes = [note for each in self.found for note in each.notes] + self.usual.notes
-        return (chosen.config if chosen else None), tuple(dict.fromkeys(notes))
+        return (self.found[0] if self.found else None), [*self.found, self.usual]
 
     def _body(self, body: list[ast.stmt], names: dict[str, ConfigNode]) -> ConfigNode | None:
         for statement in body:
@@ -207,10 +205,13 @@ class ScriptReader:
             )
 
     def _merge_file(self, node: ConfigNode, name: str | None, call: ast.Call) -> None:
-        file = None if name is None else self.path.parent / name
-        if file is None or not file.is_file():
-            what = "which file is read" if file is None else f"{name}, which is read,"
-            node.of.notes.append(f"{self._at(call)}: {what} is not known here: its fields are taken by their defaults")
+        # A script is started from its own folder, or from the one above that its paths begin with.
+        places = [] if name is None else [self.path.parent / name, Path(name)]
+        file = next((each for each in places if each.is_file()), None)
+        if file is None:
+            what = "which file is read" if name is None else f"{name}, which is read,"
+            node.of.lost = f"{self._at(call)}: {what} is not known here"
+            node.of.notes.append(f"{node.of.lost}: its fields are taken by their defaults")
             return
         if not node.path:
             text = f"{node.of.config.text}\n" if node.of.config.text else ""

@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,12 @@ class ScriptConfig:
 
     config: Config | None
     notes: tuple[str, ...]
+    mistakes: tuple[str, ...] = ()
+    """of the notes, those at which the script stops"""
+    open: Mapping[str, str] = field(default_factory=dict)
+    """paths of fields that only a run decides, and what to say of each"""
+    lost: str = ""
+    """why the file that the config begins with is not known; empty where it is"""
 
 
 def is_script(path: Path) -> bool:
@@ -47,9 +54,16 @@ def is_script(path: Path) -> bool:
 def read_script(path: Path) -> ScriptConfig:
     tree = _parse(path)
     try:
-        return ScriptConfig(*ScriptReader(path, _with_flags(tree)).follow())
+        chosen, seen = ScriptReader(path, _with_flags(tree)).follow()
     except RecursionError:
         raise InputError(f"{path} is nested too deeply to be read; give its pipeline.config instead") from None
+    notes = tuple(dict.fromkeys(note for each in seen for note in each.notes))
+    # Names that only usually stand for a config are a guess, on which a script that reads one is not refused.
+    certain = [each for each in seen if each.known or chosen is None]
+    mistakes = tuple(dict.fromkeys(note for each in certain for note in each.mistakes))
+    if chosen is None:
+        return ScriptConfig(None, notes, mistakes)
+    return ScriptConfig(chosen.config, notes, mistakes, chosen.open, chosen.lost)
 
 
 def _parse(path: Path) -> ast.Module:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from oomproof.memory.timeline import KINDS, Builder
+from oomproof.memory.timeline import KINDS, Builder, Shape
 from oomproof.trace.tensorflow.buffers import held, kernels
 from oomproof.trace.tensorflow.buffers.held import TRIPS, HeldMemory
 from oomproof.trace.tensorflow.graph.graph import Graph, Node, Output, Ref
@@ -56,9 +56,9 @@ class Execution:
         self.workbook: Workbook | None = None
         """where the work of operations is noted, while there is one"""
 
-    def hold(self, nbytes: int, *, kind: str, owner: str, op: str) -> HeldMemory:
+    def hold(self, nbytes: int, *, kind: str, owner: str, op: str, shape: Shape | None = None) -> HeldMemory:
         """Memory that is there before the step and stays: a variable, an input."""
-        memory = HeldMemory(self.builder.allocate(nbytes, kind=kind, owner=owner, op=op), nbytes)
+        memory = HeldMemory(self.builder.allocate(nbytes, kind=kind, owner=owner, op=op, shape=shape), nbytes)
         memory.references = 1
         return memory
 
@@ -66,9 +66,9 @@ class Execution:
         """The end of what ``hold`` began."""
         self._drop(memory)
 
-    def hold_variable(self, name: str, nbytes: int, *, kind: str, owner: str) -> None:
+    def hold_variable(self, name: str, nbytes: int, *, kind: str, owner: str, shape: Shape | None = None) -> None:
         self._variable_roles[name] = kind, owner
-        self.variables[name] = self.hold(nbytes, kind=kind, owner=owner, op="variable")
+        self.variables[name] = self.hold(nbytes, kind=kind, owner=owner, op="variable", shape=shape)
 
     def run(self, graph: Graph, order: Sequence[int], roles: Roles, given: Mapping[int, HeldMemory]) -> None:
         """One step; ``given`` is the memory of nodes that stand for inputs."""
@@ -86,8 +86,9 @@ class Execution:
         """Constants get their memory when the kernels are made, before the first step."""
         for number, node in enumerate(graph.nodes):
             if node.op == "Const" and node.outputs[0].bytes and not self._elsewhere(node, node.outputs[0]):
+                output = node.outputs[0]
                 self._constants[id(graph), number] = self.hold(
-                    node.outputs[0].bytes, kind="buffer", owner=roles.owner[number], op="Const"
+                    output.bytes, kind="buffer", owner=roles.owner[number], op="Const", shape=output.shape
                 )
             for body in node.bodies:
                 self.prepare(body, roles.inside(number, body))
@@ -148,7 +149,9 @@ class Execution:
     def _new(self, frame: RunningGraph, ref: Ref, nbytes: int) -> HeldMemory:
         roles = frame.roles
         kind, owner, op = roles.kind(ref), roles.owner[ref[0]], frame.graph.nodes[ref[0]].op
-        return HeldMemory(self.builder.allocate(nbytes, kind=kind, owner=owner, op=op), nbytes)
+        output = frame.graph.output(ref)
+        shape = output.shape if output.bytes == nbytes else None  # of a list, neither says what it holds
+        return HeldMemory(self.builder.allocate(nbytes, kind=kind, owner=owner, op=op, shape=shape), nbytes)
 
     def _find_reused(self, frame: RunningGraph, node: Node, index: int, taken: list[HeldMemory]) -> HeldMemory | None:
         """The memory of an input that this node is the last to read, and that is like the output."""

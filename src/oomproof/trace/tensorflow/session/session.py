@@ -18,7 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 from oomproof.errors import JobError, OomproofError
-from oomproof.memory.about import About
+from oomproof.memory.about import BY_OPERATION, About
 from oomproof.memory.settings import Settings
 from oomproof.memory.timeline import Timeline
 from oomproof.memory.validation import as_validation
@@ -57,7 +57,7 @@ class SeenStep:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TimelineDestination:
     """Where Timelines go."""
 
     save: Callable[[Timeline], None]
@@ -74,14 +74,14 @@ class FunctionSession:
     def __init__(
         self,
         tf: Any,
-        outcome: Outcome,
+        destination: TimelineDestination,
         say: Progress,
         *,
         dialect: Dialect,
         capability: tuple[int, int],
         validate: bool,
     ) -> None:
-        self.tf, self._outcome, self._say, self._dialect, self._validate = tf, outcome, say, dialect, validate
+        self.tf, self._destination, self._say, self._dialect, self._validate = tf, destination, say, dialect, validate
         self._trained: Timeline | None = None
         """the step that needs the most, once enough was seen of the training; only with ``validate``"""
         self._between: dict[int, SeenStep] = {}
@@ -188,7 +188,7 @@ class FunctionSession:
         if self._trained is None:
             self._trained = self.build()
             self.busy = False
-            self._outcome.keep(with_notes(self._trained, "--validate: no validation was seen after its steps"))
+            self._destination.keep(with_notes(self._trained, "--validate: no validation was seen after its steps"))
             self._say("waiting for the first validation")
 
     def _may_validate(self, function: Any) -> bool:
@@ -225,7 +225,6 @@ class FunctionSession:
                 raise
             reason = " ".join(str(error).split())[:200]
             raise JobError(f"{_IN_A_LOOP} (at {user_line_now()}; {type(error).__name__}: {reason})") from error
-        self._notes.append(_EAGER)
         self._eager = True
         self._add(made, concrete, scopes)
         self.end()
@@ -248,9 +247,9 @@ class FunctionSession:
 
     def end(self) -> None:
         if self._trained is None:
-            self._outcome.save(self.build())
+            self._destination.save(self.build())
         self.keep_validation()
-        self._outcome.finish()
+        self._destination.finish()
 
     def keep_validation(self) -> None:
         """Keeps what was seen of it, or the training, whichever needs more."""
@@ -267,7 +266,7 @@ class FunctionSession:
         trained, between = (each.peak().bytes / 2**30 for each in (self._trained, largest))
         note = f"validation was traced too: {between:.2f} GiB of tensors at its peak, {trained:.2f} in training"
         most = with_notes(max(self._trained, largest, key=lambda each: int(each.peak().bytes)), note)
-        self._outcome.keep(replace(most, about=replace(most.about, validated=True)))
+        self._destination.keep(replace(most, about=replace(most.about, validated=True)))
 
     def build(self) -> Timeline:
         """The step that needs the most."""
@@ -300,8 +299,9 @@ class FunctionSession:
         )
         if not self._eager:
             return traced
-        orders = {**traced.about.orders, "operation by operation": int(EAGER * traced.peak().bytes)}
-        return replace(traced, about=replace(traced.about, orders=orders))
+        orders = {**traced.about.orders, BY_OPERATION: int(EAGER * traced.peak().bytes)}
+        unseen = (*traced.about.unseen, _EAGER)
+        return replace(traced, about=replace(traced.about, orders=orders, unseen=unseen))
 
 
 def with_notes(step: Timeline, *notes: str) -> Timeline:

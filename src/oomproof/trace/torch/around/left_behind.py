@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from oomproof.frameworks.torch import FakeTensor
+from oomproof.trace.torch.around.forgotten_attributes import forget_attributes
 
 _CACHED = type(lru_cache(int))
 _FAR = 8
@@ -40,11 +41,11 @@ def find_leftovers() -> Leftovers:
 
 
 def let_go(left: Leftovers) -> None:
-    """Takes fake tensors out of caches, dictionaries, lists and sets that live on. Attributes of objects stay as they
-    are: what was there before them is not known."""
+    """Takes fake tensors out of caches, dictionaries, lists, sets and attributes that live on."""
     if not left.fakes:
         return
-    namespaces = {id(vars(module)) for module in list(sys.modules.values()) if isinstance(module, ModuleType)}
+    modules = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
+    namespaces = {id(vars(module)) for module in modules}
     held: dict[int, Any] = {id(each): each for each in left.fakes}
     holders: dict[int, Any] = {}
     front: list[Any] = list(left.fakes)
@@ -57,9 +58,27 @@ def let_go(left: Leftovers) -> None:
         held.update((id(each), each) for each in front)
         if not front:
             break
+    own = {id(each) for each in (left.fakes, front, held, holders)}
+    owners = _owners(holders.values(), modules, own)
+    namespaces.update(id(vars(each)) for each in owners if not isinstance(each, type))
     for holder in holders.values():
         if id(holder) not in namespaces and not _is_of_a_class(holder):
             _empty(holder, held)
+    held = {key: each for key, each in held.items() if isinstance(each, (FakeTensor, tuple))}  # the rest is empty now
+    for owner in (*owners, *holders.values()):
+        if id(owner) not in held and not isinstance(owner, (dict, list, tuple, set, torch.Tensor)):
+            forget_attributes(owner, held)
+
+
+def _owners(holders: Iterable[Any], modules: Iterable[ModuleType], own: set[int]) -> list[Any]:
+    """Those whose attributes are among the dictionaries that hold something."""
+    names = [each for each in holders if type(each) is dict and id(each) not in own]
+    if not names:
+        return []
+    ids = {id(each) for each in names}
+    found = [module for module in modules if id(vars(module)) in ids]
+    with_names = [each for each in gc.get_referrers(*names) if id(each) not in own and each is not names]
+    return found + [each for each in with_names if isinstance(each, type) or id(getattr(each, "__dict__", None)) in ids]
 
 
 def _is_of_a_class(holder: Any) -> bool:

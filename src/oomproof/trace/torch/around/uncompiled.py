@@ -19,13 +19,14 @@ NOTE = "torch.compile is left out: forecast as if the model ran without it; comp
 
 
 @contextmanager
-def without_compiling() -> Iterator[list[str]]:
-    """Yields a list that holds NOTE once something would have been compiled. To be entered before a stand-in takes the
-    compiler's place (without_dynamo.py)."""
+def without_compiling(see_mode: Callable[[Any], None] = lambda mode: None) -> Iterator[list[str]]:
+    """Yields a list that holds NOTE once something would have been compiled; ``see_mode`` is told in which mode. To be
+    entered before a stand-in takes the compiler's place (without_dynamo.py)."""
     noted: list[str] = []
 
-    def compile_nothing(model: Any = None, *_: Any, **__: Any) -> Any:
+    def compile_nothing(model: Any = None, *_: Any, **named: Any) -> Any:
         noted[:] = [NOTE]
+        see_mode(named.get("mode"))
         return model if model is not None else lambda each: each
 
     with ExitStack() as stack:

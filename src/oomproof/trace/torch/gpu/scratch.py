@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from oomproof.memory.scratch.calls import DEFORMED, FACTORISED, FOURIER, MATRIX_EXPONENTIAL, PRODUCTS
 from oomproof.memory.scratch.recurrent import BACKWARD, FORWARD
 from oomproof.trace.torch.gpu.recurrent_scratch import recurrent_backward, recurrent_forward
 
@@ -16,26 +17,73 @@ _CTC, _BAGS = "_ctc_loss_backward", "_embedding_bag_backward"
 _SORTS = frozenset({"sort", "topk", "unique_dim", "_unique2", "unique_consecutive", "argsort", "msort", "kthvalue"})
 _SCANS = frozenset({"nonzero", "cumsum", "masked_select", "logcumsumexp"})
 _SCATTERS = frozenset({"index_put", "index_put_", "_index_put_impl_", "embedding_dense_backward"}) | {_BAGS}
+_BY_ELEMENTS = _SORTS | _SCANS | FACTORISED | {_CTC, MATRIX_EXPONENTIAL}
 TAKE_SCRATCH = (
-    frozenset({"convolution", "convolution_backward", "nms", FORWARD, BACKWARD, _CTC}) | _SORTS | _SCANS | _SCATTERS
+    frozenset({"convolution", "convolution_backward", "nms", FORWARD, BACKWARD})
+    | _BY_ELEMENTS
+    | _SCATTERS
+    | DEFORMED
+    | FOURIER
+    | PRODUCTS
 )
+_DEFORMED_AT_ONCE = 32
+"""images whose columns torchvision lays out at once (kMaxParallelImgs in deform_conv2d_kernel.cu and .cpp, 0.29)"""
 
 
 def call_spec(name: str, args: Any, outs: list[torch.Tensor]) -> dict[str, Any] | None:
     """What to note of an operation, or None where its kernel needs nothing beyond its tensors."""
-    if name == "convolution":
-        return _convolution(name, args[0], args[1], outs[0], args[3:9])
-    if name == "convolution_backward":
-        return _convolution(name, args[1], args[2], args[0], args[4:10]) | {"wants": list(args[10])}
+    if name.startswith("convolution"):
+        return _forward_convolution(args, outs) if name == "convolution" else _backward_convolution(args)
     if name in (FORWARD, BACKWARD):
         return recurrent_forward(args) if name == FORWARD else recurrent_backward(args)
-    if name in _SORTS or name in _SCANS or name == _CTC:
-        # CTC's second table of paths is as large as its first, which it is given (log_beta in LossCTC.cu)
-        given = args[6] if name == _CTC else args[0]
-        return {"op": name, "elements": given.numel(), "item": given.element_size()}
+    if name in DEFORMED:
+        return _note_columns(name, args, outs)
+    if name in _SCATTERS:
+        return _scatter(name, args)
+    return _by_elements(name, args, outs) if name in TAKE_SCRATCH else None
+
+
+def _by_elements(name: str, args: Any, outs: list[torch.Tensor]) -> dict[str, Any] | None:
     if name == "nms":
         return {"op": name, "elements": args[0].shape[0]}
-    return _scatter(name, args) if name in _SCATTERS else None
+    if name in PRODUCTS:
+        copied = _expanded_numbers(args, -2)
+        return {"op": name, "elements": copied, "item": outs[0].element_size()} if copied else None
+    # CTC's second table of paths is as large as its first, which it is given (log_beta in LossCTC.cu)
+    given = args[6] if name == _CTC else args[0]
+    if name in FOURIER:  # everything is done on complex numbers, of which a real side has half as many
+        given = max((given, *outs), key=lambda each: each.numel() * each.element_size())
+    return {"op": name, "elements": given.numel(), "item": given.element_size()}
+
+
+def _forward_convolution(args: Any, outs: list[torch.Tensor]) -> dict[str, Any]:
+    return _convolution("convolution", args[0], args[1], outs[0], args[3:9])
+
+
+def _backward_convolution(args: Any) -> dict[str, Any]:
+    more = {"wants": list(args[10]), "copied": _expanded_numbers(args[:1], 0) * args[0].element_size()}
+    return _convolution("convolution_backward", args[1], args[2], args[0], args[4:10]) | more
+
+
+def _expanded_numbers(args: Any, first: int) -> int:
+    """Numbers of the tensors that are expanded along one of their dimensions from ``first`` on: libraries for matrices
+    and convolutions read none such, so PyTorch writes them out. The gradient of a plain ``sum()`` is one."""
+    return sum(
+        each.numel()
+        for each in args
+        if isinstance(each, torch.Tensor)
+        and any(not step and side > 1 for step, side in zip(each.stride()[first:], each.shape[first:], strict=True))
+    )
+
+
+def _note_columns(name: str, args: Any, outs: list[torch.Tensor]) -> dict[str, Any]:
+    """The columns of as many images as divide the batch, a second result that is laid out by them, and copies of what
+    is not contiguous."""
+    y, (x, weight) = (args[0], args[1:3]) if "backward" in name else (outs[0], args[:2])
+    at_once = max(count for count in range(1, _DEFORMED_AT_ONCE + 1) if x.shape[0] % count == 0)
+    columns = x.shape[1] * weight.shape[2] * weight.shape[3] * at_once * y.shape[2] * y.shape[3]
+    copies = sum(each.numel() for each in args if isinstance(each, torch.Tensor) and not each.is_contiguous())
+    return {"op": name, "elements": columns + y.numel() + copies, "item": y.element_size()}
 
 
 def _scatter(name: str, args: Any) -> dict[str, Any] | None:

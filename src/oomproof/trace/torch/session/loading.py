@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch.utils.data import DataLoader
 
-from oomproof.frameworks.torch import DataLoaderIterator
-from oomproof.trace.torch.session.look_ahead import LookAhead, describe_batches
+from oomproof.frameworks.torch import DataLoaderIterator, batches_drawn_by
+from oomproof.trace.torch.session.look_ahead import LookAhead, describe_batches, spread_batches
 
 
 class Loaders:
@@ -58,5 +58,7 @@ class Loaders:
                 self._asked.append(loader)
             return iterate(loader)
 
-        with patch.object(DataLoaderIterator, "__next__", next_batch), patch.object(DataLoader, "__iter__", begin):
+        handed = patch.object(DataLoaderIterator, "__next__", next_batch)
+        drawn = nullcontext() if self._batches == 1 else batches_drawn_by(spread_batches)
+        with drawn, handed, patch.object(DataLoader, "__iter__", begin):
             yield

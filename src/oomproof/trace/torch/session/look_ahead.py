@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -18,11 +19,34 @@ import torch
 BATCHES = 64
 """batches that are looked at, unless the user says how many"""
 SECONDS = 10.0
+SECONDS_TO_DRAW = 2.0
+"""for the order of an epoch, before any of it is loaded"""
 BYTES = 1 << 30
 """of batches that are kept meanwhile"""
 ALIKE = 4
 """batches of one shape after which no other is expected"""
 _DEPTH = 4
+
+
+def spread_batches(drawn: Iterator[Any], length: int) -> Iterator[Any]:
+    """An epoch's batches (as their images' numbers) in another order: those that are looked at are spread over all of
+    it. A loader may be sorted by length, and its first batches say nothing of the last. The very last is often not
+    full, so it keeps its place.
+
+    >>> list(spread_batches(iter(range(9)), 9))
+    [0, 7, 4, 1, 2, 3, 5, 6, 8]
+    """
+    begin, known = time.monotonic(), []
+    for batch in islice(drawn, length):
+        known.append(batch)
+        if time.monotonic() - begin > SECONDS_TO_DRAW:
+            break
+    full = max(1, len(known) - 1)
+    first = dict.fromkeys((0, full - 1, full // 2, *(place * full // BATCHES for place in range(BATCHES))))
+    order = [place for place in first if place < len(known)]
+    yield from (known[place] for place in order)
+    yield from (batch for place, batch in enumerate(known) if place not in first)
+    yield from drawn
 
 
 @dataclass(frozen=True)

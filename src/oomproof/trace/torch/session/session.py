@@ -29,12 +29,14 @@ from oomproof.trace.torch.gpu.dialect import Dialect, dialect_in_force
 from oomproof.trace.torch.owner_tags import find_matchers, find_per_box
 from oomproof.trace.torch.session.around_updates import AroundUpdates
 from oomproof.trace.torch.session.card import Card, card_in_place
+from oomproof.trace.torch.session.cuda_graphs import UNSEEN, graphs_left_out, mentions_graphs
 from oomproof.trace.torch.session.devices import Devices
 from oomproof.trace.torch.session.loading import Loaders
 from oomproof.trace.torch.session.ranks import OtherRanks
 from oomproof.trace.torch.session.spots import describe_spot
 from oomproof.trace.torch.session.steps import Steps
 from oomproof.trace.torch.session.tensors import tensors_seen_on_gpu
+from oomproof.trace.torch.session.unseen import describe_unseen
 from oomproof.trace.torch.session.weights import weights_followed
 from oomproof.trace.torch.trace_step import count_batchnorms
 from oomproof.trace.torch.tracer import Tracer
@@ -60,6 +62,8 @@ class Session:
         self.notes: list[str] = []
         self.compiled: list[str] = []
         """notes on what torch.compile was asked to compile"""
+        self.left_out: dict[str, None] = {}
+        """what the script was seen to do and was not followed, each once"""
         self.loaders = Loaders(batches)
         self.ranks = OtherRanks(ranks)
         self._finish = finish
@@ -81,6 +85,8 @@ class Session:
                 "gradients are added up over more batches than an epoch has: one update was seen, and backward passes "
                 "after it, up to the first validation"
             )
+        if mentions_graphs():
+            self.left_out.setdefault(UNSEEN)
         steps.mark_gradients()
         steps.mark_averages()
         timeline = ledger.build()
@@ -100,6 +106,7 @@ class Session:
             per_box=find_per_box(timeline),
             matchers=find_matchers(timeline, type(model).__name__),
             batches_seen=self.loaders.describe() or "its first steps; a later batch may be larger",
+            unseen=(*describe_unseen(steps), *self.left_out),
             details={"steps": steps.count(), "model_at": self._model_at(), "update_at": self._update_at()},
         )
         return replace(timeline, about=about)
@@ -142,16 +149,18 @@ def session_opened(
 ) -> Iterator[Session]:
     """``batches``: how many of a loader are looked at for the largest (look_ahead.py); None: a few."""
     with ExitStack() as stack:
-        compiled = stack.enter_context(without_compiling())
+        left_out: dict[str, None] = {}
+        compiled = stack.enter_context(without_compiling(lambda mode: _note_graphs(mode, left_out)))
         stack.enter_context(without_dynamo())
         stack.enter_context(dialect_in_force(dialect))
         session = Session(finish, dialect=dialect, validate=validate, say=progress, ranks=card.gpus, batches=batches)
-        session.compiled = compiled
+        session.compiled, session.left_out = compiled, left_out
         stack.enter_context(
             session.steps.hooks_installed()
         )  # before the ledger's own hooks: models are named when they run
         stack.enter_context(session.tracer.in_place())
         stack.enter_context(card_in_place(card, session.tracer.ledger.live))
+        stack.enter_context(graphs_left_out(session.left_out.setdefault))
         stack.enter_context(tensors_seen_on_gpu(session.devices, dialect))
         stack.enter_context(weights_followed(session.note))
         stack.enter_context(session.ranks.alone())
@@ -165,6 +174,11 @@ def session_opened(
         )
         stack.enter_context(session.devices)
         yield session
+
+
+def _note_graphs(mode: Any, left_out: dict[str, None]) -> None:
+    if mode in ("reduce-overhead", "max-autotune"):
+        left_out.setdefault(f"torch.compile(mode={mode!r}): {UNSEEN}")
 
 
 def _no_grad(mode: Any = True) -> Any:

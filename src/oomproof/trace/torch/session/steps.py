@@ -21,6 +21,7 @@ from torch.optim import optimizer as optimizers
 
 from oomproof.errors import JobError
 from oomproof.frameworks.torch import FakeTensor, own_parameters
+from oomproof.trace.torch.lbfgs_history import fill_history
 from oomproof.trace.torch.session.spots import Spot, see_spot
 from oomproof.trace.torch.tracer import Tracer
 from oomproof.trace.user_code import user_line_now
@@ -97,6 +98,7 @@ class Steps:
     def after_update(self, optimizer: torch.optim.Optimizer) -> None:
         self.taken[id(optimizer)] += 1
         self._backwards_at_update = self.tracer.ledger.backwards
+        fill_history(optimizer)
         self.tracer.ledger.mark_state(optimizer, self._owners)
         self._between = True
 
@@ -123,9 +125,13 @@ class Steps:
         return bool(self.taken) and since > 0 and self._has_trained_all()
 
     def _has_trained_all(self) -> bool:
+        return not any(map(self.is_waiting, self.optimizers))
+
+    def is_waiting(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether it has parameters that none has updated yet. One that was made and replaced by another has nothing of
+        its own to wait for."""
         trained = {id(p) for each in self.optimizers if self.taken[id(each)] for p in _parameters(each)}
-        # An optimizer that was made and replaced by another has nothing of its own to wait for.
-        return all(id(p) in trained for each in self.optimizers for p in _parameters(each) if isinstance(p, FakeTensor))
+        return any(id(p) not in trained for p in _parameters(optimizer) if isinstance(p, FakeTensor))
 
     def _count_backwards(self) -> None:
         now = self.tracer.ledger.backwards
