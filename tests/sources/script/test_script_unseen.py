@@ -155,6 +155,41 @@ def test_models_that_are_shared_out_are_told_in_one_line(tmp_path: Path) -> None
         trace(tmp_path, SHARDED, "torchrun --nproc-per-node 4")
 
 
+OF_SEVERAL = """
+        import os
+        import torch.distributed as dist
+
+        dist.init_process_group("nccl")
+        CHOICE
+        net = torch.nn.parallel.DistributedDataParallel(torch.nn.Conv2d(3, 4, 3).to(device))
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for _ in range(4):
+            net(torch.rand(2, 3, 32, 32, device=device)).mean().backward()
+            optimizer.step()
+"""
+SHARED = "none of the 4 processes was seen to take a GPU of its own"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("choice", "shared"),
+    [
+        ('device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")', True),
+        pytest.param('device = "cuda"', True, marks=pytest.mark.thorough),
+        ("device = f\"cuda:{int(os.environ['LOCAL_RANK'])}\"", False),
+        pytest.param("device = torch.device(dist.get_rank())", False, marks=pytest.mark.thorough),
+        pytest.param('torch.cuda.set_device(0); device = "cuda"', False, marks=pytest.mark.thorough),
+        pytest.param('os.environ["CUDA_VISIBLE_DEVICES"] = "3"; device = "cuda"', False, marks=pytest.mark.thorough),
+    ],
+)
+def test_processes_that_would_share_a_gpu_are_told(choice: str, shared: bool, tmp_path: Path) -> None:
+    step = trace(tmp_path, OF_SEVERAL.replace("CHOICE", choice), "torchrun --nproc-per-node 4")
+    assert any(SHARED in each for each in step.about.unseen) == shared
+    if shared:
+        alone = trace(tmp_path, OF_SEVERAL.replace("CHOICE", choice))
+        assert not any("processes was seen" in each for each in alone.about.unseen)
+
+
 def test_orders_that_differ_are_told() -> None:
     about = About(orders={"a": 100, "b": 111}, details={"steps": 1}, validated=True)
     seen, differ = _complete_about(about, "train.py", {}).unseen

@@ -16,14 +16,16 @@ import torch
 import torch.distributed as dist
 from torch.nn import parallel
 
+from oomproof.trace.torch.session.own_gpu import OwnGpu
 from oomproof.trace.torch.session.tensors import call_on_gpu
 
 
 class OtherRanks:
     """What is known of the others."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, own_gpu: OwnGpu) -> None:
         self.count, self.begun = count, False
+        self._own_gpu = own_gpu
         self.settings: dict[str, bool] = {}
 
     @contextmanager
@@ -49,7 +51,11 @@ class OtherRanks:
 
     def _spawn(self, fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
         self.count = max(self.count, nprocs)
-        fn(0, *args)
+        fn(self._tell_rank(), *args)
+
+    def _tell_rank(self, group: Any = None) -> int:
+        self._own_gpu.asked = True
+        return 0
 
     def _answers(self) -> dict[str, Callable[..., Any]]:
         def gather(outs: Any, tensor: Any, *_: Any, **__: Any) -> Any:
@@ -77,7 +83,7 @@ class OtherRanks:
             "is_initialized": lambda: self.begun,
             "is_nccl_available": lambda: True,
             "is_torchelastic_launched": lambda: self.count > 1,
-            "get_rank": lambda group=None: 0,
+            "get_rank": self._tell_rank,
             "get_world_size": lambda group=None: self.count if self.begun else 1,
             "get_backend": lambda group=None: "nccl",
             "new_group": lambda *_, **__: None,

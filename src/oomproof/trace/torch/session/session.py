@@ -32,11 +32,12 @@ from oomproof.trace.torch.session.card import Card, card_in_place
 from oomproof.trace.torch.session.cuda_graphs import UNSEEN, graphs_left_out, mentions_graphs
 from oomproof.trace.torch.session.devices import Devices
 from oomproof.trace.torch.session.loading import Loaders
+from oomproof.trace.torch.session.own_gpu import OwnGpu
 from oomproof.trace.torch.session.ranks import OtherRanks
 from oomproof.trace.torch.session.spots import describe_spot
 from oomproof.trace.torch.session.steps import Steps
 from oomproof.trace.torch.session.tensors import tensors_seen_on_gpu
-from oomproof.trace.torch.session.unseen import describe_unseen
+from oomproof.trace.torch.session.unseen import describe_sharing, describe_unseen
 from oomproof.trace.torch.session.weights import weights_followed
 from oomproof.trace.torch.trace_step import count_batchnorms
 from oomproof.trace.torch.tracer import Tracer
@@ -58,14 +59,15 @@ class Session:
         self.dialect: Dialect = dialect
         self.tracer = Tracer()
         self.tracer.ledger.attentive = True
-        self.devices = Devices(self.tracer)
+        self.own_gpu = OwnGpu()
+        self.devices = Devices(self.tracer, self.own_gpu)
         self.notes: list[str] = []
         self.compiled: list[str] = []
         """notes on what torch.compile was asked to compile"""
         self.left_out: dict[str, None] = {}
         """what the script was seen to do and was not followed, each once"""
         self.loaders = Loaders(batches)
-        self.ranks = OtherRanks(ranks)
+        self.ranks = OtherRanks(ranks, self.own_gpu)
         self._finish = finish
         self.steps = Steps(self.tracer, self._end, say, validate)
         self.around_updates = AroundUpdates()
@@ -106,7 +108,7 @@ class Session:
             per_box=find_per_box(timeline),
             matchers=find_matchers(timeline, type(model).__name__),
             batches_seen=self.loaders.describe() or "its first steps; a later batch may be larger",
-            unseen=(*describe_unseen(steps), *self.left_out),
+            unseen=(*describe_sharing(self.ranks.count, self.own_gpu), *describe_unseen(steps), *self.left_out),
             details={"steps": steps.count(), "model_at": self._model_at(), "update_at": self._update_at()},
         )
         return replace(timeline, about=about)
@@ -160,6 +162,7 @@ def session_opened(
         )  # before the ledger's own hooks: models are named when they run
         stack.enter_context(session.tracer.in_place())
         stack.enter_context(card_in_place(card, session.tracer.ledger.live))
+        stack.enter_context(session.own_gpu.choices_watched())
         stack.enter_context(graphs_left_out(session.left_out.setdefault))
         stack.enter_context(tensors_seen_on_gpu(session.devices, dialect))
         stack.enter_context(weights_followed(session.note))
@@ -170,7 +173,7 @@ def session_opened(
         stack.enter_context(patch.object(torch.Tensor, "pin_memory", lambda self, *_, **__: self))
         stack.enter_context(patch.object(torch.Tensor, "is_pinned", lambda self, *_, **__: True))
         stack.enter_context(
-            patch.object(threading.Thread, "start", _make_start(threading.Thread.start, session.tracer))
+            patch.object(threading.Thread, "start", _make_start(threading.Thread.start, session.devices))
         )
         stack.enter_context(session.devices)
         yield session
@@ -188,14 +191,14 @@ def _no_grad(mode: Any = True) -> Any:
     return torch.no_grad() if mode else nullcontext()
 
 
-def _make_start(start: Callable[[Any], None], tracer: Tracer) -> Callable[[Any], None]:
+def _make_start(start: Callable[[Any], None], devices: Devices) -> Callable[[Any], None]:
     """Modes belong to the thread that entered them: each thread gets one of its own."""
 
     def start_thread(thread: threading.Thread) -> None:
         run = thread.run
 
         def run_in_mode() -> None:
-            with Devices(tracer):
+            with Devices(devices.tracer, devices.own_gpu):
                 run()
 
         thread.run = run_in_mode  # type: ignore[method-assign]  # of this one thread

@@ -8,9 +8,18 @@ from collections.abc import Iterator
 import torch
 
 from oomproof.frameworks.torch import FakeTensor
+from oomproof.trace.torch.session.own_gpu import OwnGpu
 from oomproof.trace.torch.session.steps import Steps
 
 _MILLION = 10**6
+
+
+def describe_sharing(processes: int, own_gpu: OwnGpu) -> Iterator[str]:
+    if processes > 1 and not own_gpu.is_taken():
+        yield (
+            f"none of the {processes} processes was seen to take a GPU of its own (torch.cuda.set_device(LOCAL_RANK)): "
+            f"if all use the first, it needs {processes} times as much"
+        )
 
 
 def describe_unseen(steps: Steps) -> Iterator[str]:
