@@ -56,6 +56,12 @@ def test_batches_on_their_way_take_shared_memory() -> None:
     assert ram.high == TRAINER.high + 4 * (FORKED.high + 2 * BATCH) + BATCH + 2 * shm
 
 
+def test_every_process_of_a_machine_counts() -> None:
+    (ram, shm), (of_all, shm_of_all) = (host_memory(step(BATCH), Runtime(workers=2, processes=n)) for n in (1, 4))
+    assert shm_of_all == 4 * shm > 0
+    assert of_all == Range(4 * ram.expected, 4 * ram.low, 4 * ram.high)
+
+
 def test_only_the_batch_counts() -> None:
     small, large = step(BATCH), step(BATCH)
     builder = Builder()

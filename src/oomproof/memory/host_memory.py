@@ -87,7 +87,7 @@ def host_memory(timeline: Timeline, runtime: Runtime) -> tuple[Range, int]:
 
 
 def host_parts(timeline: Timeline, runtime: Runtime) -> tuple[Mapping[str, Range], int]:
-    """What takes the RAM, part by part, and bytes of /dev/shm."""
+    """What takes the RAM, part by part, and bytes of /dev/shm: of all processes on one machine."""
     about, workers = timeline.about, runtime.workers
     inputs = np.where(timeline.kind == KINDS.index("input"), timeline.bytes, 0)
     batch = int(replace(timeline, bytes=inputs).curve().max(initial=0))  # each step may have one of its own
@@ -118,7 +118,9 @@ def host_parts(timeline: Timeline, runtime: Runtime) -> tuple[Mapping[str, Range
         parts["pinned batches"] = Range(pinned, batch, 2 * pinned)
     later = sum(part.expected for name, part in parts.items() if name != BASE)
     parts |= dict(_of_dataset(about, runtime, later))
-    return {name: part for name, part in parts.items() if part.high}, shm
+    count = runtime.processes
+    every = {name: Range(*(count * size for size in astuple(part))) for name, part in parts.items() if part.high}
+    return every, count * shm
 
 
 def _estimate_kept_images(about: About, batch: int) -> int:

@@ -19,6 +19,7 @@ class Runtime:
     cudnn_benchmark: bool = False
     ddp: bool = False
     gradient_as_bucket_view: bool = False
+    processes: int = 1
     workers: int = 0
     prefetch_factor: int = 2
     persistent_workers: bool = False
@@ -46,6 +47,8 @@ HELP = {
     "cudnn_benchmark": "torch.backends.cudnn.benchmark: the fastest convolutions, whatever workspace they take",
     "ddp": "DistributedDataParallel: a second copy of the gradients in buckets",
     "gradient_as_bucket_view": "DDP's option: gradients live in its buckets, without a second copy; none is freed",
+    "processes": "training processes on one machine, one for each of its GPUs (torchrun --nproc-per-node N): each has "
+    "host RAM, workers and batches in /dev/shm of its own",
     "workers": "DataLoader(num_workers=N)",
     "prefetch_factor": "DataLoader(prefetch_factor=N): batches that each worker keeps ready",
     "persistent_workers": "DataLoader(persistent_workers=True): workers live on, and each comes to read all data",

@@ -140,7 +140,8 @@ def levels(forecast: Forecast) -> RenderableType:
     _level(table, "allocated", forecast.allocated, allocated)
     _level(table, "reserved", forecast.reserved, reserved)
     _level(table, "device", forecast.on_device, "nvidia-smi", "bold")
-    _level(table, "host RAM", forecast.host, "RSS, with workers")
+    several = forecast.settings.get("processes", 1)
+    _level(table, "host RAM", forecast.host, f"RSS{f' of {several} processes' if several > 1 else ''}, with workers")
     if forecast.shm:
         table.add_row("/dev/shm", number(forecast.shm), "", "", "df /dev/shm")
     return table

@@ -16,7 +16,7 @@ from oomproof.sources.job import Job, Setting, Settings, find_roles
 _LEAST = {
     "batch": 1, "batch_size": 1, "image_size": 1, "size": 1, "height": 1, "width": 1, "classes": 1, "num_classes": 1,
     "accumulate": 1, "prefetch_factor": 1, "boxes": 0, "workers": 0, "max_split_size_mb": 0, "memory_limit_mb": 0,
-    "mixing": 1, "arrays_mb": 0, "trainable_layers": -1,
+    "mixing": 1, "processes": 1, "arrays_mb": 0, "trainable_layers": -1,
 }  # fmt: skip
 """the least that makes sense, for settings of these names; a user's other parameters may be anything"""
 _MOST = (1 << 31) - 1

@@ -41,6 +41,7 @@ def test_loop_of_others(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     kinds = step.by_kind(step.peak().tick)
     assert kinds["parameter"] > 0 and kinds["optimizer"] >= 0.9 * kinds["parameter"] and kinds["activation"] > 0
     assert bool(step.about.settings.get("ddp")) == text.startswith("torchrun")
+    assert step.about.settings.get("processes", 1) == (4 if text.startswith("torchrun") else 1)
     assert not list(tmp_path.iterdir())
 
 

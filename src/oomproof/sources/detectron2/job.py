@@ -26,6 +26,8 @@ from oomproof.sources.torch.job import training_settings
 
 _TRAINING = ("precision", "accumulate", "checkpoint", "zero_grad")
 """what may be said of a training beside its config; the rest is as Detectron2 has it"""
+MOST_ON_A_MACHINE = 8
+"""GPUs of one machine where --gpus names more, as of the machines that the model zoo was trained on"""
 
 
 @dataclass(frozen=True)
@@ -165,10 +167,11 @@ def _run(said: Mapping[str, Any]) -> tuple[Setting, ...]:
     """Settings of the run around the step that a config or a script decides."""
     follows = {
         "ddp": lambda settings: images_per_gpu(settings) > 0 and settings["gpus"] > 1,  # a bad share is refused
+        "processes": lambda settings: min(settings["gpus"], MOST_ON_A_MACHINE),
         "workers": lambda settings: settings["DATALOADER.NUM_WORKERS"],
         "cudnn_benchmark": lambda settings: settings["CUDNN_BENCHMARK"],
     }
-    defaults = {"ddp": False, "workers": 0, "cudnn_benchmark": False}
+    defaults = {"ddp": False, "processes": 1, "workers": 0, "cudnn_benchmark": False}
     found = [
         Setting(name, defaults[name], RUN_HELP[name], follows=rule, plays=name != "workers")
         for name, rule in follows.items()

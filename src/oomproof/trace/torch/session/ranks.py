@@ -28,6 +28,10 @@ class OtherRanks:
         self._own_gpu = own_gpu
         self.settings: dict[str, bool] = {}
 
+    def describe(self) -> dict[str, Any]:
+        """Settings of the run that follow from there being others."""
+        return {**self.settings, **({"processes": self.count} if self.count > 1 else {})}
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         with ExitStack() as stack:

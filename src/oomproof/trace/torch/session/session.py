@@ -135,7 +135,7 @@ class Session:
             "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
             "expandable_segments": "expandable_segments:true" in options.lower().replace(" ", ""),
             **self.loaders.settings(),
-            **self.ranks.settings,
+            **self.ranks.describe(),
         }
 
 
