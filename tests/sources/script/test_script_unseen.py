@@ -163,8 +163,8 @@ OF_SEVERAL = """
         CHOICE
         net = torch.nn.parallel.DistributedDataParallel(torch.nn.Conv2d(3, 4, 3).to(device))
         optimizer = torch.optim.SGD(net.parameters(), 0.1)
-        for _ in range(4):
-            net(torch.rand(2, 3, 32, 32, device=device)).mean().backward()
+        for images in DataLoader(torch.rand(16, 3, 32, 32), batch_size=2, pin_memory=True):
+            net(images.to(device)).mean().backward()
             optimizer.step()
 """
 SHARED = "none of the 4 processes was seen to take a GPU of its own"

@@ -13,7 +13,6 @@ import torch
 
 from oomproof.frameworks.torch import FakeTensor, TorchDispatchMode, copy_to
 from oomproof.trace.torch.contents import LARGEST_VALUE
-from oomproof.trace.torch.session.own_gpu import OwnGpu
 from oomproof.trace.torch.shapes.operations import find_written, look_up
 from oomproof.trace.torch.tracer import Tracer
 from oomproof.trace.torch.values import CPU, map_leaves, plain_arithmetic
@@ -27,10 +26,9 @@ _DEVICE = torch.ops.prim.device.default
 class Devices(TorchDispatchMode):  # type: ignore[misc]
     """Sends operations on fake tensors, and those that make tensors on a GPU, to the tracer; runs all others."""
 
-    def __init__(self, tracer: Tracer, own_gpu: OwnGpu) -> None:
+    def __init__(self, tracer: Tracer) -> None:
         super().__init__()
         self.tracer = tracer
-        self.own_gpu = own_gpu
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         on_gpu = FakeTensor in types
@@ -42,8 +40,6 @@ class Devices(TorchDispatchMode):  # type: ignore[misc]
         if not on_gpu and not to_gpu:
             return func(*args, **kwargs)
         if to_gpu != on_gpu:
-            if to_gpu:
-                self.own_gpu.note_move(device)
             return self._cross(func, types, args, kwargs, to_gpu)
         if device is not None:
             kwargs = {**kwargs, "device": CPU}

@@ -4,6 +4,7 @@ all processes of a machine would share it."""
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -22,18 +23,11 @@ class OwnGpu:
         self.told = False
         """a GPU was named for this process (torch.cuda.set_device)"""
         self.asked = False
-        """the script asked which process it is"""
-        self._indices: set[int | None] = set()
+        """the script asked which process it is; what it makes of the answer is not seen"""
         self._visible = os.environ.get("CUDA_VISIBLE_DEVICES")
 
     def is_taken(self) -> bool:
-        by_index = self.asked and bool(self._indices - {None})
-        return self.told or by_index or os.environ.get("CUDA_VISIBLE_DEVICES") != self._visible
-
-    def note_move(self, device: torch.device) -> None:
-        """Something comes to the GPU for the first time; later devices may be those of tensors that are there."""
-        if not self._indices:
-            self._indices.add(device.index)
+        return self.told or self.asked or os.environ.get("CUDA_VISIBLE_DEVICES") != self._visible
 
     @contextmanager
     def choices_watched(self) -> Iterator[None]:
@@ -55,7 +49,8 @@ class OwnGpu:
 
     def _noting(self, answer: Callable[..., Any]) -> Callable[..., Any]:
         def choose(*given: Any, **named: Any) -> Any:
-            self.told = True
+            # a DataLoader's thread that pins memory is told the present GPU
+            self.told |= threading.current_thread() is threading.main_thread()
             return answer(*given, **named)
 
         return choose

@@ -7,6 +7,7 @@ Timeline is (the setting ``ddp``), with NCCL's buffers outside of the allocator 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
@@ -55,10 +56,12 @@ class OtherRanks:
 
     def _spawn(self, fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
         self.count = max(self.count, nprocs)
-        fn(self._tell_rank(), *args)
+        self._own_gpu.asked = True
+        fn(0, *args)
 
     def _tell_rank(self, group: Any = None) -> int:
-        self._own_gpu.asked = True
+        asking = sys._getframe(1).f_globals.get("__name__", "")
+        self._own_gpu.asked |= not asking.startswith("torch.")  # a DataLoader asks for its workers' seeds
         return 0
 
     def _answers(self) -> dict[str, Callable[..., Any]]:

@@ -60,7 +60,7 @@ class Session:
         self.tracer = Tracer()
         self.tracer.ledger.attentive = True
         self.own_gpu = OwnGpu()
-        self.devices = Devices(self.tracer, self.own_gpu)
+        self.devices = Devices(self.tracer)
         self.notes: list[str] = []
         self.compiled: list[str] = []
         """notes on what torch.compile was asked to compile"""
@@ -173,7 +173,7 @@ def session_opened(
         stack.enter_context(patch.object(torch.Tensor, "pin_memory", lambda self, *_, **__: self))
         stack.enter_context(patch.object(torch.Tensor, "is_pinned", lambda self, *_, **__: True))
         stack.enter_context(
-            patch.object(threading.Thread, "start", _make_start(threading.Thread.start, session.devices))
+            patch.object(threading.Thread, "start", _make_start(threading.Thread.start, session.tracer))
         )
         stack.enter_context(session.devices)
         yield session
@@ -191,14 +191,14 @@ def _no_grad(mode: Any = True) -> Any:
     return torch.no_grad() if mode else nullcontext()
 
 
-def _make_start(start: Callable[[Any], None], devices: Devices) -> Callable[[Any], None]:
+def _make_start(start: Callable[[Any], None], tracer: Tracer) -> Callable[[Any], None]:
     """Modes belong to the thread that entered them: each thread gets one of its own."""
 
     def start_thread(thread: threading.Thread) -> None:
         run = thread.run
 
         def run_in_mode() -> None:
-            with Devices(devices.tracer, devices.own_gpu):
+            with Devices(tracer):
                 run()
 
         thread.run = run_in_mode  # type: ignore[method-assign]  # of this one thread
