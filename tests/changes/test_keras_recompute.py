@@ -121,6 +121,7 @@ def test_the_trace_agrees_with_a_real_step_and_shows_the_saving() -> None:
     assert 1.2 < thrifty.work.flops.sum() / plain.work.flops.sum() < 1.35  # one forward pass more, of three
 
 
+@pytest.mark.thorough
 def test_only_the_named_blocks_and_only_for_a_while() -> None:
     model = residual()
     assert [block.path for block in blocks_of(model)] == [f"add{number}" for number in range(BLOCKS)]
@@ -134,6 +135,7 @@ def test_only_the_named_blocks_and_only_for_a_while() -> None:
     assert convolutions() == plain == 1 + 2 * BLOCKS
 
 
+@pytest.mark.thorough
 def test_apply_takes_it_from_a_plan() -> None:
     model = apply(residual(), {"checkpoint": "add1"})
     images, labels = batch()

@@ -187,6 +187,7 @@ def test_the_answer_names_the_images_and_the_rule() -> None:
     assert grouped.epoch is not None and grouped.epoch.worst.padded == (48, 64)
 
 
+@pytest.mark.thorough
 def test_a_batch_that_was_traced_and_fails_is_never_taken_for_remedied() -> None:
     """The model may take the worst batch for smaller than it is; a remedy of no images would be none."""
     job, data = small_job(), make_dataset([(64, 64)] * 6, [1, 2, 1, 60, 2, 1])

@@ -69,6 +69,7 @@ def test_host_ram_has_a_picture_of_its_own(look: Look, tmp_path: Path) -> None:
     assert not troubles
 
 
+@pytest.mark.thorough
 def test_values_without_a_size_are_swept_by_name(look: Look, tmp_path: Path) -> None:
     path = tmp_path / "sweep.html"
     main(["check", "torchvision:resnet18", "--batch", "2", "--image-size", "64x64", "--on", "8GiB", "-q",
@@ -101,6 +102,7 @@ def test_batches_of_the_data_are_drawn_and_named(look: Look, tmp_path: Path) -> 
     assert not troubles
 
 
+@pytest.mark.thorough
 def test_validation_and_host_ram_stand_beside_training(look: Look, tmp_path: Path) -> None:
     path = tmp_path / "parts.html"
     main(["check", "torchvision:resnet18", "--batch", "2", "--image-size", "64x64", "--on", "T4", "--validate",

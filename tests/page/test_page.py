@@ -54,6 +54,7 @@ def test_hover_tells_module_operation_shape_and_bytes(look: Look, report: Path) 
     assert not troubles
 
 
+@pytest.mark.thorough
 def test_text_is_there_before_plotly(look: Look, report: Path) -> None:
     """Plotly takes longer to read than all the rest: nobody waits for it to read the verdict."""
     page, troubles = look(report, before="""
@@ -98,6 +99,7 @@ def test_sliders_show_what_fresh_traces_say(look: Look, report: Path) -> None:
     assert not troubles
 
 
+@pytest.mark.thorough
 def test_the_settings_file_gives_the_same_answer(
     look: Look, report: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,6 +124,7 @@ def test_the_command_is_copied(look: Look, wait_until: Wait, report: Path) -> No
     assert not troubles
 
 
+@pytest.mark.thorough
 def test_by_keyboard_on_a_phone(look: Look, report: Path) -> None:
     """Tab reaches every control, and arrows and Enter work them."""
     page, troubles = look(report, width=390, color_scheme="dark")
@@ -166,6 +169,7 @@ def test_everything_has_a_name_for_screen_readers(look: Look, report: Path) -> N
     assert page.get_attribute("html", "lang") == "en"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_from_its_ground(look: Look, report: Path, scheme: str) -> None:
     """By 4.5 to 1, as the Web Content Accessibility Guidelines ask."""
@@ -183,6 +187,7 @@ def test_text_stands_out_from_its_ground(look: Look, report: Path, scheme: str) 
             assert page.evaluate(f"({contrast})('{name}', '{ground}')") >= 4.5, (name, ground)
 
 
+@pytest.mark.thorough
 def test_on_paper_pictures_are_as_wide_as_the_sheet(look: Look, report: Path) -> None:
     page, troubles = look(report, color_scheme="dark")
     wide = "[...document.querySelectorAll('.chart .main-svg')].map((node) => node.getBoundingClientRect().width)"

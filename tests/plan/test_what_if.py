@@ -163,6 +163,7 @@ def test_detector_with_more_images() -> None:
     close(what_if.scale_images(few, 2), many, memory=0.03, time=0.15)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_matching_in_parts() -> None:
     size: dict[str, Any] = {"batch": 2, "image_size": "512x512", "boxes": 300}

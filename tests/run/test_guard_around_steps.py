@@ -61,6 +61,7 @@ def test_gradients_of_several_batches_add_up_though_one_fails_anywhere() -> None
             torch.testing.assert_close(parameter.grad, gradient, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.thorough
 def test_earlier_gradients_are_there_after_a_batch_that_never_fits() -> None:
     model = net()
     guard = Guard(model, optim.SGD(model.parameters(), lr=0.1))

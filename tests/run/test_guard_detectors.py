@@ -38,9 +38,7 @@ def optimizer_for(model: nn.Module) -> optim.Optimizer:
 @pytest.mark.slow
 @pytest.mark.usefixtures("double_precision")
 @pytest.mark.parametrize("largest", [1, 3])
-@pytest.mark.parametrize(
-    "case", thorough_but(["SSD", "FCOS"], ["Mask R-CNN", "Faster R-CNN", "FCOS", "SSD", "RetinaNet"])
-)
+@pytest.mark.parametrize("case", thorough_but(["SSD"], ["Mask R-CNN", "Faster R-CNN", "FCOS", "SSD", "RetinaNet"]))
 def test_split_batches_train_as_whole_ones(case: str, largest: int) -> None:
     start, batch, loss = fresh(case, False, torch.float64), CASES[case].batch(), CASES[case].loss
     plain, split = copy.deepcopy(start), copy.deepcopy(start)

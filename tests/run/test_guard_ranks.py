@@ -64,7 +64,8 @@ def flat(found: Any) -> list[float]:
     return [value for values in found["weights"] for value in values]
 
 
-@pytest.mark.parametrize("sharded", [False, pytest.param(True, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("sharded", [False, True])
 def test_one_process_fails_alone(tmp_path: Path, sharded: bool) -> None:
     if sharded:
         pytest.importorskip("torch", minversion="2.14", reason="fully_shard of older versions cannot begin anew")

@@ -18,6 +18,7 @@ from oomproof.sources.detectron2.config.config import read
 from oomproof.sources.detectron2.pieces import pieces
 from oomproof.trace.torch.loop import Pieces
 from oomproof.trace.torch.trace_step import trace_step
+from thorough import thorough_but
 
 TRAINING = Training(zero_grad="before_backward")
 SMALL = {
@@ -51,7 +52,9 @@ def saved(step: Timeline) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*KINDS_OF_MODELS[:1], KINDS_OF_MODELS[2]])
+@pytest.mark.parametrize(
+    "name", thorough_but(["COCO-Detection/retinanet_R_50_FPN_1x"], [*KINDS_OF_MODELS[:1], KINDS_OF_MODELS[2]])
+)
 def test_a_blueprints_step_as_the_real_allocator_has_it(name: str) -> None:
     pieces = job(name, (128, 192))
     traced = build_forecast(trace_step(pieces, TRAINING, dialect="cpu"), find_device("64GiB"), Runtime(), name, {})

@@ -37,9 +37,7 @@ MODELS = {
 }
 QUICK = (
     "mobilenet_v3_large",
-    "deeplabv3_resnet50",
     "retinanet_resnet50_fpn",
-    "ssdlite320_mobilenet_v3_large",
 )
 PEAKS_IN_ROI_HEADS = ("fasterrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn", "keypointrcnn_resnet50_fpn")
 

@@ -68,7 +68,7 @@ def kernels() -> set[str]:
     }
 
 
-@pytest.mark.parametrize("trace", [traced, broken])
+@pytest.mark.parametrize("trace", [pytest.param(traced, marks=pytest.mark.thorough), broken])
 def test_everything_is_put_back(trace: Callable[[], None]) -> None:
     before, kernels_before = patched(), kernels()
     trace()
@@ -84,7 +84,7 @@ def autocast_dtypes() -> list[torch.dtype]:
         return [y.dtype for y in (half, half.softmax(1), half.exp(), half.sum(), nn.functional.layer_norm(half, (4,)))]
 
 
-@pytest.mark.parametrize("trace", [traced, broken])
+@pytest.mark.parametrize("trace", [pytest.param(traced, marks=pytest.mark.thorough), broken])
 def test_cpu_autocast_is_the_cpus_again(trace: Callable[[], None]) -> None:
     before = autocast_dtypes()
     trace()
@@ -108,7 +108,7 @@ def trained() -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("trace", [traced, broken])
+@pytest.mark.parametrize("trace", [pytest.param(traced, marks=pytest.mark.thorough), broken])
 def test_real_training_gives_the_same_numbers_as_before(trace: Callable[[], None]) -> None:
     before = trained()
     assert len(set(before)) == 3

@@ -15,6 +15,7 @@ from oomproof.trace.keras.on_tensorflow import prepare_keras
 from oomproof.trace.tensorflow.trace_step import find_measured_order, lay_out_step, timeline_of
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_half_is_forecast_as_it_runs() -> None:
     keras.utils.set_random_seed(0)

@@ -41,7 +41,7 @@ def profiled(model: Any, images: Any) -> int:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the profiler is one of TensorFlow 1, and warns of it
-@pytest.mark.parametrize("net", [three_layers, unet])
+@pytest.mark.parametrize("net", [three_layers, pytest.param(unet, marks=pytest.mark.thorough)])
 def test_arithmetic_agrees_with_the_profiler(net: Any) -> None:
     model, batch = net()
     timeline = trace_keras(model, batch)

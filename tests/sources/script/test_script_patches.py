@@ -117,6 +117,7 @@ def test_fit_computes_blocks_again(
     assert all(torch.equal(trained[0][name], trained[1][name]) for name in trained[0])
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_accumulation_is_a_line_after_the_optimizer(folder: Path) -> None:
     job = ScriptJob(read_command("python train.py a.pt"))

@@ -75,12 +75,14 @@ def test_all_batches_are_alike_where_everything_is_padded(tmp_path: Path) -> Non
     assert "padded to 100 objects" in epoch.rule
 
 
+@pytest.mark.thorough
 def test_objects_beyond_max_number_of_boxes_are_dropped(tmp_path: Path) -> None:
     forecast = oomproof.check(written(tmp_path), on="8GiB", data=records(tmp_path), max_number_of_boxes=20)
     assert forecast.epoch is not None
     assert forecast.epoch.worst.spec.objects == 40
 
 
+@pytest.mark.thorough
 def test_keep_aspect_ratio_takes_the_worst_shapes(tmp_path: Path) -> None:
     text = MASK_RCNN.replace("batch_size: 2", "batch_size: 1")
     sizes = ((640, 480), (480, 640), (500, 500), (2000, 400))
@@ -91,6 +93,7 @@ def test_keep_aspect_ratio_takes_the_worst_shapes(tmp_path: Path) -> None:
     assert "shorter side to 800, longer side no more than 1365" in epoch.rule
 
 
+@pytest.mark.thorough
 def test_random_crops_make_any_shape(tmp_path: Path) -> None:
     text = MASK_RCNN.replace(
         "train_config: {", "train_config: {\n  data_augmentation_options { ssd_random_crop { } }", 1
@@ -101,12 +104,14 @@ def test_random_crops_make_any_shape(tmp_path: Path) -> None:
     assert epoch.worst.padded == (800, 1365)
 
 
+@pytest.mark.thorough
 def test_images_that_cannot_be_stacked_are_told(tmp_path: Path) -> None:
     text = MASK_RCNN.replace("batch_size: 1", "batch_size: 2")
     forecast = oomproof.check(written(tmp_path, text), on="64GiB", data=records(tmp_path, ((640, 480), (480, 640))))
     assert any("pad_to_max_dimension: true" in note for note in forecast.notes)
 
 
+@pytest.mark.thorough
 def test_a_batch_is_full_although_records_are_few(tmp_path: Path) -> None:
     epoch = oomproof.check(written(tmp_path), on="24GiB", data=records(tmp_path), batch=16).epoch
     assert epoch is not None
@@ -132,6 +137,7 @@ def as_json(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.thorough
 def test_records_by_name_pattern_and_several(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = written(tmp_path)
     for number in range(2):
@@ -193,6 +199,7 @@ def test_masks_are_decoded_at_the_size_they_are_stored(tmp_path: Path) -> None:
     assert more == pytest.approx(WORKING * drawn, abs=2)
 
 
+@pytest.mark.thorough
 def test_a_shuffle_buffer_that_fills_the_ram_is_found_and_made_smaller(tmp_path: Path) -> None:
     large = records(tmp_path, ((64, 48),))
     text = UNPADDED.replace(
