@@ -97,10 +97,11 @@ def test_a_signal_leaves_one_line_and_no_file(tmp_path: Path, number: int, code:
     command = [sys.executable, "-m", "oomproof", "check", "train.py:job", "--on", "8GiB", "--save", "a.timeline", "-q"]
     # PYTHONPATH may be relative, and the process has another working directory.
     environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
+    usual = signal.signal(number, signal.SIG_DFL)  # under nohup it is ignored, and children would ignore it too
     process = subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # under nohup, a signal is ignored on purpose
-    )  # fmt: skip
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    signal.signal(number, usual)
     while not (tmp_path / "started").exists() and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(number)
