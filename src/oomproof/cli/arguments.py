@@ -71,7 +71,9 @@ ImageSize = Annotated[
 ]
 Gpus = Annotated[
     str | None,
-    typer.Option("--gpus", metavar="N", help="GPUs that share the batch of a Detectron2 config; for --set gpus=N."),
+    typer.Option(
+        "--gpus", metavar="N", help="GPUs that share the batch of a config, or that a script finds; for --set gpus=N."
+    ),
 ]
 Precision = Annotated[
     str | None,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from oomproof.errors import JobError
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.script.command import read_command
 from oomproof.sources.script.running import ScriptRun, run_script
@@ -43,6 +44,36 @@ def test_loop_of_others(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert bool(step.about.settings.get("ddp")) == text.startswith("torchrun")
     assert step.about.settings.get("processes", 1) == (4 if text.startswith("torchrun") else 1)
     assert not list(tmp_path.iterdir())
+
+
+TWO_GPUS = """
+import lightning, torch
+from torch.utils.data import DataLoader, TensorDataset
+
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(64, 64)
+
+    def training_step(self, batch, place):
+        return self.net(batch[0]).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters())
+
+trainer = lightning.Trainer(accelerator="gpu", devices=2, strategy="ddp", max_epochs=3)
+trainer.fit(Net(), DataLoader(TensorDataset(torch.rand(128, 64)), 16))
+"""
+
+
+@pytest.mark.thorough
+def test_lightning_that_starts_its_other_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("lit.py").write_text(TWO_GPUS)
+    step = run_script(ScriptRun(read_command("python lit.py"), patience=600, gpus=2), be_silent)
+    assert step.about.settings["ddp"] and step.about.settings["processes"] == 2
+    with pytest.raises(JobError, match=r"it found one GPU: if it trains on several, add --gpus N$"):
+        follow("python lit.py")
 
 
 def test_notebook_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ COUNTS = 0.98
 """of the peak: a value that lowers it less does not count"""
 ORDERS_DIFFER = 1.05
 """of the lowest peak: orders that differ more are told"""
-_HOW = ("patience", "validate", "batches", "jit_compile")
+_HOW = ("patience", "validate", "batches", "gpus", "jit_compile")
 _TOLD = ("options", "read", "model_at", "update_at")
 """what a run tells the job, not the user"""
 _IN_CODE = {
@@ -99,6 +99,12 @@ class ScriptJob(Job):
                 "batches of the script's DataLoader that are looked at, the largest of which is traced; 1: as they "
                 "come; 0: up to 64 within 10 s, fewer where all are alike",
             ),
+            Setting(
+                "gpus",
+                self.command.ranks or 1,
+                "GPUs that the script finds, if it starts a process for each by itself (Lightning's devices=N, "
+                "torch.multiprocessing.spawn); one of these processes is followed",
+            ),
             Setting("jit_compile", "own", OF_XLA, XLA, read=as_switch),
             RECOMPUTED,
             *(each.as_setting() for each in self.seen.options),
@@ -121,6 +127,7 @@ class ScriptJob(Job):
                 patience=settings["patience"],
                 validate=settings["validate"],
                 batches=settings["batches"],
+                gpus=settings["gpus"],
                 jit_compile=settings["jit_compile"],
                 edits=edits,
             )

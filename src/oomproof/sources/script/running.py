@@ -47,6 +47,8 @@ _LONGEST_LINE = 16 << 20
 """bytes that may wait for the end of a line on the pipe: a script may write anything to it"""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*\x07?")
 """what makes a terminal change colours and titles"""
+_MISSING_GPUS = re.compile(r"(?i)requested gpu|invalid device ordinal|(not enough|number of|at least \d+) gpus")
+"""what Lightning, PyTorch and people say where there are fewer GPUs than a script wants"""
 _PLAIN_CAPABILITY = (8, 0)
 """of a device that is only a size"""
 
@@ -61,6 +63,8 @@ class ScriptRun:
     validate: bool = False
     batches: int = 0
     """of a loader that are looked at for the largest; 0: a few"""
+    gpus: int = 1
+    """that the script finds, where no launcher says how many"""
     dialect: str = "cuda"
     jit_compile: str = "own"
     """of Keras: what it would do, or true, or false"""
@@ -78,7 +82,9 @@ def run_script(run: ScriptRun, progress: Progress) -> Timeline:
         heard = _follow(run, folder, progress)
         if "error" in heard:
             kind = {"InternalError": InternalError}.get(heard.get("kind", ""), JobError)
-            raise kind(_in_one_line(str(heard["error"])))
+            text = _in_one_line(str(heard["error"]))
+            wants_more = _MISSING_GPUS.search(text) and run.gpus == 1 and run.command.ranks is None
+            raise kind(f"{text}; it found one GPU: if it trains on several, add --gpus N" if wants_more else text)
         file = folder / "step.timeline"
         if not file.is_file():
             raise JobError(_describe_early_end(run, heard))
@@ -96,6 +102,7 @@ def _request(run: ScriptRun) -> dict[str, Any]:
         "target": command.target,
         "arguments": command.arguments,
         "ranks": command.ranks or 1,
+        "gpus": max(run.gpus, command.ranks or 1),
         "name": command.name,
         "card": {
             "name": device.name if device else "GPU",

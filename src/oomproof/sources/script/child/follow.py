@@ -113,8 +113,9 @@ class Following:
 
         card = self.request["card"]
         self._context = session_opened(
-            Card(card["name"], card["total"], tuple(card["capability"]), self.request["ranks"]),
+            Card(card["name"], card["total"], tuple(card["capability"]), self.request["gpus"]),
             self.save,
+            ranks=self.request["ranks"],
             dialect=self.request["dialect"],
             validate=self.request["validate"],
             batches=self.request["batches"] or None,

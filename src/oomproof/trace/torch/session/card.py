@@ -43,7 +43,7 @@ def card_in_place(card: Card, allocated: Callable[[], int]) -> Iterator[None]:
             stack.enter_context(patch.object(torch, name, value))
         for name in _NOTHING:
             stack.enter_context(patch.object(cuda, name, lambda *_, **__: None, create=True))
-        for name, value in _accelerator().items():
+        for name, value in _accelerator(card).items():
             if hasattr(torch, "accelerator") and hasattr(torch.accelerator, name):
                 stack.enter_context(patch.object(torch.accelerator, name, value))
         for name in ("range_push", "range_pop", "mark", "range"):
@@ -125,10 +125,10 @@ def _answers(card: Card, allocated: Callable[[], int]) -> dict[str, Any]:
     }
 
 
-def _accelerator() -> dict[str, Any]:
+def _accelerator(card: Card) -> dict[str, Any]:
     return {
         "is_available": lambda: True,
-        "device_count": lambda: 1,
+        "device_count": lambda: card.gpus,
         "current_accelerator": lambda check_available=False: torch.device("cuda"),
         "current_device_index": lambda: 0,
         "current_device_idx": lambda: 0,

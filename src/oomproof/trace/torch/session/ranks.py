@@ -7,6 +7,7 @@ Timeline is (the setting ``ddp``), with NCCL's buffers outside of the allocator 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -44,6 +45,7 @@ class OtherRanks:
             for module in (parallel, parallel.distributed):
                 stack.enter_context(patch.object(module, "DistributedDataParallel", wrapper))
             stack.enter_context(patch.object(torch.multiprocessing, "spawn", self._spawn))
+            stack.enter_context(patch.object(subprocess, "Popen", _without_other_ranks(subprocess.Popen)))
             stack.enter_context(patch.object(torch.nn.SyncBatchNorm, "forward", _plain_batch_norm))
             yield
 
@@ -119,6 +121,39 @@ class OtherRanks:
                 pass
 
         return DistributedDataParallel
+
+
+def _without_other_ranks(popen: type[Any]) -> type[Any]:
+    """Lightning starts its script once more for every other GPU, each with its number in the environment."""
+
+    class Popen(popen):  # type: ignore[misc]  # whatever class it is by now
+        def __new__(cls, *given: Any, env: Any = None, **named: Any) -> Any:
+            if env is not None and env.get("LOCAL_RANK", "0") != "0":
+                return _NotStarted()
+            return super().__new__(cls)
+
+    return Popen
+
+
+class _NotStarted:
+    """A process of another rank, as far as the one that is followed can see."""
+
+    pid, returncode = 0, None
+
+    def poll(self) -> None:
+        return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        return 0
+
+    def send_signal(self, number: int) -> None:
+        pass
+
+    def terminate(self) -> None:
+        pass
+
+    def kill(self) -> None:
+        pass
 
 
 class _Work:

@@ -144,18 +144,20 @@ def session_opened(
     card: Card,
     finish: Callable[[Timeline], None],
     *,
+    ranks: int = 1,
     dialect: Dialect = "cuda",
     validate: bool = False,
     batches: int | None = None,
     progress: Progress = be_silent,
 ) -> Iterator[Session]:
-    """``batches``: how many of a loader are looked at for the largest (look_ahead.py); None: a few."""
+    """``ranks``: processes that a launcher has started. ``batches``: how many of a loader are looked at for the largest
+    (look_ahead.py); None: a few."""
     with ExitStack() as stack:
         left_out: dict[str, None] = {}
         compiled = stack.enter_context(without_compiling(lambda mode: _note_graphs(mode, left_out)))
         stack.enter_context(without_dynamo())
         stack.enter_context(dialect_in_force(dialect))
-        session = Session(finish, dialect=dialect, validate=validate, say=progress, ranks=card.gpus, batches=batches)
+        session = Session(finish, dialect=dialect, validate=validate, say=progress, ranks=ranks, batches=batches)
         session.compiled, session.left_out = compiled, left_out
         stack.enter_context(
             session.steps.hooks_installed()
