@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import OrderedDict
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -121,6 +122,26 @@ def in_a_namespace(count: int) -> torch.Tensor:
     return NAMES.table  # type: ignore[no-any-return]
 
 
+class Refuses(OrderedDict[str, Any]):
+    """Gives nothing away, and has its values as attributes too: as the outputs of transformers' models."""
+
+    def __delitem__(self, key: str) -> None:
+        raise Exception("You cannot use ``__delitem__`` on an output.")
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        super().__setitem__(key, value)
+        super().__setattr__(key, value)
+
+
+REFUSES = Refuses()
+
+
+def in_what_refuses(count: int) -> torch.Tensor:
+    if "anchors" not in REFUSES:
+        REFUSES["anchors"] = torch.ones(count)
+    return REFUSES["anchors"]  # type: ignore[no-any-return]
+
+
 OF_AN_OBJECT = Positions()
 KEEPS = Keeps()
 
@@ -139,6 +160,7 @@ CACHES: dict[str, Callable[[int], torch.Tensor]] = {
     "a new attribute of a class": KEEPS.in_new_of_class,
     "a global": in_a_global,
     "a namespace": in_a_namespace,
+    "a dictionary that refuses": in_what_refuses,
 }
 
 

@@ -43,6 +43,20 @@ QUESTIONS: dict[str, tuple[Callable[[nn.Module, torch.Tensor], Any], Any, Any]] 
     "device": (lambda m, x: str(x.device), "cuda:0", "cpu"),
     "get_device": (lambda m, x: x.get_device(), 0, -1),
     "type": (lambda m, x: x.type(), "torch.cuda.FloatTensor", "torch.FloatTensor"),
+    "get_device as a function": (lambda m, x: torch.get_device(x), 0, -1),
+    "made by a tensor type": (lambda m, x: torch.cuda.FloatTensor(2, 3).fill_(0).is_cuda, True, None),
+    "made of data by one": (lambda m, x: torch.cuda.LongTensor([[1, 2]]).is_cuda, True, None),
+    "of a size": (lambda m, x: tuple(torch.cuda.HalfTensor(x.size()).shape), (256, 64), None),
+    "a kind of tensor": (lambda m, x: isinstance(x, torch.cuda.FloatTensor), True, False),
+    "another kind": (lambda m, x: isinstance(x, torch.cuda.LongTensor), False, False),
+    "cast by a tensor type": (lambda m, x: torch.arange(3).type(torch.cuda.FloatTensor).is_cuda, True, None),
+    "cast by its name": (lambda m, x: torch.arange(3).type("torch.cuda.FloatTensor").is_cuda, True, None),
+    "cast by another's name": (lambda m, x: torch.arange(3).type(x.type()).is_cuda, True, False),
+    "cast as another": (lambda m, x: torch.arange(3).type_as(x).is_cuda, True, False),
+    "cast to the host": (lambda m, x: x.type(torch.DoubleTensor).is_cuda, False, False),
+    "cast to a dtype": (lambda m, x: x.type(torch.float64).is_cuda, True, False),
+    "new": (lambda m, x: (x.new(2, 3).is_cuda, x.new([1.0]).is_cuda), (True, True), (False, False)),
+    "new_tensor": (lambda m, x: x.new_tensor([1, 2]).is_cuda, True, False),
     "of a weight": (lambda m, x: m.weight.is_cuda, True, False),
     "of a result": (lambda m, x: m(x).relu().is_cuda, True, False),
     "of a view": (lambda m, x: x[3:].t().is_cuda, True, False),
@@ -73,6 +87,12 @@ def test_answers_are_those_of_a_gpu(name: str) -> None:
     assert asked(question) == on_gpu
     if on_cpu is not None:
         assert asked(question, "cpu") == on_cpu
+
+
+def test_tensor_types_are_what_they_were_afterwards() -> None:
+    before = torch.cuda.FloatTensor, torch.Tensor.type, torch.Tensor.type_as, torch.get_device
+    asked(lambda m, x: torch.cuda.FloatTensor(3).is_cuda)
+    assert before == (torch.cuda.FloatTensor, torch.Tensor.type, torch.Tensor.type_as, torch.get_device)
 
 
 def test_cpp_goes_on_seeing_a_cpu() -> None:

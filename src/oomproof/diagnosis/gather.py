@@ -154,7 +154,7 @@ _REACH = {"kernel": 500, "xla": 200, "cuda": 6, "cluster": 20}
 
 
 def information(failure: Failure) -> int:
-    known = (failure.requested, failure.total, failure.free, failure.limit, failure.process)
+    known = (failure.requested, failure.total, failure.free, failure.limit, failure.process, failure.op or None)
     return 2 * INFORMATION.get((failure.family, failure.kind), 0) + sum(value is not None for value in known)
 
 

@@ -1,7 +1,7 @@
 """Memory that a log itself reports, in whatever form, as series.
 
-`memory: 23107`, `max_mem: 5102M`, `gpu 8.91G`, `alloc_after_step 4.109 GiB`, `RAM 43 %`, `"cuda_memory_mb": 3120`, and
-columns under a header such as `rss(MB)`.
+`memory: 23107`, `max_mem: 5102M`, `gpu 8.91G`, `alloc_after_step 4.109 GiB`, `RAM 43 %`, `"cuda_memory_mb": 3120`,
+`cuda:0 4123/8192 MB`, and columns under a header such as `rss(MB)`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _READING = re.compile(
     r"(?P<key>(?:cuda|gpu)[: ]?\d{1,2}(?=[ :=]{1,3}\d)|[A-Za-z][\w./-]{0,40}(?: [A-Za-z][\w.]{0,16}){0,2}(?:\s?[(\[]"
     + _UNIT
     + r"[)\]])?)(?:\(\))?[\"']?\s{0,6}[:=|]?\s{0,8}[\"']?(?P<value>\d[\d,]{0,14}(?:\.\d{1,6})?)"
-    rf"(?:\s?(?P<unit>{_UNIT})(?![A-Za-z])|(?![\d/%A-Za-z.]))",
+    rf"(?:\s?(?:{_UNIT})?\s?/\s?\d[\d,.]{{0,14}}\s?(?P<unit_of_all>{_UNIT})(?![A-Za-z/])"  # 4123/8192 MB
+    rf"|\s?(?P<unit>{_UNIT})(?![A-Za-z])|(?![\d/%A-Za-z.]))",
     re.IGNORECASE,
 )
 _CELL = re.compile(rf"(?P<value>\d[\d,]{{0,14}}(?:\.\d{{1,6}})?)\s?(?P<unit>{_UNIT})?", re.IGNORECASE)
@@ -115,8 +116,8 @@ def _of_a_line(text: str) -> Iterator[tuple[_Column, float, str]]:
         yield _Column("nvidia-smi", "device", False, "", False), _float(found[1]), "M"
         return
     for found in _READING.finditer(text):
-        column = _column(found["key"], bool(found["unit"]))
-        unit = found["unit"] or ""
+        unit = found["unit"] or found["unit_of_all"] or ""
+        column = _column(found["key"], bool(unit))
         if column is not None and not (column.bare and (unit or column.unit)[:1].upper() not in ("M", "G")):
             yield column, _float(found["value"]), unit
 

@@ -21,7 +21,9 @@ _TELLING = re.compile(
     re.IGNORECASE,
 )
 """names of which a header has at least two; a sentence seldom does"""
-_NAME = re.compile(r"[A-Za-z#%_][\w./()\[\]%#-]*")
+_NAME = re.compile(r"[A-Za-z#%_][\w./()\[\]%#-]*(?: [A-Za-z][\w./()\[\]%#-]*){0,2}")
+"""of up to three words, where something else than blanks is between columns"""
+_BARS = str.maketrans("│┃", "||")
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?\s?(?:[KMGTkmgt]i?[Bb]?|%)?", re.IGNORECASE)
 _BEFORE_A_UNIT = re.compile(r"\s+(?=[(\[]\s?(?:[KMGTkmgt]i?[Bb]|%|[Bb]ytes|B)\s?[)\]])")
 
@@ -32,7 +34,7 @@ def find_rows(lines: Sequence[Line]) -> Mapping[int, Mapping[str, str]]:
     names: list[str] = []
     delimiter: str | None = None
     for at, line in enumerate(lines):
-        text = line.text[:400].strip().strip("|").strip()
+        text = line.text[:400].translate(_BARS).strip().strip("|").strip()
         if names and text[:1].isdigit():
             cells = _cells(text, delimiter)
             if len(cells) == len(names) and sum(bool(_NUMBER.fullmatch(cell)) for cell in cells) >= len(cells) / 2:
@@ -55,7 +57,7 @@ def _header(text: str) -> tuple[list[str], str | None]:
         if (
             least <= len(cells) <= MOST_COLUMNS
             and all(_NAME.fullmatch(cell) for cell in cells)
-            and sum(bool(_TELLING.fullmatch(cell)) for cell in cells) >= 2
+            and sum(bool(_TELLING.fullmatch(cell.replace(" ", "_"))) for cell in cells) >= 2
         ):
             return cells, delimiter
     return [], None

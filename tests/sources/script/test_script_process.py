@@ -236,3 +236,23 @@ def test_what_its_python_lacks_is_told_with_that_python(tmp_path: Path) -> None:
     said = str(raised.value)
     assert said.startswith("train.py raised ModuleNotFoundError: No module named 'torch'")
     assert said.endswith(f"; it was run with {python}") and "pip install" not in said
+
+
+def test_tensor_types_of_the_gpu(tmp_path: Path) -> None:
+    """As the first detectors in PyTorch make masks, and move their grids."""
+    (tmp_path / "train.py").write_text(
+        "import torch\n"
+        "net = torch.nn.Linear(64, 64).cuda()\n"
+        "optimizer = torch.optim.SGD(net.parameters(), 0.1)\n"
+        "for _ in range(9):\n"
+        "    out = net(torch.rand(8, 64).type(torch.cuda.FloatTensor))\n"
+        "    Kind = torch.cuda.FloatTensor if out.is_cuda else torch.FloatTensor\n"
+        "    grid = torch.arange(64)\n"
+        "    parts = Kind(8, 64).fill_(1), grid.type(Kind), grid.type_as(out), out.new(8, 64), out.new_tensor(2)\n"
+        "    assert all(isinstance(part, Kind) and torch.get_device(part) == 0 for part in parts)\n"
+        "    assert torch.rand(2).type(Kind).type(torch.FloatTensor).get_device() == -1\n"
+        "    loss = sum((out * part).sum() for part in parts)\n"
+        "    optimizer.zero_grad(); loss.backward(); optimizer.step()\n"
+    )
+    step = run_script(ScriptRun(read_command("python train.py"), patience=120), be_silent)
+    assert step.about.details["steps"] >= 2

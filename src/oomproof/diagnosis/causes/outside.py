@@ -179,7 +179,7 @@ def find_masked_oom(facts: Facts) -> Iterator[Cause]:
     if failure is None:
         return
     if failure.family == "handle" and failure.kind != "workspace":
-        library = "cuDNN" if "udnn" in failure.quote.lower() or "convolution" in failure.quote else "cuBLAS"
+        library = "cuDNN" if "dnn" in failure.quote.lower() or "convolution" in failure.quote else "cuBLAS"
         yield Cause(
             "masked_oom",
             0.7 if "ALLOC_FAILED" in failure.quote or "handle" in failure.quote.lower() else 0.6,
@@ -189,12 +189,18 @@ def find_masked_oom(facts: Facts) -> Iterator[Cause]:
             (quote_line(failure),),
         )
     if (failure.family, failure.kind) == ("tensorflow", "copy"):
+        array = "EagerConst" in failure.quote or places.find_frame(failure, places.MAKING_A_TENSOR) is not None
         yield Cause(
             "masked_oom",
             0.8,
             "device memory: a copy to the GPU found no room («Dst tensor is not initialized»)",
-            "TensorFlow says so when the destination of a copy could not be allocated",
+            "TensorFlow says so when the destination of a copy could not be allocated"
+            + ("; what it copied is an array as a whole, given to fit() or made a constant" if array else ""),
             (quote_line(failure),),
+            "give it batch by batch: tf.data.Dataset.from_generator or a keras.utils.PyDataset; or make the "
+            "dataset with tf.device('/CPU:0')"
+            if array
+            else "",
         )
 
 

@@ -48,10 +48,19 @@ MATCHING = any_of(
 IN_A_GRAPH = any_of("IOU", "Match", "TargetAssign", "Intersection", "pairwise", "ArgMax_?\\d*$", "region_similarity")
 WEIGHTS_IN_A_GRAPH = Pattern(
     r"(?:^|[/_])(?:weights?|kernel|bias|gamma|beta|embeddings?)\b|Momentum|RMSProp|Adam(?!ax)|Adagrad|Ftrl|Initializer"
-    r"|/Assign(?:_\d+)?$|slot_|MatMul_grad/MatMul_1|Conv2DBackpropFilter|ApplyGradient|/update_"
+    r"|/Assign(?:_\d+)?$|slot_|(?:^|/)save(?:_\d+)?/(?:Restore|Assign)|MatMul_grad/MatMul_1|Conv2DBackpropFilter|ApplyGradient|/update_"
 )
 """operations on weights, their gradients and their optimizer state"""
-CREATING_WEIGHTS = any_of("add_variable_from_reference", "add_slot", "_create_slots", "add_weight", r"optimizer\.build")
+CREATING_WEIGHTS = any_of(
+    "add_variable_from_reference", "add_slot", "_create_slots", "add_weight", r"optimizer\.build",
+    "global_variables_initializer", r"keras\S{0,40}initializers",
+)  # fmt: skip
+_MAKES_A_FIRST_VALUE = Pattern(
+    r"^(?:Fill|ZerosLike|OnesLike|Stateless(?:Random|Truncated)\w*|RandomUniform|TruncatedNormal)$"
+)
+"""operations that TensorFlow ran by themselves, in no step: what weights and optimizer state begin with"""
+_VARIABLES_KERNEL = Pattern(r"failed at (?:assign_op|variable_ops|resource_variable_ops|training_ops)\b")
+MAKING_A_TENSOR = any_of("convert_to_eager_tensor", "_EagerConst", "from_tensor_slices", "convert_to_tensor")
 EVALUATING = any_of(
     r"\bval(?:id(?:at\w*)?)?(?:_\w+)?\b",
     r"\bevaluat\w*",
@@ -123,8 +132,9 @@ LOADING = any_of(
     "load_from_checkpoint",
     "resume_from",
     r"\bresume\b",
-    "restore_checkpoint",
-    "_load_optimizer",
+    r"\brestore_(?:checkpoint|optimizer|model|state)",
+    "load_optimizer",
+    "_optimizer_to_device",
 )
 COPYING_STATE = Pattern(
     r"deepcopy\([^)]{0,60}(?:state|optim|model|net|ema|weights)|\.state_dict\(\)[^\n]{0,60}\.clone\(|ModelEMA\(|AveragedModel\("
@@ -257,4 +267,10 @@ def is_weight(failure: Failure) -> bool:
     """Whether the tensor that TensorFlow could not place is a weight, its gradient or its optimizer state."""
     if failure.family != "tensorflow" or len(failure.shape) not in (0, 1, 2, 4):
         return False
-    return bool(WEIGHTS_IN_A_GRAPH.search(failure.op)) or find_frame(failure, CREATING_WEIGHTS) is not None
+    first_value = len(failure.shape) in (1, 2) and _MAKES_A_FIRST_VALUE.search(failure.op)
+    return bool(
+        first_value
+        or WEIGHTS_IN_A_GRAPH.search(failure.op)
+        or _VARIABLES_KERNEL.search(failure.quote)
+        or find_frame(failure, CREATING_WEIGHTS)
+    )

@@ -18,7 +18,7 @@ _OF_CLASSES = (FunctionType, classmethod, staticmethod, property, GetSetDescript
 def forget_attributes(owner: Any, held: Mapping[int, Any]) -> None:
     """Takes what is held out of an object's, a class's or a module's attributes."""
     for name in [name for name, value in _attributes(owner) if id(value) in held]:
-        with suppress(AttributeError, TypeError):  # a class that guards its attributes
+        with suppress(Exception):  # a class that guards its attributes
             if _was_there_before(owner, name):
                 setattr(owner, name, None)
             else:

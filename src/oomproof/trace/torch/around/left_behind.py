@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from types import FrameType, ModuleType
@@ -22,6 +23,7 @@ from oomproof.frameworks.torch import FakeTensor
 from oomproof.trace.torch.around.forgotten_attributes import forget_attributes
 
 _CACHED = type(lru_cache(int))
+_WITHOUT_ATTRIBUTES = (dict, list, tuple, set)
 _FAR = 8
 """containers and objects between a cache and a tensor in it"""
 
@@ -66,7 +68,7 @@ def let_go(left: Leftovers) -> None:
             _empty(holder, held)
     held = {key: each for key, each in held.items() if isinstance(each, (FakeTensor, tuple))}  # the rest is empty now
     for owner in (*owners, *holders.values()):
-        if id(owner) not in held and not isinstance(owner, (dict, list, tuple, set, torch.Tensor)):
+        if id(owner) not in held and type(owner) not in _WITHOUT_ATTRIBUTES and not isinstance(owner, torch.Tensor):
             forget_attributes(owner, held)
 
 
@@ -91,11 +93,21 @@ def _empty(holder: Any, held: dict[int, Any]) -> None:
         holder.cache_clear()
     elif isinstance(holder, dict):
         for key in [key for key, value in holder.items() if id(value) in held or id(key) in held]:
-            del holder[key]
+            _drop(holder, key)
     elif type(holder) is list:
         holder[:] = [each for each in holder if id(each) not in held]
     elif type(holder) is set:
         holder -= {each for each in holder if id(each) in held}
+
+
+def _drop(holder: dict[Any, Any], key: Any) -> None:
+    """Also from dictionaries of libraries that refuse, as the outputs of transformers' models do (5.22)."""
+    try:
+        del holder[key]
+    except Exception:
+        plain = OrderedDict if isinstance(holder, OrderedDict) else dict
+        with suppress(KeyError):
+            plain.__delitem__(holder, key)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from unittest.mock import patch
 import torch
 
 from oomproof.frameworks.torch import FakeTensor
+from oomproof.trace.torch.around.typed_tensors import make_on_gpu, typed_tensors_in_place
 
 if TYPE_CHECKING:
     from oomproof.trace.torch.tracer import Tracer
@@ -53,6 +54,7 @@ def describe_other_way(line: str, error: Exception) -> str:
 @contextmanager
 def tensors_said_on_gpu(tracer: Tracer, asked: Asked) -> Iterator[None]:
     with ExitStack() as stack:
+        stack.enter_context(typed_tensors_in_place())
         for name, answer in _answers_of_tensors(tracer, asked).items():
             stack.enter_context(patch.object(FakeTensor, name, answer, create=True))
         yield
@@ -86,18 +88,30 @@ def _answers_of_tensors(tracer: Tracer, asked: Asked) -> dict[str, Any]:
     plain_type = torch.Tensor.type
 
     def type_(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if not args and not kwargs:
-            named: str = plain_type(self)
-            return named.replace("torch.", "torch.cuda.") if on_gpu(self) else named
-        wanted = args[0] if args else kwargs.get("dtype")
-        if isinstance(wanted, str):
-            args = (wanted.replace("torch.cuda.", "torch."), *args[1:])
-        return plain_type(self, *args, **kwargs)
+        if args or kwargs:
+            return plain_type(self, *args, **kwargs)
+        named: str = plain_type(self)
+        return named.replace("torch.", "torch.cuda.") if on_gpu(self) else named
 
     def cpu(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         return tracer.copy_across(self, off_device=True) if on_gpu(self) else self
 
+    plain_new, plain_new_tensor = torch.Tensor.new, torch.Tensor.new_tensor
+
+    # C++ makes these two where it sees this tensor.
+    def new(self: torch.Tensor, *given: Any, **named: Any) -> torch.Tensor:
+        if on_gpu(self) and not named:
+            return make_on_gpu(self.dtype, *given)
+        made: torch.Tensor = plain_new(self, *given, **named)
+        return made
+
+    def new_tensor(self: torch.Tensor, data: Any, *, dtype: Any = None, device: Any = None, **named: Any) -> Any:
+        if not on_gpu(self):
+            return plain_new_tensor(self, data, dtype=dtype, device=device, **named)
+        return torch.tensor(data, dtype=dtype or self.dtype, device=device or GPU, **named)
+
     return {
         "device": property(device), "is_cuda": property(is_cuda), "is_cpu": property(is_cpu),
         "get_device": get_device, "type": type_, "cpu": cpu, "record_stream": lambda self, stream: None,
+        "new": new, "new_tensor": new_tensor,
     }  # fmt: skip
