@@ -93,13 +93,13 @@ def test_a_monitor_tells_workers_that_grow(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", GROWING + LEVEL)
 def test_watch_tells_workers_that_grow(kind: str, tmp_path: Path) -> None:
     log = tmp_path / "memory.jsonl"
-    training = start(kind, log, 0.5)  # 80 s: what goes on for that long has outlasted warming up
+    training = start(kind, log, 0.5)  # at least 80 s: what goes on for that long has outlasted 30 s of warming up
     assert training.stdout is not None
     while not log.exists() or '"step": 10,' not in log.read_text():  # PyTorch is loaded, and workers have begun
         assert training.poll() is None
     try:
         watch = subprocess.run(
-            [sys.executable, "-m", "oomproof", "watch", str(training.pid), "--every", "0.2"],
+            [sys.executable, "-m", "oomproof", "watch", str(training.pid), "--every", "0.2", "--warm-up", "30"],
             capture_output=True, text=True, timeout=500, check=False,
         )  # fmt: skip
     finally:

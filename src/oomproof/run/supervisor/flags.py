@@ -77,8 +77,8 @@ def smaller(
     first: Sequence[str] = (),
 ) -> Next | None:
     """The command with half the batch. ``known``: flags that the script has though the command does not use them;
-    ``batch`` and ``accumulate``: their names, where they are not the usual ones. ``first``: the command as the user gave it,
-    whose images an update are what a training with fewer is told against. None: nothing can be halved."""
+    ``batch`` and ``accumulate``: their names, where they are not the usual ones. ``first``: the command as the user
+    gave it, whose images an update are what a training with fewer is told against. None: nothing can be halved."""
     known = known or {}
     place = _find(command, (batch,) if batch else BATCH)
     if place is None:
