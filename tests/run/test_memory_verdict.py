@@ -93,7 +93,10 @@ def test_the_batch_of_a_spike_is_named() -> None:
 
 
 def test_few_steps_say_nothing() -> None:
-    assert judge(made("leak")[:19]) == Verdict("short", "19 steps: fewer than 20 say nothing about a trend")
+    assert judge(made("leak")[:19]) == Verdict(
+        "short", "19 readings of memory: fewer than 20 say nothing about a trend"
+    )
+    assert judge(made("leak")[:1]).why.startswith("1 reading of memory: ")  # host memory is not read at every step
 
 
 def test_the_slope_stands_some_wild_points() -> None:

@@ -63,7 +63,8 @@ def keep_reading(history: list[StepReading], reading: StepReading) -> None:
 def judge(history: Sequence[StepReading], limit: int | None = None) -> Verdict:
     """``limit``: bytes at which memory runs out."""
     if len(history) < LEAST:
-        return Verdict("short", f"{len(history)} steps: fewer than {LEAST} say nothing about a trend")
+        count = "1 reading" if len(history) == 1 else f"{len(history)} readings"
+        return Verdict("short", f"{count} of memory: fewer than {LEAST} say nothing about a trend")
     bins = _in_bins(history)
     floors = [floor for _, floor in bins]
     if judge_growth(floors) == "steady":
