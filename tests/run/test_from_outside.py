@@ -1,4 +1,4 @@
-"""A process without steps to see: warming up is told from a leak, and the way out of a process from a trend."""
+"""Without steps to see: warming up is told from a leak, and what is given back between epochs is no trend."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from oomproof.run.monitor.from_outside import WARM_UP, News, count_before_ending, judge_from_outside
+from oomproof.run.monitor.from_outside import WARM_UP, News, count_with_workers, judge_from_outside
 from oomproof.run.monitor.verdict import StepReading, judge
 
 MIB = 1 << 20
@@ -19,7 +19,7 @@ def read(floors: list[float], every: float = 1.0) -> list[StepReading]:
     """``floors``: MiB."""
     rng = random.Random(len(floors))
     return [
-        StepReading(count, every * count, *(2 * [int(MIB * (floor + rng.gauss(0, 0.3)))]))
+        StepReading(count, every * count, *(2 * [int(MIB * (floor + rng.gauss(0, 0.3))) if floor else 0]))
         for count, floor in enumerate(floors, 1)
     ]
 
@@ -76,14 +76,18 @@ def test_many_readings_in_little_time_are_not_enough() -> None:
     assert judge_from_outside(read(floors, every=1.0)).kind == "leak"
 
 
-def test_the_way_out_is_not_judged() -> None:
-    running, ending = read(LEAKS["a leak"]), [200.0] * 29
-    history = read(LEAKS["a leak"] + ending)
-    assert count_before_ending(history) == len(running)
-    assert "-" in judge_from_outside(history).why and "-" not in judge_from_outside(history[: len(running)]).why
-    assert count_before_ending(running) == len(running)
-    lower = read([2 * BASE] * 30 + [BASE] * 200)  # it went on for long
-    assert count_before_ending(lower) == len(lower)
+def test_a_process_without_its_workers_is_not_judged() -> None:
+    running, ending = LEAKS["a leak"], [200.0] * 60
+    history, workers = read(running + ending), read([floor - 300 for floor in running] + [20.0] + [0.0] * 59)
+    count = count_with_workers(workers)
+    assert count == len(running)
+    assert "-" in judge_from_outside(history).why and "-" not in judge_from_outside(history[:count]).why
+    assert count_with_workers(workers[:count]) == count
+
+
+def test_a_child_that_was_there_for_a_moment_is_not_a_worker() -> None:
+    history = [StepReading(count, float(count), MIB * (count in (3, 4)), 0) for count in range(50)]
+    assert count_with_workers(history) == 50 and count_with_workers([]) == 0
 
 
 def tell(kinds: list[str]) -> list[str]:

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import median
 
 from oomproof.run.monitor.verdict import LEAST, StepReading, Verdict, judge, judge_host
 
 WARM_UP = 120.0
-"""seconds. On a busy machine, loading PyTorch took 24 s, and four healthy workers grew evenly for 100 s, by a fifth"""
+"""seconds. Loading PyTorch took 24 s on a busy machine; four healthy workers grew evenly by a fifth, for 100 s, and for
+330 s on a busier one, which is then called a leak: longer for all would be late for those that leak"""
 GOES_ON = 0.5
 """of the pace before: what warms up grows ever more slowly, a leak by about as much"""
 LEAST_RISE = 0.05
 """of the level, after warming up: batches that wait in a healthy loader's queues made up to 0.04 in 200 s"""
-ENDING = 30.0
-"""seconds: a guess. A loader with 4 workers took 12 s from the end of its loop to its end"""
 
 
 def judge_from_outside(
@@ -47,15 +47,15 @@ def goes_on(history: Sequence[StepReading], per_step: float, warm_up: float) -> 
     return found.kind == "leak" and found.per_step >= GOES_ON * per_step and rise >= LEAST_RISE * later[0].floor
 
 
-def count_before_ending(history: Sequence[StepReading]) -> int:
-    """Of a process that has ended: how many readings came before it gave memory back on its way out, workers first.
-    That is no trend."""
-    for place in range(LEAST, len(history)):
-        if history[-1].seconds - history[place].seconds <= ENDING:
-            before = min(each.floor for each in history[place - LEAST : place])
-            if max(each.floor for each in history[place:]) < before:
-                return place
-    return len(history)
+def count_with_workers(workers: Sequence[StepReading]) -> int:
+    """How many readings came before a process that mostly has workers was without them: between two epochs, and on its
+    way out, which took a minute on a busy machine. What is given back then is no trend."""
+    held = [each.floor for each in workers if each.floor]
+    count = len(workers)
+    if len(held) > count / 2:
+        while workers[count - 1].floor < median(held) / 2:
+            count -= 1
+    return count
 
 
 class News:
