@@ -3,7 +3,7 @@
 >>> history = [StepReading(step, seconds=step * 0.5, floor=4000 + 9 * step, peak=9000 + 9 * step) for step in range(60)]
 >>> found = judge(history, limit=12000)
 >>> found.kind, found.per_step, found.step_of_end
-('leak', 9.0, 273)
+('leak', 9.0, 333)
 """
 
 from __future__ import annotations
