@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -92,7 +93,10 @@ def test_the_batch_of_a_spike_is_named() -> None:
 
 
 def test_few_steps_say_nothing() -> None:
-    assert judge(made("leak")[:19]) == Verdict("short", "19 steps: fewer than 20 say nothing about a trend")
+    assert judge(made("leak")[:19]) == Verdict(
+        "short", "19 readings of memory: fewer than 20 say nothing about a trend"
+    )
+    assert judge(made("leak")[:1]).why.startswith("1 reading of memory: ")  # host memory is not read at every step
 
 
 def test_the_slope_stands_some_wild_points() -> None:
@@ -100,3 +104,14 @@ def test_the_slope_stands_some_wild_points() -> None:
     for wild in (3, 11, 20, 27):
         points[wild] = (wild, 10**9)
     assert slope_of(points) == pytest.approx(100, rel=0.1)
+
+
+@pytest.mark.parametrize("begun", [1, 30, 90])
+def test_a_phase_that_has_begun_is_not_a_spike(begun: int) -> None:
+    level = made("level")
+    more = 1500 * MIB
+    assert more > 0.2 * level[0].peak
+    later = [StepReading(600 + each.step, 0, each.floor + more, each.peak + more) for each in level]
+    assert judge(level + later[:begun]).kind in ("steady", "caching")
+    one = replace(later[0], floor=level[0].floor)
+    assert judge([*level, one, *level[:1]]).kind == "spike"

@@ -148,7 +148,9 @@ def test_watching_a_process_that_leaks_and_ends(capsys: pytest.CaptureFixture[st
     log.touch()
     process = subprocess.Popen([sys.executable, "-c", LEAKING, str(log)])
     try:
-        code = main(["watch", str(process.pid), "--every", "0.05", "--ram", "8GiB", "--log", str(log)])
+        code = main(
+            ["watch", str(process.pid), "--every", "0.05", "--warm-up", "1", "--ram", "8GiB", "--log", str(log)]
+        )
     finally:
         process.kill()
         process.wait()

@@ -67,6 +67,13 @@ def test_another_effective_batch_is_never_silent(folder: Path, capfd: pytest.Cap
     assert "AN UPDATE NOW HAS 4 IMAGES, NOT 8" in capfd.readouterr().err
 
 
+def test_images_an_update_are_told_against_the_users_own(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "train.py").write_text(TRAIN.replace("FLAG", ""))
+    assert run("--", sys.executable, "train.py", "--batch-size=16") == 0
+    err = capfd.readouterr().err
+    assert "AN UPDATE NOW HAS 8 IMAGES, NOT 16" in err and "AN UPDATE NOW HAS 4 IMAGES, NOT 16" in err
+
+
 def test_it_gives_up_with_the_diagnosis(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "train.py").write_text(TRAIN.replace("FLAG", "").replace("> 4", "> 0"))
     assert run("--tries", "2", "--", sys.executable, "train.py", "--batch-size=64") == 1

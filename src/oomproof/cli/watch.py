@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from oomproof.run.monitor.verdict import StepReading, Verdict
 
 LEAKS = 2
+WORST = ("leak", "spike", "growing")
 
 
 @dataclass
@@ -39,6 +40,14 @@ def watch(
     seconds: Annotated[
         float, typer.Option("--for", metavar="SECONDS", help="How long to watch; 0: until it ends.")
     ] = 0.0,
+    warm_up: Annotated[
+        float,
+        typer.Option(
+            "--warm-up",
+            metavar="SECONDS",
+            help="What warming up may take: growth is a leak if it goes on after it, for as long again.",
+        ),
+    ] = 120.0,
     ram: Ram = None,
     log: Annotated[
         Path | None, typer.Option("--log", metavar="FILE.jsonl", help="Keep every reading as a line of JSON.")
@@ -49,7 +58,8 @@ def watch(
 
     Reads the host memory of the process and all its children (shared pages once, pages of files such as libraries not
     at all), /dev/shm, and what they hold on NVIDIA GPUs. Says so when the verdict changes, and sums up at the end.
-    Nothing is changed in the process.
+    Steps cannot be seen from outside: growth in the first seconds may be warming up, and is called a leak only if it
+    goes on after --warm-up for as long again. Nothing is changed in the process.
 
     Exit code 0: no leak was seen. 2: one was. 1: bad input.
 
@@ -61,10 +71,10 @@ def watch(
     """
     import psutil
 
-    from oomproof.run.monitor.verdict import judge, judge_host
+    from oomproof.run.monitor.from_outside import News
 
-    if every <= 0 or seconds < 0:
-        raise InputError("--every wants seconds above 0, and --for from 0 on")
+    if every <= 0 or seconds < 0 or warm_up < 0:
+        raise InputError("--every wants seconds above 0, --for and --warm-up from 0 on")
     try:
         process = psutil.Process(pid)
     except (psutil.Error, ValueError):
@@ -73,8 +83,8 @@ def watch(
     limit = parse_ram(ram) if ram is not None else psutil.virtual_memory().total
     if log is not None:
         require_writable(log, "--log")
-    seen = _Seen()
-    said, begin = "", time.monotonic()
+    seen, news = _Seen(), News()
+    begin = time.monotonic()
     stream = log.open("a") if log is not None else None
     try:
         while True:
@@ -82,9 +92,8 @@ def watch(
             if not _read(process, now, seen, stream):
                 write(f"process {pid} has ended\n")
                 break
-            found = _worse(judge(seen.device), judge_host(seen.host, seen.workers, limit))
-            if found.kind not in ("short", said) and found.kind in ("leak", "spike"):
-                said = found.kind
+            found = _judge(seen, limit, warm_up)
+            if news.is_news(found.kind):
                 write(f"{now:.0f} s: {found.kind}: {_of_readings(found.why)}\n")
             if seconds and now >= seconds:
                 break
@@ -94,7 +103,7 @@ def watch(
     finally:
         if stream is not None:
             stream.close()
-    found = _worse(judge(seen.device), judge_host(seen.host, seen.workers, limit))
+    found = _judge(seen, limit, warm_up)
     write(f"{seen.count} readings: {found.kind}: {_of_readings(found.why)}\n")
     raise typer.Exit(LEAKS if found.kind == "leak" else 0)
 
@@ -104,8 +113,14 @@ def _of_readings(words: str) -> str:
     return words.replace("step", "reading")
 
 
-def _worse(device: Verdict, host: Verdict) -> Verdict:
-    return next((each for each in (device, host) if each.kind in ("leak", "spike")), host)
+def _judge(seen: _Seen, limit: int | None, warm_up: float) -> Verdict:
+    """The worse of the device's and the host's."""
+    from oomproof.run.monitor.from_outside import count_with_workers, judge_from_outside
+
+    count = count_with_workers(seen.workers)
+    host = judge_from_outside(seen.host[:count], limit, workers=seen.workers[:count], warm_up=warm_up)
+    device = judge_from_outside(seen.device, warm_up=warm_up)
+    return next((each for kind in WORST for each in (device, host) if each.kind == kind), host)
 
 
 def _refuse_unreadable(process: psutil.Process) -> None:

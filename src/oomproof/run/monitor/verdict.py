@@ -3,7 +3,7 @@
 >>> history = [StepReading(step, seconds=step * 0.5, floor=4000 + 9 * step, peak=9000 + 9 * step) for step in range(60)]
 >>> found = judge(history, limit=12000)
 >>> found.kind, found.per_step, found.step_of_end
-('leak', 9.0, 273)
+('leak', 9.0, 333)
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def keep_reading(history: list[StepReading], reading: StepReading) -> None:
 def judge(history: Sequence[StepReading], limit: int | None = None) -> Verdict:
     """``limit``: bytes at which memory runs out."""
     if len(history) < LEAST:
-        return Verdict("short", f"{len(history)} steps: fewer than {LEAST} say nothing about a trend")
+        count = "1 reading" if len(history) == 1 else f"{len(history)} readings"
+        return Verdict("short", f"{count} of memory: fewer than {LEAST} say nothing about a trend")
     bins = _in_bins(history)
     floors = [floor for _, floor in bins]
     if judge_growth(floors) == "steady":
@@ -72,7 +73,7 @@ def judge(history: Sequence[StepReading], limit: int | None = None) -> Verdict:
     usual = median(each.peak for each in body)
     top = max(body, key=lambda each: each.peak)
     scatter = measure_scatter([each.peak for each in body])
-    if top.peak > max(SPIKE * usual, usual + 8 * scatter):
+    if top.peak > max(SPIKE * usual, usual + 8 * scatter) and _stands_out(history, top):
         return Verdict(
             "spike",
             f"step {top.step} took {_size(top.peak)}, others about {_size(usual)}; between steps memory stays level: "
@@ -83,6 +84,14 @@ def judge(history: Sequence[StepReading], limit: int | None = None) -> Verdict:
     if last > first * (1 + GREW):
         return Verdict("caching", f"grew from {_size(first)} to {_size(last)} and stays there: caches, not a leak")
     return Verdict("steady", f"level at {_size(last)}, peaks of {_size(usual)}")
+
+
+def _stands_out(history: Sequence[StepReading], top: StepReading) -> bool:
+    """Whether it is higher than what came shortly before and after it: the end of a rise, and the beginning of what
+    stays, are another phase of the training."""
+    at = history.index(top)
+    around = (history[max(0, at - LEAST) : at], history[at + 1 : at + 1 + LEAST])
+    return all(near and top.peak > SPIKE * median(each.peak for each in near) for near in around)
 
 
 def _leak(history: Sequence[StepReading], bins: list[tuple[float, int]], limit: int | None) -> Verdict:

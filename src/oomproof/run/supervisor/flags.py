@@ -69,9 +69,16 @@ def _defaults(text: str) -> dict[str, int]:
     return found
 
 
-def smaller(command: Sequence[str], known: Known | None = None, batch: str = "", accumulate: str = "") -> Next | None:
+def smaller(
+    command: Sequence[str],
+    known: Known | None = None,
+    batch: str = "",
+    accumulate: str = "",
+    first: Sequence[str] = (),
+) -> Next | None:
     """The command with half the batch. ``known``: flags that the script has though the command does not use them;
-    ``batch`` and ``accumulate``: their names, where they are not the usual ones. None: nothing can be halved."""
+    ``batch`` and ``accumulate``: their names, where they are not the usual ones. ``first``: the command as the user
+    gave it, whose images an update are what a training with fewer is told against. None: nothing can be halved."""
     known = known or {}
     place = _find(command, (batch,) if batch else BATCH)
     if place is None:
@@ -104,11 +111,17 @@ def smaller(command: Sequence[str], known: Known | None = None, batch: str = "",
         why = f"what {unused} is by default cannot be read in the script: give it on the command line"
     else:
         why = "the command has no flag for accumulation (--accumulate-flag names one)"
+    was = now if times or not first else _first_value(first, name, known) or now
     says = (
-        f"{name} {now} -> {less}: AN UPDATE NOW HAS {less} IMAGES, NOT {now}{times}, since {why}: another training; "
+        f"{name} {now} -> {less}: AN UPDATE NOW HAS {less} IMAGES, NOT {was}{times}, since {why}: another training; "
         "its learning rate may have to change"
     )
     return Next(changed, says, False)
+
+
+def _first_value(first: Sequence[str], name: str, known: Known) -> int | None:
+    place = _find(first, (name,))
+    return known.get(name) if place is None else _value(first, place)
 
 
 def _with_default(command: Sequence[str], known: Known, names: Collection[str]) -> tuple[Sequence[str], int | None]:

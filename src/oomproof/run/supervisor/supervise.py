@@ -92,7 +92,7 @@ def _next_step(command: list[str], ending: Ending, request: Request, waiting: li
         plan = waiting.pop()
         if (found := apply_plan(command, plan.get("batch"), plan.get("accumulate"), known)) is not None:
             return found
-    return smaller(command, known, request.batch_flag, request.accumulate_flag)
+    return smaller(command, known, request.batch_flag, request.accumulate_flag, request.command)
 
 
 def _describe_resuming(request: Request) -> str:

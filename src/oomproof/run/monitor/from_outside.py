@@ -1,0 +1,79 @@
+"""Readings of a process whose steps cannot be seen: growth is called a leak only once it has outlasted warming up.
+
+>>> history = [StepReading(count, seconds=0.5 * count, floor=4000 + 9 * count, peak=0) for count in range(500)]
+>>> judge_from_outside(history[:60]).kind, judge_from_outside(history).kind
+('growing', 'leak')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+
+from oomproof.run.monitor.verdict import LEAST, StepReading, Verdict, judge, judge_host
+
+WARM_UP = 120.0
+"""seconds. Loading PyTorch took 24 s on a busy machine; four healthy workers grew evenly by a fifth, for 100 s, and for
+330 s on a busier one, which is then called a leak: longer for all would be late for those that leak"""
+GOES_ON = 0.5
+"""of the pace before: what warms up grows ever more slowly, a leak by about as much"""
+LEAST_RISE = 0.05
+"""of the level, after warming up: batches that wait in a healthy loader's queues made up to 0.04 in 200 s"""
+
+
+def judge_from_outside(
+    history: Sequence[StepReading],
+    limit: int | None = None,
+    *,
+    workers: Sequence[StepReading] | None = None,
+    warm_up: float = WARM_UP,
+) -> Verdict:
+    """As ``judge`` (with ``workers``: ``judge_host``), but a leak is ``growing`` until it goes on for as long again as
+    warming up may take. The first ``warm_up`` seconds of the readings may be anything."""
+    found = judge(history, limit) if workers is None else judge_host(history, workers, limit)
+    if found.kind != "leak" or goes_on(history, found.per_step, warm_up):
+        return found
+    return replace(found, kind="growing", why=f"{found.why}; it may be warming up, and is a leak if it goes on")
+
+
+def goes_on(history: Sequence[StepReading], per_step: float, warm_up: float) -> bool:
+    """Whether memory leaks after the first ``warm_up`` seconds too, at about the same pace, for at least as long."""
+    later = [each for each in history if each.seconds - history[0].seconds > warm_up]
+    if len(later) < LEAST or later[-1].seconds - later[0].seconds < warm_up:
+        return False
+    found = judge(later)
+    rise = found.per_step * (later[-1].step - later[0].step)
+    return found.kind == "leak" and found.per_step >= GOES_ON * per_step and rise >= LEAST_RISE * later[0].floor
+
+
+def count_with_workers(workers: Sequence[StepReading]) -> int:
+    """How many readings came before a process that mostly has workers was without them: between two epochs, and on its
+    way out, which took a minute on a busy machine. What is given back then is no trend."""
+    held = [each.floor for each in workers if each.floor]
+    count = len(workers)
+    if len(held) > count / 2:
+        while workers[count - 1].floor < median(held) / 2:
+            count -= 1
+    return count
+
+
+class News:
+    """Which verdicts are worth a line, of one at every reading: what is wrong, and that it is not any more."""
+
+    def __init__(self) -> None:
+        self._told = ""
+        self._level = 0
+        """readings in a row without growth"""
+
+    def is_news(self, kind: str) -> bool:
+        self._level = self._level + 1 if kind in ("steady", "caching") else 0
+        if kind == "growing":
+            news = not self._told
+        elif self._level:
+            news = self._told in ("growing", "leak") and self._level >= LEAST
+        else:
+            news = kind in ("leak", "spike") and kind != self._told
+        if news:
+            self._told = kind
+        return news
