@@ -113,5 +113,7 @@ def test_a_phase_that_has_begun_is_not_a_spike(begun: int) -> None:
     assert more > 0.2 * level[0].peak
     later = [StepReading(600 + each.step, 0, each.floor + more, each.peak + more) for each in level]
     assert judge(level + later[:begun]).kind in ("steady", "caching")
+    if begun == 1:  # and then it died
+        assert judge(level + later[:begun], ended=True).kind == "spike"
     one = replace(later[0], floor=level[0].floor)
     assert judge([*level, one, *level[:1]]).kind == "spike"

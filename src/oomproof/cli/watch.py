@@ -83,7 +83,7 @@ def watch(
     limit = parse_ram(ram) if ram is not None else psutil.virtual_memory().total
     if log is not None:
         require_writable(log, "--log")
-    seen, news = _Seen(), News()
+    seen, news, ended = _Seen(), News(), False
     begin = time.monotonic()
     stream = log.open("a") if log is not None else None
     try:
@@ -91,6 +91,7 @@ def watch(
             now = time.monotonic() - begin
             if not _read(process, now, seen, stream):
                 write(f"process {pid} has ended\n")
+                ended = True
                 break
             found = _judge(seen, limit, warm_up)
             if news.is_news(found.kind):
@@ -103,7 +104,7 @@ def watch(
     finally:
         if stream is not None:
             stream.close()
-    found = _judge(seen, limit, warm_up)
+    found = _judge(seen, limit, warm_up, ended=ended)
     write(f"{seen.count} readings: {found.kind}: {_of_readings(found.why)}\n")
     raise typer.Exit(LEAKS if found.kind == "leak" else 0)
 
@@ -113,13 +114,14 @@ def _of_readings(words: str) -> str:
     return words.replace("step", "reading")
 
 
-def _judge(seen: _Seen, limit: int | None, warm_up: float) -> Verdict:
+def _judge(seen: _Seen, limit: int | None, warm_up: float, *, ended: bool = False) -> Verdict:
     """The worse of the device's and the host's."""
     from oomproof.run.monitor.from_outside import count_with_workers, judge_from_outside
 
     count = count_with_workers(seen.workers)
-    host = judge_from_outside(seen.host[:count], limit, workers=seen.workers[:count], warm_up=warm_up)
-    device = judge_from_outside(seen.device, warm_up=warm_up)
+    workers = seen.workers[:count]
+    host = judge_from_outside(seen.host[:count], limit, workers=workers, warm_up=warm_up, ended=ended)
+    device = judge_from_outside(seen.device, warm_up=warm_up, ended=ended)
     return next((each for kind in WORST for each in (device, host) if each.kind == kind), host)
 
 

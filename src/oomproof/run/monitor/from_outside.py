@@ -28,10 +28,11 @@ def judge_from_outside(
     *,
     workers: Sequence[StepReading] | None = None,
     warm_up: float = WARM_UP,
+    ended: bool = False,
 ) -> Verdict:
     """As ``judge`` (with ``workers``: ``judge_host``), but a leak is ``growing`` until it goes on for as long again as
     warming up may take. The first ``warm_up`` seconds of the readings may be anything."""
-    found = judge(history, limit) if workers is None else judge_host(history, workers, limit)
+    found = judge(history, limit, ended=ended) if workers is None else judge_host(history, workers, limit, ended=ended)
     if found.kind != "leak" or goes_on(history, found.per_step, warm_up):
         return found
     return replace(found, kind="growing", why=f"{found.why}; it may be warming up, and is a leak if it goes on")

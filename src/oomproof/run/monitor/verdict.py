@@ -60,8 +60,8 @@ def keep_reading(history: list[StepReading], reading: StepReading) -> None:
         del history[1::2]
 
 
-def judge(history: Sequence[StepReading], limit: int | None = None) -> Verdict:
-    """``limit``: bytes at which memory runs out."""
+def judge(history: Sequence[StepReading], limit: int | None = None, *, ended: bool = False) -> Verdict:
+    """``limit``: bytes at which memory runs out. ``ended``: nothing comes after these readings."""
     if len(history) < LEAST:
         count = "1 reading" if len(history) == 1 else f"{len(history)} readings"
         return Verdict("short", f"{count} of memory: fewer than {LEAST} say nothing about a trend")
@@ -73,7 +73,7 @@ def judge(history: Sequence[StepReading], limit: int | None = None) -> Verdict:
     usual = median(each.peak for each in body)
     top = max(body, key=lambda each: each.peak)
     scatter = measure_scatter([each.peak for each in body])
-    if top.peak > max(SPIKE * usual, usual + 8 * scatter) and _stands_out(history, top):
+    if top.peak > max(SPIKE * usual, usual + 8 * scatter) and _stands_out(history, top, ended):
         return Verdict(
             "spike",
             f"step {top.step} took {_size(top.peak)}, others about {_size(usual)}; between steps memory stays level: "
@@ -86,12 +86,13 @@ def judge(history: Sequence[StepReading], limit: int | None = None) -> Verdict:
     return Verdict("steady", f"level at {_size(last)}, peaks of {_size(usual)}")
 
 
-def _stands_out(history: Sequence[StepReading], top: StepReading) -> bool:
+def _stands_out(history: Sequence[StepReading], top: StepReading, ended: bool) -> bool:
     """Whether it is higher than what came shortly before and after it: the end of a rise, and the beginning of what
-    stays, are another phase of the training."""
+    stays, are another phase of the training. One that was the end of the training had nothing after it."""
     at = history.index(top)
-    around = (history[max(0, at - LEAST) : at], history[at + 1 : at + 1 + LEAST])
-    return all(near and top.peak > SPIKE * median(each.peak for each in near) for near in around)
+    before, after = history[max(0, at - LEAST) : at], history[at + 1 : at + 1 + LEAST]
+    sides = (before,) if ended and len(after) < LEAST else (before, after)
+    return all(near and top.peak > SPIKE * median(each.peak for each in near) for near in sides)
 
 
 def _leak(history: Sequence[StepReading], bins: list[tuple[float, int]], limit: int | None) -> Verdict:
@@ -107,10 +108,12 @@ def _leak(history: Sequence[StepReading], bins: list[tuple[float, int]], limit: 
     return Verdict("leak", why + end, slope, last.step + left, left * pace)
 
 
-def judge_host(host: Sequence[StepReading], workers: Sequence[StepReading], limit: int | None = None) -> Verdict:
+def judge_host(
+    host: Sequence[StepReading], workers: Sequence[StepReading], limit: int | None = None, *, ended: bool = False
+) -> Verdict:
     """``host``: of the main process and its children; ``workers``: of the children, read at the same times. A leak says
     which of them grow."""
-    found = judge(host, limit)
+    found = judge(host, limit, ended=ended)
     if found.kind != "leak":
         return found
     main = [
