@@ -66,7 +66,7 @@ def test_at_risk_is_not_fitting(at_risk: Forecast) -> None:
 
 def test_sweep_schema(fits: Forecast, does_not_fit: Forecast) -> None:
     document = json.loads(as_json.text(as_json.sweep(Sweep("batch", ((2, fits), (4, does_not_fit))))))
-    assert list(document) == ["sweep", "rows", "largest"]
+    assert list(document) == ["sweep", "rows", "largest", "refused"]
     assert (document["sweep"], document["largest"]) == ("batch", 2)
     for row in document["rows"]:
         assert_schema(row, {"value": int, **FORECAST})

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+import oomproof
+from oomproof.errors import JobError
 from oomproof.memory.forecast import Forecast, Range
 from oomproof.memory.sweep import Sweep
 from oomproof.report.sweep import conclusion, report
@@ -32,6 +35,28 @@ def test_rows_and_the_largest(width: int, fits: Forecast, at_risk: Forecast, doe
 def test_largest_by_value_not_by_place(fits: Forecast) -> None:
     assert Sweep("batch", ((8, fits), (2, fits))).largest == 8
     assert Sweep("image_size", (((640, 640), fits), ((480, 1333), fits))).largest == (480, 1333)
+
+
+@pytest.mark.slow
+def test_a_value_that_cannot_be_trained_does_not_cost_the_others(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(
+        "import torch\nfrom oomproof import TorchJob\n\n\n"
+        "def job(batch=2):\n"
+        "    model = lambda: torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.BatchNorm1d(4))\n"
+        "    images = lambda: (torch.rand(batch, 8),)\n"
+        "    return TorchJob(model, batch=images, loss=lambda model, batch: model(batch[0]).sum())\n"
+    )
+    job = f"{tmp_path / 'job.py'}:job"
+    swept = oomproof.sweep(job, "8GiB", "batch", [1, 2, 4])
+    assert [setting for setting, _ in swept.rows] == [2, 4]
+    [(setting, why)] = swept.refused
+    assert setting == 1 and "Expected more than 1 value per channel" in why
+    file = io.StringIO()
+    Console(file=file, width=200).print(report(swept))
+    text = file.getvalue()
+    assert "batch 1 cannot be trained: " in text and "The largest batch that fits 8.00 GiB is 4" in text
+    with pytest.raises(JobError, match="Expected more than 1 value per channel"):
+        oomproof.sweep(job, "8GiB", "batch", [1])
 
 
 def test_values_without_a_size(fits: Forecast, does_not_fit: Forecast) -> None:

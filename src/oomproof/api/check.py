@@ -216,24 +216,31 @@ def sweep(
     progress: Progress | None = None,
     **settings: Any,
 ) -> Sweep:
-    """The same as ``check`` for several values of one setting."""
+    """The same as ``check`` for several values of one setting. A value that the job cannot be trained with (one image,
+    under batch normalisation) does not cost the others their answer."""
     granted = None if ram is None else ram_of(ram)
     device = find_device(on) if isinstance(on, str) else on
     opened = as_job(job, settings=settings)
     # Every value is checked before the first trace, which may take a minute.
     runs = [resolve(opened, {**settings, name: value}) for value in values]
-    rows, step = [], None
+    rows, refused, step = [], [], None
     for count, resolved in enumerate(runs, 1):
         if step is None or name not in vars(Runtime()):
             say = _add_prefix(progress or be_silent, f"{name} {count} of {len(runs)}: ")
             request = TraceRequest(resolved, device, progress=say)
-            step = with_least(opened, request, opened.trace(request))
+            try:
+                step = with_least(opened, request, opened.trace(request))
+            except (CannotDo, JobError) as error:
+                refused.append((_value(resolved, name), str(error)))
+                if len(refused) == len(runs):
+                    raise
+                continue
         row = replace(
             forecast_step(step, device, resolved), ram=granted, step_seconds=_step_time(step, device, resolved)
         )
         rows.append((_value(resolved, name), row))
     rising = any(runs[0].name_of(role) == name or role == name for role in _MORE_WORK) if runs else False
-    return Sweep(name, hold_to_smaller(rows) if rising else tuple(rows))
+    return Sweep(name, hold_to_smaller(rows) if rising else tuple(rows), tuple(refused))
 
 
 def forecast_step(step: Timeline, device: Device, settings: Settings) -> Forecast:

@@ -16,6 +16,8 @@ class Sweep:
 
     name: str
     rows: tuple[tuple[Any, Forecast], ...]
+    refused: tuple[tuple[Any, str], ...] = ()
+    """values that the job cannot be trained with, and why"""
 
     @property
     def fitting(self) -> tuple[Any, ...]:

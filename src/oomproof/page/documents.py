@@ -62,7 +62,8 @@ def explain_document(diagnosis: Diagnosis) -> dict[str, Any]:
 
 def sweep_document(sweep: Sweep) -> dict[str, Any]:
     first = sweep.rows[0][1]
-    notes = dict.fromkeys(note for _, row in sweep.rows for note in row.notes)
+    notes = dict.fromkeys(of_sweep.describe_refused(sweep))
+    notes |= dict.fromkeys(note for _, row in sweep.rows for note in row.notes)
     ram = f" with {first.ram / (1 << 30):.2f} GiB of host RAM" if first.ram is not None else ""
     return {
         "kind": "sweep",

@@ -68,7 +68,8 @@ def _validation(of: Forecast) -> dict[str, Any]:
 
 def sweep(of: Sweep) -> dict[str, Any]:
     rows = [{"value": plain(setting), **forecast(row)} for setting, row in of.rows]
-    return {"sweep": of.name, "rows": rows, "largest": plain(of.largest)}
+    refused = [{"value": plain(setting), "why": why} for setting, why in of.refused]
+    return {"sweep": of.name, "rows": rows, "largest": plain(of.largest), "refused": refused}
 
 
 def gpus(devices: Sequence[Device]) -> list[dict[str, Any]]:

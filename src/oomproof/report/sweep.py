@@ -34,7 +34,12 @@ def report(sweep: Sweep) -> RenderableType:
     style = STYLES["fits" if sweep.fitting else "does not fit"]
     ram = f" with {gib(first.ram)} of host RAM" if first.ram is not None else ""
     title = f"{first.job} on {first.device.name}{ram}; figures in GiB\n"
-    return Group(Text(title), table, *_plot(sweep), "", Text(conclusion(sweep), style=style))
+    refused = [Text(each) for each in describe_refused(sweep)]
+    return Group(Text(title), table, *refused, *_plot(sweep), "", Text(conclusion(sweep), style=style))
+
+
+def describe_refused(sweep: Sweep) -> list[str]:
+    return [f"{sweep.name} {value(setting)} cannot be trained: {why}" for setting, why in sweep.refused]
 
 
 def _plot(sweep: Sweep) -> list[RenderableType]:
