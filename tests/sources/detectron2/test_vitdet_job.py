@@ -73,7 +73,7 @@ def test_settings_follow_each_other() -> None:
     ("given", "why"),
     [
         ({"image_size": "800x1333"}, "square"),
-        ({"image_size": "1000x1000"}, "multiple of 16"),
+        ({"image_size": "1000x1000"}, "multiple of 32"),
         ({"model.proposal_generator.pre_nms_topk": "many"}, "number of proposals"),
         ({"MODEL.MASK_ON": "True"}, "has no setting"),
     ],
@@ -87,6 +87,35 @@ def test_what_cannot_be_is_refused(given: dict[str, Any], why: str) -> None:
 def test_pairs_are_for_yaml() -> None:
     with pytest.raises(InputError, match="--set dataloader"):
         open_vitdet("mask_rcnn_vitdet_b_100ep", ("SOLVER.IMS_PER_BATCH", "8"))
+
+
+LAZY = {
+    "one.py": "from detectron2.config import LazyCall as L\nmodel = L(dict)()\n",
+    "two.py": "from .mask_rcnn_vitdet_b_100ep import dataloader, model, train\nmodel.backbone.net.depth = 24\n",
+    "three.py": "from detectron2 import model_zoo\ntrain = model_zoo.get_config('common/train.py').train\nmodel = 1\n",
+}
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_a_lazy_config_is_told_in_one_line(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(LAZY[name])
+    with pytest.raises(InputError, match=r"is a LazyConfig.*COCO/mask_rcnn_vitdet_b_100ep") as told:
+        open_job(str(path))
+    assert "\n" not in str(told.value)
+
+
+def test_a_published_name_on_disk_is_the_users_unless_the_prefix_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "COCO").mkdir()
+    (tmp_path / "COCO" / "mask_rcnn_vitdet_l_100ep.py").write_text(LAZY["two.py"])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"detectron2:COCO/mask_rcnn_vitdet_l_100ep\.py is that one"):
+        open_job("COCO/mask_rcnn_vitdet_l_100ep.py")
+    assert job_of("detectron2:COCO/mask_rcnn_vitdet_l_100ep.py").config.shape.depth == 24
+    with pytest.raises(InputError, match="no blueprint"):
+        open_job("COCO/cascade_mask_rcnn_swin_b_in21k_50ep.py")
 
 
 def test_parameters_come_in_a_group_for_each_layer() -> None:

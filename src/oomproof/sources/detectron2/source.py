@@ -36,11 +36,7 @@ def _open(opening: Opening) -> Job:
     text = opening.text
     if find_spec("torch") is None:
         raise InputError("Detectron2 jobs need PyTorch, which is not installed here: pip install 'oomproof[torch]'")
-    if _is_vitdet(text):
-        from oomproof.sources.detectron2.vitdet.job import open_vitdet
-
-        return open_vitdet(text.removeprefix("detectron2:"), opening.pairs)
-    if text.endswith(".py") and not text.startswith("detectron2:"):
+    if text.endswith(".py") and not text.startswith("detectron2:") and not _is_vitdet(text):
         from oomproof.sources.detectron2.script.lazy_config import is_lazy_config, refuse_lazy_config
         from oomproof.sources.detectron2.script.script import open_script
 
@@ -51,6 +47,10 @@ def _open(opening: Opening) -> Job:
         raise InputError(
             f"--config-file {opening.config_file} is for training scripts of Detectron2; {text} is not one"
         )
+    if _is_vitdet(text):
+        from oomproof.sources.detectron2.vitdet.job import open_vitdet
+
+        return open_vitdet(text.removeprefix("detectron2:"), opening.pairs)
     from oomproof.sources.detectron2.job import open_detectron2
 
     name = text if text.startswith("detectron2://") else text.removeprefix("detectron2:")

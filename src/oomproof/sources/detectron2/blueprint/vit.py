@@ -102,7 +102,7 @@ class Mlp(nn.Module):
         return x
 
 
-class Block(nn.Module):
+class ViTBlock(nn.Module):
     """``window`` 0: attention to the whole map of ``side`` x ``side`` tokens."""
 
     def __init__(self, shape: VitShape, drop_path: float, window: int) -> None:
@@ -157,7 +157,8 @@ class ViT(nn.Module):
         self.pos_embed = nn.Parameter(torch.zeros(1, positions, shape.width))
         shares = torch.linspace(0, shape.drop_path, shape.depth, device="cpu").tolist()
         self.blocks = nn.ModuleList(
-            Block(shape, share, 0 if shape.is_global(number) else shape.window) for number, share in enumerate(shares)
+            ViTBlock(shape, share, 0 if shape.is_global(number) else shape.window)
+            for number, share in enumerate(shares)
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -34,7 +34,7 @@ def _overrides(config: Vitdet, settings: Settings) -> list[str]:
         found += [f"dataloader.train.mapper.augmentations.1.target_{way}={side}" for way in ("height", "width")]
         found += [f"dataloader.test.mapper.augmentations.0.{name}={side}" for name in ("short_edge_length", "max_size")]
     if settings["gradient_as_bucket_view"]:
-        found.append("+train.ddp.gradient_as_bucket_view=True")
+        found.append("train.ddp.gradient_as_bucket_view=True")
     return found
 
 

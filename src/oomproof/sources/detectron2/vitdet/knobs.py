@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oomproof.memory.about import About
-from oomproof.sources.detectron2.vitdet.settings import AFTER_NMS, BATCH
+from oomproof.sources.detectron2.vitdet.settings import AFTER_NMS, BATCH, STRIDE
 from oomproof.sources.image_sizes import harm_of_size, smaller_sizes
 from oomproof.sources.job import Knob, Option, Settings
 from oomproof.sources.torch.knobs import training_knobs
@@ -11,7 +11,6 @@ from oomproof.sources.torch.knobs import training_knobs
 _SAMPLES = ((256, 0.01), (128, 0.025), (64, 0.05))
 _PROPOSALS = ((500, 0.015), (250, 0.04))
 """with the harm that the same change does to other models of Detectron2: a guess"""
-_STRIDE = 32
 
 
 def list_knobs(settings: Settings, about: About) -> tuple[Knob, ...]:
@@ -47,7 +46,7 @@ def _fewer(name: str, less: tuple[tuple[int, float], ...], settings: Settings, w
 def _shrink_images(settings: Settings) -> Knob | None:
     side = settings["image_size"][0]
     options = [Option(side, {"image_size": (side, side)})]
-    for (smaller,), factor in smaller_sizes((side,), _STRIDE):
+    for (smaller,), factor in smaller_sizes((side,), STRIDE):
         options.append(Option(smaller, {"image_size": (smaller, smaller)}, harm_of_size(factor)))
     why = "fine detail and small objects are lost first; image_size, img_size and square_pad change together"
     return Knob("image_size", tuple(options), "different", why) if len(options) > 1 else None

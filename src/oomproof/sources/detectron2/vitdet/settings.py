@@ -22,6 +22,8 @@ BATCH = "dataloader.train.total_batch_size"
 HALF = "train.amp.enabled"
 RECOMPUTED = "model.backbone.net.use_act_checkpoint"
 BEFORE_NMS, AFTER_NMS = "model.proposal_generator.pre_nms_topk", "model.proposal_generator.post_nms_topk"
+STRIDE = 32
+"""of the pyramid's p5: sides are multiples of it"""
 _WORKERS = "dataloader.train.num_workers"
 KEYS: Mapping[str, str] = {
     BATCH: "SOLVER.IMS_PER_BATCH",
@@ -83,10 +85,9 @@ def read_values(config: Vitdet, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_shape(config: Vitdet, settings: Mapping[str, Any]) -> VitShape:
     height, width = settings["image_size"]
-    patch = config.shape.patch
-    if height != width or height % patch:
+    if height != width or height % STRIDE:
         raise InputError(
-            f"image_size of a ViTDet must be a square whose side is a multiple of {patch} pixels, since positions are "
+            f"image_size of a ViTDet must be a square whose side is a multiple of {STRIDE} pixels, since positions are "
             f"learned for it; got {height}x{width}"
         )
     return replace(config.shape, side=height)
