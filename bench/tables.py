@@ -161,6 +161,8 @@ def _detectron2(record: dict[str, str]) -> Row:
             "real": False,
         },
     )
+    if "vitdet" in config:
+        return _vitdet(row, config)
     if not config.startswith("configs/") or not config.endswith(".yaml"):
         return replace(row, reason=f"{config} is no YAML of Detectron2 itself: a project with code of its own")
     from oomproof.sources import open_job
@@ -177,6 +179,20 @@ def _detectron2(record: dict[str, str]) -> Row:
         row = replace(row, reason=reason, unknown_data=unknown[0])
     old = OldPyTorch(job) if _MEASURED_AGAIN.search(config) else OldDetectron2(OldPyTorch(job))
     return replace(row, job=old)
+
+
+def _vitdet(row: Row, config: str) -> Row:
+    """Measured on A100s in spring 2022, when PyTorch kept what it keeps today (no OldPyTorch), but zeroed gradients in
+    place and updated parameters one by one."""
+    from oomproof.sources import open_job
+
+    job = open_job(f"detectron2:{config}")
+    settings = {name: value for name, value in row.settings.items() if name != "real"} | {"update": "plain"}
+    row = replace(row, name=job.name.removesuffix(".py"), job=job, gpu="A100-80GB", settings=settings)
+    if not job.name.startswith("LVIS"):
+        return row
+    reason = "how many objects the most crowded image of lvis_v1_train has is not known here (--crowd)"
+    return replace(row, reason=reason, unknown_data="lvis_v1_train")
 
 
 _MEASURED_AGAIN = re.compile("retinanet|_gn|_syncbn")

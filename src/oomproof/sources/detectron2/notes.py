@@ -37,33 +37,45 @@ def notes(config: Config, values: Mapping[str, Any], settings: Mapping[str, Any]
             f"MODEL.DEVICE {values['MODEL.DEVICE']}: this training uses no GPU; forecast is what it takes with cuda"
         )
     if values["MODEL.META_ARCHITECTURE"] in ("GeneralizedRCNN", "PanopticFPN"):
-        most = int(values["MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE"] * values["MODEL.ROI_HEADS.POSITIVE_FRACTION"])
-        found.append(
-            f"samplers are taken as full: {most} regions of objects in every image, as crowded data and a trained "
-            "network give; the lower figure is that of samplers which find nothing beyond the annotated boxes"
-        )
+        found.append(note_full_samplers(values))
     blueprint = "a blueprint of Detectron2's model was traced, not Detectron2 itself"
     found.append("Detectron2's own code was traced" if settings["real"] else blueprint)
     return found
 
 
-MORE_CROWDED = {"cityscapes": 114, "lvis": 450}
+def note_full_samplers(values: Mapping[str, Any]) -> str:
+    most = int(values["MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE"] * values["MODEL.ROI_HEADS.POSITIVE_FRACTION"])
+    return (
+        f"samplers are taken as full: {most} regions of objects in every image, as crowded data and a trained "
+        "network give; the lower figure is that of samplers which find nothing beyond the annotated boxes"
+    )
+
+
+MORE_CROWDED = {"cityscapes": 114, "lvis_v1": 750, "lvis": 450}
 """Datasets with fuller images than COCO's, and about how many objects those have. Read off Detectron2's own figures
 (docs/accuracy.md): nobody publishes the counts. Of Cityscapes, 98 people in one image are known for sure."""
+
+
+def find_crowd(datasets: Sequence[str]) -> tuple[str, int]:
+    """The first of the datasets that is fuller than COCO, and how full; ("", 0) where none is known to be."""
+    for dataset in datasets:
+        for name, most in MORE_CROWDED.items():
+            if str(dataset).startswith(name):
+                return str(dataset), most
+    return "", 0
 
 
 def _note_crowd(values: Mapping[str, Any], objects: int) -> list[str]:
     """That the default is too few for the dataset of the config, where that is known."""
     if objects != MOST_OBJECTS:
         return []
-    for dataset in values["DATASETS.TRAIN"]:
-        for name, most in MORE_CROWDED.items():
-            if str(dataset).startswith(name):
-                return [
-                    f"{MOST_OBJECTS} objects in every image, but {dataset} has images with more, about {most}: give "
-                    f"--data with its annotations, or --set boxes={most}"
-                ]
-    return []
+    dataset, most = find_crowd(values["DATASETS.TRAIN"])
+    if not most:
+        return []
+    return [
+        f"{MOST_OBJECTS} objects in every image, but {dataset} has images with more, about {most}: give "
+        f"--data with its annotations, or --set boxes={most}"
+    ]
 
 
 def _note_unknown_keys(config: Config, values: Mapping[str, Any]) -> list[str]:

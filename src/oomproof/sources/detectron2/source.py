@@ -14,27 +14,43 @@ if TYPE_CHECKING:
 
 
 def _recognises(text: str) -> bool:
-    if text.endswith((".yaml", ".yml")) or text.startswith("detectron2:"):
+    if text.endswith((".yaml", ".yml")) or text.startswith("detectron2:") or _is_vitdet(text):
         return True
     if not text.endswith(".py"):
         return False
+    from oomproof.sources.detectron2.script.lazy_config import is_lazy_config
     from oomproof.sources.detectron2.script.script import is_script
 
-    return is_script(Path(text))
+    return is_lazy_config(Path(text)) or is_script(Path(text))
+
+
+def _is_vitdet(text: str) -> bool:
+    """A LazyConfig of ViTDet by its name; a file of the user's own wins, unless the name says whose it is."""
+    from oomproof.sources.detectron2.vitdet.published import is_name
+
+    name = text.removeprefix("detectron2:")
+    return is_name(name) and (name != text or not Path(text).is_file())
 
 
 def _open(opening: Opening) -> Job:
     text = opening.text
     if find_spec("torch") is None:
         raise InputError("Detectron2 jobs need PyTorch, which is not installed here: pip install 'oomproof[torch]'")
-    if text.endswith(".py") and not text.startswith("detectron2:"):
+    if text.endswith(".py") and not text.startswith("detectron2:") and not _is_vitdet(text):
+        from oomproof.sources.detectron2.script.lazy_config import is_lazy_config, refuse_lazy_config
         from oomproof.sources.detectron2.script.script import open_script
 
+        if is_lazy_config(Path(text)):
+            raise refuse_lazy_config(Path(text))
         return open_script(Path(text), opening.pairs, opening.config_file)
     if opening.config_file:
         raise InputError(
             f"--config-file {opening.config_file} is for training scripts of Detectron2; {text} is not one"
         )
+    if _is_vitdet(text):
+        from oomproof.sources.detectron2.vitdet.job import open_vitdet
+
+        return open_vitdet(text.removeprefix("detectron2:"), opening.pairs)
     from oomproof.sources.detectron2.job import open_detectron2
 
     name = text if text.startswith("detectron2://") else text.removeprefix("detectron2:")

@@ -16,12 +16,16 @@ from oomproof.sources.detectron2.blueprint.detector import (
     SemanticSegmentor,
 )
 from oomproof.sources.detectron2.blueprint.fpn import FPN, LastLevelMaxPool, LastLevelP6P7
+from oomproof.sources.detectron2.blueprint.layers import Feature
 from oomproof.sources.detectron2.blueprint.res5_heads import Res5ROIHeads
 from oomproof.sources.detectron2.blueprint.resnet import ResNet
 from oomproof.sources.detectron2.blueprint.retinanet import RetinaNet
 from oomproof.sources.detectron2.blueprint.roi_heads import StandardROIHeads, require_head
 from oomproof.sources.detectron2.blueprint.rpn import RPN
 from oomproof.sources.detectron2.blueprint.semantic import SemSegFPNHead
+from oomproof.sources.detectron2.blueprint.simple_pyramid import SimpleFeaturePyramid
+from oomproof.sources.detectron2.blueprint.vit import ViT
+from oomproof.sources.detectron2.vitdet.shape import VitShape
 
 Config = Mapping[str, Any]
 """Detectron2's keys in dotted form, every default key present"""
@@ -31,6 +35,12 @@ def build_blueprint(config: Config) -> nn.Module:
     """The model that Detectron2 would build. ``model.train()(batch(config, ...))`` gives its losses."""
     made: nn.Module = _choose_builder(config, "MODEL.META_ARCHITECTURE", _MODELS)(config)
     return made
+
+
+def build_vitdet(config: Config, shape: VitShape) -> nn.Module:
+    """The same with a ViT below, which no key of a YAML config names."""
+    backbone = SimpleFeaturePyramid(config, ViT(shape), shape.side)
+    return GeneralizedRCNN(config, backbone, *_build_region_parts(config, backbone.features))
 
 
 def _build_generalized_rcnn(config: Config) -> nn.Module:
@@ -59,9 +69,12 @@ def _semantic_head(config: Config, backbone: Any) -> nn.Module:
 
 def _parts(config: Config) -> tuple[nn.Module, nn.Module | None, nn.Module]:
     backbone = _backbone(config)
-    generator = _choose_builder(config, "MODEL.PROPOSAL_GENERATOR.NAME", _GENERATORS)(config, backbone.features)
-    heads = _choose_builder(config, "MODEL.ROI_HEADS.NAME", _HEADS)(config, backbone.features)
-    return backbone, generator, heads
+    return backbone, *_build_region_parts(config, backbone.features)
+
+
+def _build_region_parts(config: Config, features: Mapping[str, Feature]) -> tuple[nn.Module | None, nn.Module]:
+    generator = _choose_builder(config, "MODEL.PROPOSAL_GENERATOR.NAME", _GENERATORS)(config, features)
+    return generator, _choose_builder(config, "MODEL.ROI_HEADS.NAME", _HEADS)(config, features)
 
 
 def _backbone(config: Config) -> Any:

@@ -30,7 +30,7 @@ class Detector(nn.Module):
 
     def _images(self, inputs: Inputs) -> torch.Tensor:
         images = [(one["image"] - self.pixel_mean) / self.pixel_std for one in inputs]
-        return pad_images(images, self.backbone.size_divisibility, 0.0)
+        return pad_images(images, self.backbone.size_divisibility, 0.0, getattr(self.backbone, "square", 0))
 
 
 class GeneralizedRCNN(Detector):
@@ -103,9 +103,10 @@ def sizes_of_images(inputs: Inputs) -> list[tuple[int, int]]:
     return [(one["image"].shape[-2], one["image"].shape[-1]) for one in inputs]
 
 
-def pad_images(images: Sequence[torch.Tensor], multiple: int, filling: float) -> torch.Tensor:
-    """Images as one batch, as high and wide as the largest, rounded up to a multiple."""
-    height, width = max(image.shape[-2] for image in images), max(image.shape[-1] for image in images)
+def pad_images(images: Sequence[torch.Tensor], multiple: int, filling: float, square: int = 0) -> torch.Tensor:
+    """Images as one batch, as high and wide as the largest (or ``square``), rounded up to a multiple."""
+    height = square or max(image.shape[-2] for image in images)
+    width = square or max(image.shape[-1] for image in images)
     if multiple > 1:
         height, width = -(-height // multiple) * multiple, -(-width // multiple) * multiple
     if len(images) == 1:

@@ -48,6 +48,23 @@ class SyncBatchNorm(nn.BatchNorm2d):
     """Keeps what BatchNorm2d keeps: its input, a mean and a deviation. (PyTorch's own runs on GPUs only.)"""
 
 
+class LayerNorm(nn.Module):
+    """A norm over the channels of each pixel, by plain operations, all of which keep what backward needs."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.eps = 1e-6
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mean = x.mean(1, keepdim=True)
+        variance = (x - mean).pow(2).mean(1, keepdim=True)
+        x = (x - mean) / torch.sqrt(variance + self.eps)
+        x = self.weight[:, None, None] * x + self.bias[:, None, None]
+        return x
+
+
 _NORMS: dict[str, Callable[[int], nn.Module]] = {
     "BN": nn.BatchNorm2d,
     "SyncBN": SyncBatchNorm,
@@ -55,6 +72,7 @@ _NORMS: dict[str, Callable[[int], nn.Module]] = {
     "naiveSyncBN": SyncBatchNorm,
     "FrozenBN": FrozenBatchNorm2d,
     "GN": lambda channels: nn.GroupNorm(GROUPS, channels),
+    "LN": LayerNorm,
 }
 
 

@@ -32,7 +32,7 @@ class Script:
 def is_script(path: Path) -> bool:
     """Whether the file makes a config; a file that cannot be read or parsed makes none."""
     try:
-        tree = _parse_file(path)
+        tree = parse_file(path)
     except InputError:
         return False
     return any(_makes_config(node) for node in ast.walk(tree))
@@ -54,7 +54,7 @@ def read_script(path: Path) -> Config:
 
 
 def follow_script(path: Path, overrides: Sequence[str] = (), config_file: str = "") -> Script:
-    tree = _parse_file(path)
+    tree = parse_file(path)
     reader = Reader(path, tree, overrides, config_file)
     try:
         reader.read()
@@ -111,7 +111,7 @@ def _path(stage: str, config: Config) -> str:
     return f"{above}.{name}{colon}{chunk}"
 
 
-def _parse_file(path: Path) -> ast.Module:
+def parse_file(path: Path) -> ast.Module:
     try:
         return ast.parse(read_text(path), str(path))
     except (SyntaxError, ValueError) as error:
