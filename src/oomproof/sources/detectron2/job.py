@@ -19,15 +19,13 @@ from oomproof.sources.detectron2.config import keys
 from oomproof.sources.detectron2.config.config import Config, read
 from oomproof.sources.detectron2.config.schema import DEFAULTS
 from oomproof.sources.detectron2.notes import notes
-from oomproof.sources.detectron2.sizes import images_per_gpu, largest_image
+from oomproof.sources.detectron2.sizes import count_processes, images_per_gpu, largest_image
 from oomproof.sources.detectron2.validation import describe_validation, validation_rule
 from oomproof.sources.job import ASSUMED, Job, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.torch.job import training_settings
 
 _TRAINING = ("precision", "accumulate", "checkpoint", "zero_grad")
 """what may be said of a training beside its config; the rest is as Detectron2 has it"""
-MOST_ON_A_MACHINE = 8
-"""GPUs of one machine where --gpus names more, as of the machines that the model zoo was trained on"""
 
 
 @dataclass(frozen=True)
@@ -167,7 +165,7 @@ def _run(said: Mapping[str, Any]) -> tuple[Setting, ...]:
     """Settings of the run around the step that a config or a script decides."""
     follows = {
         "ddp": lambda settings: images_per_gpu(settings) > 0 and settings["gpus"] > 1,  # a bad share is refused
-        "processes": lambda settings: min(settings["gpus"], MOST_ON_A_MACHINE),
+        "processes": count_processes,
         "workers": lambda settings: settings["DATALOADER.NUM_WORKERS"],
         "cudnn_benchmark": lambda settings: settings["CUDNN_BENCHMARK"],
     }

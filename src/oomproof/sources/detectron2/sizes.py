@@ -9,6 +9,15 @@ from oomproof.errors import CannotDo, InputError
 from oomproof.memory.parallel import Parallel, multiples_near
 
 
+MOST_ON_A_MACHINE = 8
+"""GPUs of one machine where --gpus names more, as of the machines that the model zoo was trained on"""
+
+
+def count_processes(settings: Mapping[str, Any]) -> int:
+    """Of one machine: Detectron2 starts one for each GPU."""
+    return min(max(settings["gpus"], 1), MOST_ON_A_MACHINE)
+
+
 def images_per_gpu(settings: Mapping[str, Any]) -> int:
     """The share of one GPU; a remainder is refused, as by Detectron2."""
     total, gpus = settings["SOLVER.IMS_PER_BATCH"], settings["gpus"]

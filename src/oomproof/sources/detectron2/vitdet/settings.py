@@ -13,6 +13,7 @@ from oomproof.memory.parallel import Parallel
 from oomproof.memory.runtime import CHOICES
 from oomproof.memory.runtime import HELP as RUN_HELP
 from oomproof.sources.detectron2.notes import find_crowd
+from oomproof.sources.detectron2.sizes import count_processes
 from oomproof.sources.detectron2.vitdet.published import Vitdet
 from oomproof.sources.detectron2.vitdet.shape import VitShape
 from oomproof.sources.job import ASSUMED, Setting
@@ -115,6 +116,7 @@ def _run() -> tuple[Setting, ...]:
     """Of the run around the step; Detectron2's data sets are arrays of pickled bytes, and its one epoch never ends."""
     return (
         Setting("ddp", False, RUN_HELP["ddp"], follows=lambda settings: settings["gpus"] > 1),
+        Setting("processes", 1, RUN_HELP["processes"], follows=count_processes),
         Setting("workers", 4, RUN_HELP["workers"], follows=lambda settings: settings[_WORKERS], plays=False),
         Setting("annotations", "buffers", RUN_HELP["annotations"], CHOICES["annotations"]),
         Setting("persistent_workers", True, RUN_HELP["persistent_workers"]),
