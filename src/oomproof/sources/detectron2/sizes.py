@@ -8,7 +8,6 @@ from typing import Any
 from oomproof.errors import CannotDo, InputError
 from oomproof.memory.parallel import Parallel, multiples_near
 
-
 MOST_ON_A_MACHINE = 8
 """GPUs of one machine where --gpus names more, as of the machines that the model zoo was trained on"""
 
