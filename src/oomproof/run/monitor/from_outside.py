@@ -32,9 +32,11 @@ def judge_from_outside(
 ) -> Verdict:
     """As ``judge`` (with ``workers``: ``judge_host``), but a leak is ``growing`` until it goes on for as long again as
     warming up may take. The first ``warm_up`` seconds of the readings may be anything."""
-    found = judge(history, limit, ended=ended) if workers is None else judge_host(history, workers, limit, ended=ended)
-    if found.kind != "leak" or goes_on(history, found.per_step, warm_up):
+    found = judge(history, limit, ended=ended)
+    if found.kind != "leak":
         return found
+    if goes_on(history, found.per_step, warm_up):  # only then is it told who grows, and what to change
+        return found if workers is None else judge_host(history, workers, limit)
     return replace(found, kind="growing", why=f"{found.why}; it may be warming up, and is a leak if it goes on")
 
 

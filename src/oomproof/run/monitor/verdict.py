@@ -108,12 +108,10 @@ def _leak(history: Sequence[StepReading], bins: list[tuple[float, int]], limit: 
     return Verdict("leak", why + end, slope, last.step + left, left * pace)
 
 
-def judge_host(
-    host: Sequence[StepReading], workers: Sequence[StepReading], limit: int | None = None, *, ended: bool = False
-) -> Verdict:
+def judge_host(host: Sequence[StepReading], workers: Sequence[StepReading], limit: int | None = None) -> Verdict:
     """``host``: of the main process and its children; ``workers``: of the children, read at the same times. A leak says
     which of them grow."""
-    found = judge(host, limit, ended=ended)
+    found = judge(host, limit)
     if found.kind != "leak":
         return found
     main = [

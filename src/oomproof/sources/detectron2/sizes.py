@@ -14,7 +14,8 @@ MOST_ON_A_MACHINE = 8
 
 def count_processes(settings: Mapping[str, Any]) -> int:
     """Of one machine: Detectron2 starts one for each GPU."""
-    return min(max(settings["gpus"], 1), MOST_ON_A_MACHINE)
+    gpus: int = settings["gpus"]
+    return min(max(gpus, 1), MOST_ON_A_MACHINE)
 
 
 def images_per_gpu(settings: Mapping[str, Any]) -> int:
