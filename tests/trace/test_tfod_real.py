@@ -54,6 +54,21 @@ def for_real(name: str, folder: Path) -> dict[str, Any]:
     return found
 
 
+READ_TWICE = """
+from oomproof.frameworks.object_detection import import_api, parse_config
+import_api(tensorflow_1=False)
+config = parse_config("train_config { batch_size: 4 batch_size: 2 } train_config { num_steps: 3 }")
+print(config.train_config.batch_size)
+"""
+
+
+def test_what_a_file_says_twice_is_read_as_by_the_apis_programs() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    command = [sys.executable, "-c", READ_TWICE]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split()[-1:] == ["2"], done.stderr[-2000:]
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_steps_as_the_real_allocator_has_them(name: str, tmp_path: Path) -> None:
     found = for_real(name, tmp_path)

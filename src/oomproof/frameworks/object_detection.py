@@ -254,9 +254,9 @@ def part(name: str) -> Any:
 
 
 def parse_config(text: str) -> Any:
-    """A pipeline.config as the API's own message."""
+    """A pipeline.config as the API's own message. Merge, as in the API's programs: what is said twice is no mistake."""
     made = part("protos.pipeline_pb2").TrainEvalPipelineConfig()
-    importlib.import_module("google.protobuf.text_format").Parse(text, made)
+    importlib.import_module("google.protobuf.text_format").Merge(text, made)
     return made
 
 

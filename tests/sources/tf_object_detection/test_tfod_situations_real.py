@@ -73,20 +73,22 @@ def test_mask_rcnn_at_step_1_names_the_stage_and_the_lever(tmp_path: Path) -> No
 
 
 def test_after_n_steps_a_crowded_image_is_told_from_a_leak(tmp_path: Path) -> None:
-    text = ssd("ssd_mobilenet_v2_keras", side=128).replace("max_number_of_boxes: 30", "max_number_of_boxes: 3000")
-    config = written(tmp_path, text)
-    crowded = records(tmp_path, (64, 48), (1, 2, 1, 2, 1, 2500))
+    # 51,150 anchors, each of which is held against every object of its image. With few anchors a crowd is too little to
+    # tell from what no forecast knows to the MiB.
+    text = CONFIGS["ssd_resnet_fpn_tf2"].replace("height: 192 width: 192", "height: 640 width: 640")
+    config = written(tmp_path, text.replace("max_number_of_boxes: 30", "max_number_of_boxes: 5000"))
+    crowded = records(tmp_path, (64, 48), (1, 2, 1, 2, 1, 5000))
     free = oomproof.check(config, on="24GiB", data=crowded)
     assert free.epoch is not None
     typical, worst = free.epoch.typical.on_device, free.epoch.worst.on_device
-    assert worst.low > typical.high, "else no card tells the two apart"
+    assert worst.low > typical.high, f"else no card tells the two apart: {worst}, {typical}"
     card = f"{int((worst.low + typical.high) / 2 / MIB)}MiB"
     forecast = oomproof.check(config, on=card, data=crowded)
     assert forecast.epoch is not None
     assert (forecast.epoch.typical.outcome, forecast.epoch.worst.outcome) == ("fits", "does not fit")
     found = oomproof.explain(OOM.format(step=54000), forecast=forecast)
     assert found.causes[0].id == "variable_shape"
-    assert "5.png (2500 objects)" in found.causes[0].verdict
+    assert "5.png (5000 objects)" in found.causes[0].verdict
 
 
 def test_ssd_inception_from_300_to_1024(tmp_path: Path) -> None:
