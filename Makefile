@@ -13,6 +13,9 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input -c constraints.txt
 
+# Without what it depends on, which is OpenCV's build for desktops: that needs libraries of a screen.
+ULTRALYTICS := ultralytics ultralytics-thop opencv-python-headless
+
 # Of pip's hundreds of lines: the package that is being fetched, with its size where it is large.
 define BRIEFLY
 awk '/\.whl/ && !/metadata/ { \
@@ -116,4 +119,5 @@ $(VENV)/.torch: constraints.txt pyproject.toml | $(BIN)/python
 $(VENV)/.all: $(VENV)/.torch
 	@echo "==> installing what tests and benchmarks need, TensorFlow, Keras and XLA among it (some minutes)"
 	@set -o pipefail; $(INSTALL) -e '.[torch,kerashub,xla,bench,page,dev]' | $(BRIEFLY)
+	@$(INSTALL) --quiet --no-deps $(ULTRALYTICS)
 	@touch $@

@@ -33,6 +33,9 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="oomproof-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
+# Ultralytics keeps its settings in the user's folder.
+os.environ.setdefault("YOLO_CONFIG_DIR", os.environ["XDG_CACHE_HOME"])
+
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
