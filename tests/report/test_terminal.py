@@ -15,7 +15,7 @@ from oomproof.memory.epoch import Batch, Epoch
 from oomproof.memory.forecast import Forecast, Hint
 from oomproof.memory.settings import Settings
 from oomproof.report import terminal
-from oomproof.report.verdict import verdict
+from oomproof.report.verdict import describe_worst, verdict
 from oomproof.sources.job import Setting
 
 
@@ -160,6 +160,9 @@ def test_objects_of_a_dataset_are_not_assumed(fits: Forecast) -> None:
     image = ImageSpec(480, 640, 7, "a.jpg")
     batch = Batch(BatchSpec((image,)), (480, 640), fits.allocated, fits.on_device, "fits")
     epoch = Epoch("a.json", 1, 1, "as stored", True, batch, batch, 0.0, False, (), 1, 0)
+    assert describe_worst(epoch) == "the worst batch is 1 image of 480x640 with 7 objects, a.jpg"
+    padded = replace(epoch, padded_objects=True)
+    assert describe_worst(padded) == "the worst batch is 1 image of 480x640, with ground truth padded to 7 objects each"
     for found, said in ((None, True), (epoch, False)):
         text = drawn(terminal.report(replace(fits, settings=values, epoch=found), (known,)))
         assert ("boxes 93 (assumed)" in " ".join(text.split())) is said

@@ -63,6 +63,7 @@ def find_worst_batch(job: Job, dataset: Dataset, request: TraceRequest, grouped:
         traces=len(exploring.traced) + (not few),
         left_out=images.left_out,
         samples=drawn.samples,
+        padded_objects=rule.padded_objects,
     )
     return WorstBatch(worst.step, replace(worst.forecast, epoch=epoch))
 

@@ -63,3 +63,5 @@ class Epoch:
     """images that are not trained on, since they have no objects"""
     samples: tuple[tuple[int, int], ...] = ()
     """batches drawn by chance, for a picture: objects, and the bytes allocated by the model of memory"""
+    padded_objects: bool = False
+    """objects are those that ground truth is padded to, whatever an image holds"""

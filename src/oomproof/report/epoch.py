@@ -10,7 +10,7 @@ from rich.table import Table
 
 from oomproof.memory.batch_spec import ImageSpec
 from oomproof.memory.epoch import Batch, Epoch, Remedy
-from oomproof.report.sizes import number
+from oomproof.report.sizes import describe_count, number
 
 SHOWN = 16
 """images of a batch that are listed"""
@@ -21,7 +21,8 @@ def build_batches(epoch: Epoch) -> RenderableType:
     facts = Table.grid(padding=(0, 2))
     facts.add_column(no_wrap=True)
     facts.add_column(overflow="fold")
-    facts.add_row("data", f"{epoch.data}: {epoch.images:,} images{left}, {epoch.batches:,} batches an epoch")
+    images, batches = describe_count(epoch.images, "image"), describe_count(epoch.batches, "batch")
+    facts.add_row("data", f"{epoch.data}: {images}{left}, {batches} an epoch")
     facts.add_row("rule", epoch.rule)
     if epoch.worst.outcome != "fits":
         facts.add_row("chance", describe_chance(epoch))
@@ -40,7 +41,7 @@ def describe_remedy(remedy: Remedy) -> str:
     named = ", ".join(remedy.images)
     more = f" and {remedy.count - len(remedy.images):,} more" if remedy.count > len(remedy.images) else ""
     if remedy.kind == "drop":
-        return f"drop {remedy.count} image{'s' * (remedy.count > 1)}: {named}{more}"
+        return f"drop {describe_count(remedy.count, 'image')}: {named}{more}"
     if remedy.kind == "crop":
         return f"crop images with more than {remedy.limit} objects until they have no more: {named}{more}"
     return f"resize the shorter side to {remedy.limit}"

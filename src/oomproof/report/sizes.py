@@ -65,3 +65,12 @@ def shorten(name: str, width: int) -> str:
         return name[:width]
     tail = (width - 2) * 2 // 3
     return f"{name[: width - 2 - tail]}..{name[-tail:]}"
+
+
+def describe_count(count: int, noun: str) -> str:
+    """
+    >>> describe_count(1, "batch"), describe_count(1200, "image")
+    ('1 batch', '1,200 images')
+    """
+    several = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else several}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oomproof.memory.epoch import Epoch
 from oomproof.memory.forecast import Forecast
-from oomproof.report.sizes import gib, number
+from oomproof.report.sizes import describe_count, gib, number
 
 PLURALS = {
     "parameter": "parameters",
@@ -120,11 +120,13 @@ def describe_worst(epoch: Epoch) -> str:
     images = epoch.worst.spec.images
     crowded = max(images, key=lambda image: image.objects)
     size = "x".join(map(str, epoch.worst.padded))
-    count = f"{len(images)} image{'s' * (len(images) > 1)}"
-    return (
-        f"the worst batch is {count} padded to {size} with {epoch.worst.spec.objects} objects, "
-        f"of which {crowded.name} has {crowded.objects}"
-    )
+    alike = all((image.height, image.width) == tuple(epoch.worst.padded) for image in images)
+    batch = f"the worst batch is {describe_count(len(images), 'image')} {'of' if alike else 'padded to'} {size}"
+    if epoch.padded_objects:
+        return f"{batch}, with ground truth padded to {describe_count(crowded.objects, 'object')} each"
+    if len(images) == 1:
+        return f"{batch} with {describe_count(crowded.objects, 'object')}, {crowded.name}"
+    return f"{batch} with {describe_count(epoch.worst.spec.objects, 'object')}, of which {crowded.name} has {crowded.objects}"
 
 
 def tight(forecast: Forecast) -> bool:
