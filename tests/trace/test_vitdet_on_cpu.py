@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 from real_cpu import second_step
 
 from oomproof.changes.torch.training import Training
 from oomproof.memory.cards.devices import find_device
 from oomproof.memory.make_forecast import build_forecast
 from oomproof.memory.runtime import Runtime
+from oomproof.sources.detectron2.blueprint.vit import ViT
 from oomproof.sources.detectron2.vitdet.job import VitdetJob, open_vitdet
+from oomproof.sources.detectron2.vitdet.shape import VitShape
 from oomproof.sources.settings import resolve
 from oomproof.trace.torch.loop import Pieces
 from oomproof.trace.torch.trace_step import trace_step
@@ -51,3 +54,16 @@ def test_a_step_as_the_real_allocator_has_it(name: str, checkpoint: str) -> None
     pieces, training = pieces_of(small_job(name)), Training(zero_grad="before_backward", checkpoint=checkpoint)
     traced = build_forecast(trace_step(pieces, training, dialect="cpu"), find_device("64GiB"), Runtime(), name, {})
     assert traced.allocated.expected == pytest.approx(second_step(pieces, training).peak, rel=0.01), traced.owner
+
+
+@pytest.mark.slow
+def test_tables_of_scores_as_the_real_allocator_has_them() -> None:
+    """The transformer by itself, with little to update: its peak is where a global block attends."""
+    shape = VitShape(width=64, depth=4, heads=4, drop_path=0.2, side=512, global_blocks=2)
+    pieces = Pieces(
+        lambda: ViT(shape), lambda: torch.rand(1, 3, 512, 512), lambda model, images: model(images).square().mean()
+    )
+    step = trace_step(pieces, Training(), dialect="cpu")
+    assert ".attn" in step.peak().owner
+    traced = build_forecast(step, find_device("64GiB"), Runtime(), "ViT", {})
+    assert traced.allocated.expected == pytest.approx(second_step(pieces, Training()).peak, rel=0.01)

@@ -126,7 +126,8 @@ def describe_worst(epoch: Epoch) -> str:
         return f"{batch}, with ground truth padded to {describe_count(crowded.objects, 'object')} each"
     if len(images) == 1:
         return f"{batch} with {describe_count(crowded.objects, 'object')}, {crowded.name}"
-    return f"{batch} with {describe_count(epoch.worst.spec.objects, 'object')}, of which {crowded.name} has {crowded.objects}"
+    objects = describe_count(epoch.worst.spec.objects, "object")
+    return f"{batch} with {objects}, of which {crowded.name} has {crowded.objects}"
 
 
 def tight(forecast: Forecast) -> bool:

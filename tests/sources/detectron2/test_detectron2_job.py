@@ -158,7 +158,11 @@ def test_the_real_thing_is_asked_for_only_where_it_is() -> None:
 
 @pytest.mark.parametrize(
     ("name", "most"),
-    [("Cityscapes/mask_rcnn_R_50_FPN.yaml", 114), ("LVISv1-InstanceSegmentation/mask_rcnn_R_50_FPN_1x.yaml", 750)],
+    [
+        ("Cityscapes/mask_rcnn_R_50_FPN.yaml", 114),
+        ("LVISv0.5-InstanceSegmentation/mask_rcnn_R_50_FPN_1x.yaml", 450),
+        ("LVISv1-InstanceSegmentation/mask_rcnn_R_50_FPN_1x.yaml", 750),
+    ],
 )
 def test_datasets_more_crowded_than_coco_are_told(name: str, most: int) -> None:
     job = open_job(name)

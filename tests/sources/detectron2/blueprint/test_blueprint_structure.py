@@ -118,7 +118,7 @@ def test_frozen_stages_keep_their_statistics() -> None:
         ("MODEL.ROI_BOX_HEAD.POOLER_TYPE", "ROIAlignRotated"),
         ("MODEL.ANCHOR_GENERATOR.NAME", "RotatedAnchorGenerator"),
         ("MODEL.RPN.HEAD_NAME", "MyRPNHead"),
-        ("MODEL.RESNETS.NORM", "MyNorm"),
+        ("MODEL.RESNETS.NORM", "naiveSyncBN_N"),
     ],
 )
 def test_what_has_no_blueprint_is_refused_by_its_name(key: str, value: str) -> None:
