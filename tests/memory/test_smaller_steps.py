@@ -24,6 +24,7 @@ def high(job: str, **given_settings: object) -> int:
     return oomproof.check(job, on="H100", **given_settings).on_device.high
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_larger_image_that_is_lucky_is_not_promised_its_luck() -> None:
     assert high(SSD, batch=8, image_size="768x768") >= high(SSD, batch=8, image_size="512x768")

@@ -73,6 +73,7 @@ def test_earlier_gradients_are_there_after_a_batch_that_never_fits() -> None:
     assert all(torch.equal(a, p.grad) for a, p in zip(before, model.parameters(), strict=True))
 
 
+@pytest.mark.thorough
 def test_validation_is_done_in_parts_that_fit(caplog: pytest.LogCaptureFixture) -> None:
     model = net().eval()
     guard = Guard(model, optim.SGD(model.parameters(), lr=0.1))

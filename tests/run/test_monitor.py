@@ -111,6 +111,7 @@ def test_strangers_with_the_same_libraries_change_nothing() -> None:
             each.communicate(b"\n")
 
 
+@pytest.mark.thorough
 def test_growing_tensors_and_who_holds_them() -> None:
     model = nn.Linear(7, 3)
 

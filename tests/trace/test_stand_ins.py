@@ -84,7 +84,8 @@ def autocast_dtypes() -> list[torch.dtype]:
         return [y.dtype for y in (half, half.softmax(1), half.exp(), half.sum(), nn.functional.layer_norm(half, (4,)))]
 
 
-@pytest.mark.parametrize("trace", [pytest.param(traced, marks=pytest.mark.thorough), broken])
+@pytest.mark.thorough
+@pytest.mark.parametrize("trace", [traced, broken])
 def test_cpu_autocast_is_the_cpus_again(trace: Callable[[], None]) -> None:
     before = autocast_dtypes()
     trace()
@@ -108,7 +109,8 @@ def trained() -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("trace", [pytest.param(traced, marks=pytest.mark.thorough), broken])
+@pytest.mark.thorough
+@pytest.mark.parametrize("trace", [traced, broken])
 def test_real_training_gives_the_same_numbers_as_before(trace: Callable[[], None]) -> None:
     before = trained()
     assert len(set(before)) == 3

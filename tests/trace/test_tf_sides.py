@@ -151,7 +151,7 @@ def told_and_real(loss: Loss, left: float) -> tuple[Range, int, int, list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("left", [0.1, 1.0])
+@pytest.mark.parametrize("left", [pytest.param(0.1, marks=pytest.mark.thorough), 1.0])
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_upper_figure_holds_whatever_the_data(name: str, left: float) -> None:
     told, _, real, _ = told_and_real(LOSSES[name], left)

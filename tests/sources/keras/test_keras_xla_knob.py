@@ -115,6 +115,7 @@ def test_a_plan_takes_xla_when_nothing_else_fits() -> None:
     assert oomproof.check(job, on="1425MiB", **plan.settings).on_device == plan.after.on_device
 
 
+@pytest.mark.thorough
 @compiling
 @pytest.mark.slow
 def test_nothing_is_compiled_where_something_else_fits() -> None:

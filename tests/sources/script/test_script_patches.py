@@ -95,6 +95,7 @@ def test_one_line_statements_are_not_cut() -> None:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_fit_computes_blocks_again(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -93,6 +93,7 @@ def test_mask_rcnn_at_step_1_names_the_stage_and_the_lever(tmp_path: Path) -> No
     assert oomproof.check(str(tmp_path / "fitted.config"), on="4GiB").outcome == "fits"
 
 
+@pytest.mark.thorough
 def test_after_n_steps_a_crowded_image_is_told_from_a_leak(tmp_path: Path) -> None:
     text = SSD.replace("batch_size: 24  # of all GPUs", "batch_size: 1")
     config = written(tmp_path, text)

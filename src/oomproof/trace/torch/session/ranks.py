@@ -6,9 +6,9 @@ Timeline is (the setting ``ddp``), with NCCL's buffers outside of the allocator 
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
@@ -62,7 +62,8 @@ class OtherRanks:
         fn(0, *args)
 
     def _tell_rank(self, group: Any = None) -> int:
-        asking = sys._getframe(1).f_globals.get("__name__", "")
+        here = inspect.currentframe()
+        asking = here.f_back.f_globals.get("__name__", "") if here is not None and here.f_back is not None else ""
         self._own_gpu.asked |= not asking.startswith("torch.")  # a DataLoader asks for its workers' seeds
         return 0
 
