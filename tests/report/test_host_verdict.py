@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from forecasts import MIB, SETTINGS, mask_rcnn
 from plans import brought_to_fit
 
+import oomproof
 from oomproof.report import plan_verdict
 from oomproof.report.advice import next_steps
+from oomproof.report.terminal import describe_job
 from oomproof.report.verdict import verdict, why
+from oomproof.sources import open_job
+from oomproof.sources.settings import settings_of
 
 BIG, SMALL = 12 << 30, 4 << 30
 """a device on which the step fits, and one on which it does not"""
@@ -78,3 +83,16 @@ def test_why_tells_what_was_short_before() -> None:
 def test_what_stays_free_is_of_what_the_allocator_may_take() -> None:
     free = replace(mask_rcnn(BIG), room=7000 * MIB)
     assert next_steps(free, SETTINGS)[0].startswith("1.22 GiB of the 6.84 that the allocator may take stay free")
+
+
+@pytest.mark.slow
+def test_workers_that_nobody_named_are_told_where_the_host_counts() -> None:
+    job = "torchvision:resnet18"
+
+    def describe(**given: Any) -> str:
+        forecast = oomproof.check(job, on="8GiB", batch=2, image_size="64x64", **given)
+        return describe_job(forecast, settings_of(open_job(job)), given).plain
+
+    assert "workers 0 (assumed)" in describe(ram="8GiB")
+    assert "workers 2" in describe(ram="8GiB", workers=2)
+    assert "workers" not in describe()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -12,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from oomproof.memory.forecast import Forecast, Range, Seconds
+from oomproof.memory.runtime import OF_TENSORFLOW
 from oomproof.report.advice import next_steps
 from oomproof.report.bars import Chart
 from oomproof.report.epoch import build_batches
@@ -110,11 +112,19 @@ def describe_job(forecast: Forecast, settings: Sequence[Setting], given: Collect
     shown = []
     for name in values:
         known = usual.get(name)
+        if name == "workers" and not _asks_for_workers(forecast):
+            known = known and replace(known, basis="")
         basis = known.basis if known and name not in given and values[name] == known.default else ""
         if name in always or known is None or values[name] != known.default or basis:
             shown.append(f"{name} {written(name, values[name])}{f' ({basis})' if basis else ''}")
     described = f"{forecast.job}: {', '.join(shown)}" if shown else forecast.job
     return Text(f"{described}; {forecast.batches_seen}" if forecast.batches_seen else described)
+
+
+def _asks_for_workers(forecast: Forecast) -> bool:
+    """Whether the answer depends on how many a DataLoader has; TensorFlow's pipelines have none."""
+    limited = forecast.ram is not None or forecast.shm_limit is not None
+    return limited and not any(name in forecast.settings for name in OF_TENSORFLOW)
 
 
 def device_facts(forecast: Forecast) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from oomproof.errors import InputError, did_you_mean
 from oomproof.memory.allocators.cuda import CudaRules
 from oomproof.memory.runtime import CHOICES, HELP, OF_TENSORFLOW, Runtime
-from oomproof.sources.job import Job, Setting, Settings, find_roles
+from oomproof.sources.job import ASSUMED, Job, Setting, Settings, find_roles
 
 _LEAST = {
     "batch": 1, "batch_size": 1, "image_size": 1, "size": 1, "height": 1, "width": 1, "classes": 1, "num_classes": 1,
@@ -39,7 +39,8 @@ def runtime_settings(usual: Mapping[str, Any], *, of_tensorflow: bool = False) -
     for name, default in defaults.items():
         if (name in OF_TENSORFLOW) == of_tensorflow:
             value = usual[name] if type(usual.get(name)) is type(default) else default
-            found.append(Setting(name, value, HELP[name], CHOICES.get(name, ())))
+            basis = ASSUMED if name == "workers" and name not in usual else ""  # trainings mostly have some
+            found.append(Setting(name, value, HELP[name], CHOICES.get(name, ()), basis=basis))
     return tuple(found)
 
 
