@@ -37,6 +37,20 @@ def judge_from_outside(
         return found
     if goes_on(history, found.per_step, warm_up):  # only then is it told who grows, and what to change
         return found if workers is None else judge_host(history, workers, limit)
+    return _wait(found)
+
+
+def judge_from_inside(
+    host: Sequence[StepReading], workers: Sequence[StepReading], limit: int | None, warm_up: float
+) -> Verdict:
+    """As ``judge_host``, but of child processes, whose steps are not the training's, growth must outlast warming up."""
+    found = judge_host(host, workers, limit)
+    if found.by_workers and not goes_on(host, found.per_step, warm_up):
+        return _wait(judge(host, limit))
+    return found
+
+
+def _wait(found: Verdict) -> Verdict:
     return replace(found, kind="growing", why=f"{found.why}; it may be warming up, and is a leak if it goes on")
 
 

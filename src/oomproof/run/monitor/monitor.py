@@ -18,9 +18,10 @@ from typing import Any
 
 from oomproof.memory.forecast import Forecast
 from oomproof.run.monitor.first_steps import FIRST, hold_against
+from oomproof.run.monitor.from_outside import WARM_UP, judge_from_inside
 from oomproof.run.monitor.meters import own_and_children_bytes, shm_bytes
 from oomproof.run.monitor.scalars import open_scalars
-from oomproof.run.monitor.verdict import StepReading, Verdict, judge, judge_host, keep_reading
+from oomproof.run.monitor.verdict import StepReading, Verdict, judge, keep_reading
 
 COST = 0.004
 """part of the time that reading host memory may take; the readings of PyTorch's own counters are free beside it"""
@@ -33,13 +34,15 @@ class Monitor:
     taken as often as COST allows, and ``workers`` the part of them that child processes hold.
 
     ``path``: lines of JSON. ``tensorboard``: a folder, or a SummaryWriter. ``forecast``: what the first steps are held
-    against; ``gap`` then names the difference, if there is one.
+    against; ``gap`` then names the difference, if there is one. ``warm_up``: seconds that data workers may grow.
     """
 
     def __init__(
         self, path: str | Path | None = None, limit: int | None = None, host_limit: int | None = None,
         device: Meter | None = None, *, tensorboard: Any = None, forecast: Forecast | None = None,
+        warm_up: float = WARM_UP,
     ) -> None:  # fmt: skip
+        self.warm_up = warm_up
         self.limit, self.host_limit, self.forecast = limit, host_limit, forecast
         self.history: list[StepReading] = []
         self.host: list[StepReading] = []
@@ -82,7 +85,7 @@ class Monitor:
     def verdict(self) -> Verdict:
         """The device's, unless only the host's says something is wrong; the workers' where they are what grows."""
         found = [judge(self.history, self.limit)] if self.history else []
-        found.append(judge_host(self.host, self.workers, self.host_limit))
+        found.append(judge_from_inside(self.host, self.workers, self.host_limit, self.warm_up))
         wrong = [each for each in found if each.kind in ("leak", "spike")]
         return (wrong or found)[0]
 

@@ -51,6 +51,8 @@ class Verdict:
     """the step at which memory will run out, if it goes on so"""
     seconds_to_end: float | None = None
     spike_step: int | None = None
+    by_workers: bool = False
+    """it is the child processes that grow"""
 
 
 def keep_reading(history: list[StepReading], reading: StepReading) -> None:
@@ -121,7 +123,7 @@ def judge_host(host: Sequence[StepReading], workers: Sequence[StepReading], limi
     of_workers, of_main = _growth(workers), _growth(main)
     # Where one worker copies what it shared with the main process, each of both comes to have it alone.
     if of_workers >= 0.4 * (of_workers + of_main) and judge(workers).kind == "leak":
-        return replace(found, why=f"{found.why}; {WORKERS}")
+        return replace(found, why=f"{found.why}; {WORKERS}", by_workers=True)
     return found
 
 
