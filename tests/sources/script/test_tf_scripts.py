@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -67,11 +68,14 @@ def test_step_as_the_real_allocator_has_it(text: str, folder: Path, tmp_path: Pa
     words = [sys.executable, str(HERE / "real_tf_script.py"), str(answer), SCRIPTS[text], *text.split()]
     source = str(Path(oomproof.__file__).parents[1])
     alone = {"PYTHONPATH": source, "TF_NUM_INTEROP_THREADS": "1", "TF_ENABLE_ONEDNN_OPTS": "0"}
-    subprocess.run(words, check=True, env={**os.environ, **alone}, capture_output=True, cwd=folder)
-    real = json.loads(answer.read_text())["peak"]
-    # The peak of this detector differs by 11 % from process to process (tests/trace/test_tf_real.py).
-    assert told.expected == pytest.approx(real, rel=0.11 if "_hub" in text else 0.05), (told, real)
-    assert told.high >= real
+    peaks = []
+    # The peak of this detector differs from process to process: mostly 120 MB, once 94.5. So the median of some counts.
+    for _ in range(5 if "_hub" in text else 1):
+        subprocess.run(words, check=True, env={**os.environ, **alone}, capture_output=True, cwd=folder)
+        peaks.append(json.loads(answer.read_text())["peak"])
+    within = 0.11 if "_hub" in text else 0.05
+    assert told.expected == pytest.approx(statistics.median(peaks), rel=within), (told, peaks)
+    assert told.high >= max(peaks), (told, peaks)
 
 
 def kinds(step: Timeline) -> dict[str, int]:
