@@ -56,7 +56,7 @@ def list_settings(config: Vitdet) -> tuple[Setting, ...]:
             config.values[key],
             _HELP[name],
             read=_read_first if name in (BEFORE_NMS, AFTER_NMS) else None,
-            role=_ROLES.get(name),  # type: ignore[arg-type]
+            role=_ROLES.get(name),  # type: ignore[arg-type]  # a table of Roles
         )
         for name, key in KEYS.items()
     )

@@ -104,7 +104,7 @@ def _drop(holder: dict[Any, Any], key: Any) -> None:
     """Also from dictionaries of libraries that refuse, as the outputs of transformers' models do (5.22)."""
     try:
         del holder[key]
-    except Exception:
+    except Exception:  # whatever their own __delitem__ raises
         plain = OrderedDict if isinstance(holder, OrderedDict) else dict
         with suppress(KeyError):
             plain.__delitem__(holder, key)
