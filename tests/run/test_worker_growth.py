@@ -30,7 +30,7 @@ class Images(Dataset):
     # annotations as most datasets have them: Python objects, whose counts of references a worker writes to
     def __init__(self):
         self.kept = {}
-        boxes = [[0.5 * each, 1.0, 2.0, 3.0] for each in range(20)]
+        boxes = [[0.5 * each, 1.0, 2.0, 3.0] for each in range(80)]  # 2 MB a step: queues hold 12 MB of batches at most
         self.annotations = [{"id": each, "boxes": [list(box) for box in boxes]} for each in range(LENGTH)]
 
     def __len__(self):
