@@ -185,6 +185,7 @@ def test_an_exception_that_is_not_one_is_one_line_too(jobs: str, tmp_path: Path)
     assert b"not even an Exception" in ran.stderr
 
 
+@pytest.mark.thorough
 @needs_torch
 def test_progress_stands_above_the_line_unless_quiet(jobs: str, tmp_path: Path) -> None:
     for quiet, lines in (((), 2), (("--quiet",), 1), (("--json",), 1)):

@@ -159,6 +159,7 @@ print("FOUND", json.dumps(found))
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 def test_the_same_as_tensorflows_own() -> None:

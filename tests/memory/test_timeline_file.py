@@ -122,6 +122,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["step.npz"]
 
 
+@pytest.mark.thorough
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     code = (
         "import sys, numpy as np\n"

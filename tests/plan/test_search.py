@@ -115,6 +115,7 @@ def test_loss_modules_and_modules_with_counters_are_not_chosen() -> None:
     assert {"CrossEntropyLoss", "1", "2", "3"}.isdisjoint(modules)
 
 
+@pytest.mark.thorough
 def test_a_step_that_is_slow_to_trace_is_never_answered_by_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first, "SOME", 0)
     monkeypatch.setattr(first, "FEW_ASKED", -1)

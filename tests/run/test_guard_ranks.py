@@ -77,6 +77,7 @@ def test_one_process_fails_alone(tmp_path: Path, sharded: bool) -> None:
     assert flat(found[0]) == pytest.approx(flat(plain[0]), rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.thorough
 def test_one_process_cannot_go_on_and_all_stop_together(tmp_path: Path) -> None:
     found = train(tmp_path, too_large=200)
     assert "another process ran out of memory" in found[0]["state"]

@@ -17,6 +17,7 @@ import pytest
 from oomproof.cli import main
 from oomproof.run.supervisor.flags import apply_plan, fewer_workers, flags_of_script, smaller
 from oomproof.run.supervisor.output import LONGEST, Tail
+from thorough import thorough_but
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and process groups of POSIX")
 
@@ -226,7 +227,7 @@ def _lives_in(folder: Path, process: psutil.Process) -> bool:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system must show environments")
-@pytest.mark.parametrize("end", ["kill", "done", pytest.param("stop", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("end", thorough_but(["kill"], ["kill", "done", "stop"]))
 def test_nothing_outlives_the_supervisor(end: str, folder: Path) -> None:
     """Workers and daemons that ignore SIGTERM, where the command has ended, is stopped, or the supervisor is killed."""
     (folder / "train.py").write_text(LEAVING.replace("WHAT", "" if end == "done" else "time.sleep(600)"))

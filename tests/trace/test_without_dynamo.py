@@ -36,12 +36,14 @@ def test_a_check_does_without_dynamo_and_leaves_nothing() -> None:
     run(TRACE + NOTHING_LEFT + COMPILES)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_torchvision_is_loaded_without_dynamo() -> None:
     names = "import sys\nfrom oomproof.sources.torchvision.job import model_names\nassert len(model_names()) > 50\n"
     run(names + "import torch\n" + NOTHING_LEFT + "import torchvision\n" + COMPILES)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_who_asks_for_dynamo_gets_the_real_one() -> None:
     run(f"""

@@ -1,4 +1,4 @@
-"""Small pipeline.configs that the Object Detection API trains with: SSD, Faster R-CNN and Mask R-CNN, TF1 and TF2.
+"""Small pipeline.configs that the Object Detection API trains with: SSD, EfficientDet, Faster R-CNN, Mask R-CNN, CenterNet.
 
 Written as short as the API allows; images are small and batches of one or two, so that a real step takes seconds.
 """
@@ -14,18 +14,27 @@ _FC = "{ op: FC regularizer { l2_regularizer { weight: 0.0 } } initializer { var
 _SSD_ANCHORS = "ssd_anchor_generator { num_layers: 6 min_scale: 0.2 max_scale: 0.95 aspect_ratios: [1.0, 2.0, 0.5] }"
 _FPN_ANCHORS = """multiscale_anchor_generator {
     min_level: 3 max_level: 7 anchor_scale: 4.0 aspect_ratios: [1.0, 2.0, 0.5] scales_per_octave: 2 }"""
+_BIFPN = "bifpn { min_level: 3 max_level: 7 num_iterations: 3 num_filters: 64 }"
 _SSD_HEAD = f"convolutional_box_predictor {{ kernel_size: 1 conv_hyperparams {_NORMALISED} }}"
 _FPN_HEAD = f"""weight_shared_convolutional_box_predictor {{
     depth: 64 num_layers_before_predictor: 2 kernel_size: 3 conv_hyperparams {_NORMALISED} }}"""
 
 
-def ssd(extractor: str, *, side: int, anchors: str = _SSD_ANCHORS, head: str = _SSD_HEAD, **training: str) -> str:
+def ssd(
+    extractor: str,
+    *,
+    side: int,
+    anchors: str = _SSD_ANCHORS,
+    head: str = _SSD_HEAD,
+    extractor_more: str = "",
+    **training: str,
+) -> str:
     return f"""
 model {{ ssd {{
   num_classes: 20
   image_resizer {{ fixed_shape_resizer {{ height: {side} width: {side} }} }}
   feature_extractor {{ type: "{extractor}" conv_hyperparams {_NORMALISED}
-    override_base_feature_extractor_hyperparams: true }}
+    override_base_feature_extractor_hyperparams: true {extractor_more} }}
   anchor_generator {{ {anchors} }}
   box_predictor {{ {head} }}
   box_coder {{ faster_rcnn_box_coder {{ }} }}
@@ -60,6 +69,20 @@ model {{ faster_rcnn {{
 {_train(reader="load_instance_masks: true" if masks else "", **training)}"""
 
 
+def center_net(extractor: str, *, side: int, **training: str) -> str:
+    focal = "classification_loss { penalty_reduced_logistic_focal_loss { alpha: 2.0 beta: 4.0 } }"
+    return f"""
+model {{ center_net {{
+  num_classes: 20
+  feature_extractor {{ type: "{extractor}" }}
+  image_resizer {{ fixed_shape_resizer {{ height: {side} width: {side} }} }}
+  object_detection_task {{ task_loss_weight: 1.0 offset_loss_weight: 1.0 scale_loss_weight: 0.1
+    localization_loss {{ l1_localization_loss {{ }} }} }}
+  object_center_params {{ object_center_loss_weight: 1.0 min_box_overlap_iou: 0.7 max_box_predictions: 100 {focal} }}
+}} }}
+{_train(**training)}"""
+
+
 def _train(*, batch: str = "1", more: str = "", reader: str = "", averages: str = "false") -> str:
     return f"""
 train_config {{
@@ -83,4 +106,8 @@ CONFIGS = {
     "mask_rcnn_tf2": rcnn("faster_rcnn_resnet50_keras", side=192, masks=True),
     "ssd_inception_tf1": ssd("ssd_inception_v2", side=224, batch="2"),
     "faster_rcnn_tf1": rcnn("faster_rcnn_resnet50", side=512, masks=False),
+    "efficientdet_tf2": ssd(
+        "ssd_efficientnet-b0_bifpn_keras", side=256, anchors=_FPN_ANCHORS, head=_FPN_HEAD, extractor_more=_BIFPN
+    ),
 }
+CENTER_NET = center_net("resnet_v1_50_fpn", side=192, batch="2")

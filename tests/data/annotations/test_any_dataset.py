@@ -106,6 +106,7 @@ def test_hostile_json(tmp_path: Path, text: str) -> None:
     read_or_refuse(tmp_path / "a.json")
 
 
+@pytest.mark.thorough
 def test_a_text_without_end_is_not_held_in_memory(tmp_path: Path) -> None:
     with (tmp_path / "a.json").open("wb") as file:
         file.write(b'{"images":[{"file_name":"')

@@ -122,6 +122,7 @@ def test_a_step_is_traced_and_its_notes_are_told(tmp_path: Path) -> None:
     assert "_BASE_ COCO-Detection/faster_rcnn_R_50_FPN_1x.yaml is not there" in told
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_what_costs_memory_shows() -> None:
     plain = checked("faster_rcnn_R_50_FPN_1x.yaml")

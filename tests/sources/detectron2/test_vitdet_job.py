@@ -142,6 +142,7 @@ def test_what_a_plan_writes(tmp_path: Path) -> None:
     assert "checkpoint_stages(model, 'backbone.net.blocks.2')" in told
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_crowds_cost_memory_and_recomputing_saves_it() -> None:
     job = job_of("LVIS/mask_rcnn_vitdet_b_100ep")

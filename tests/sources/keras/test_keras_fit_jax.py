@@ -24,6 +24,7 @@ def small() -> keras.Model:
     return model
 
 
+@pytest.mark.thorough
 def test_time_is_that_of_the_operations_one_by_one() -> None:
     job = as_job(small())
     tracing = Tracing(job, find_device("2GiB"), lambda doing, done: None)
