@@ -1,4 +1,4 @@
-"""Small pipeline.configs that the Object Detection API trains with: SSD, EfficientDet, Faster R-CNN, Mask R-CNN, CenterNet.
+"""Small pipeline.configs that the Object Detection API trains with: SSD, EfficientDet, R-CNNs, CenterNet.
 
 Written as short as the API allows; images are small and batches of one or two, so that a real step takes seconds.
 """

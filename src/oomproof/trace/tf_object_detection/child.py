@@ -25,6 +25,9 @@ from oomproof.trace.tf_object_detection.build import build_step
 from oomproof.trace.tf_object_detection.request import ERROR, PROGRESS, REQUEST, TIMELINE, WORK, StepRequest
 from oomproof.trace.xla.parent import end_with_parent
 
+MANY_IMAGES = 128
+"""in a batch: the API's graph has a part for each, whose ground truth it assigns; 512 took two minutes, 24 half of one"""
+
 
 def main(folder: Path) -> int:
     gc.disable()  # a graph is a million objects that stay; looking through them again and again takes seconds
@@ -49,7 +52,10 @@ def trace(request: StepRequest, folder: Path) -> Timeline:
         def progress(text: str) -> None:
             words.write(f"{text}\n")
 
-        progress(f"building the API's own model for TensorFlow {request.tensorflow}")
+        building = f"building the API's own model for TensorFlow {request.tensorflow}"
+        if request.batch >= MANY_IMAGES:
+            building += f", image by image, as it does itself: {request.batch} of them take minutes"
+        progress(building)
         built = build_step(request)
         step = prepare_step(
             built.captured,

@@ -6,6 +6,7 @@ follows: the operations are made once more, with these numbers, in a graph that 
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,6 +51,8 @@ class Sides:
         """operations whose result may be larger than was counted"""
         self.lists: dict[Ref, Elements] = {}
         self._graph = tf.Graph()
+        self._create_op = inspect.unwrap(tf.Graph.create_op)
+        """as it is called for every node: what wraps it, to warn of old arguments, takes as long again"""
         self._numbered: dict[Ref, Any] = {}
         """in that graph: tensors that have, or follow from, a side with a number from here"""
         self._known: dict[Ref, Any] = {}
@@ -182,7 +185,8 @@ class Sides:
         try:
             with self._graph.as_default():
                 made = list(
-                    self._graph.create_op(
+                    self._create_op(
+                        self._graph,
                         operation.type,
                         inputs,
                         [tensor.dtype for tensor in operation.outputs],
