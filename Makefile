@@ -50,10 +50,8 @@ test-all: $(VENV)/.all
 API_TESTS := tests/trace/test_tfod_real.py tests/trace/test_tfod_evaluation_real.py tests/run/tf_object_detection \
 	tests/sources/tf_object_detection/test_tfod_situations_real.py tests/sources/tf_object_detection/test_tfod_protobuf.py
 
-tf-object-detection: $(VENV)/.all
-	@echo "==> installing the TensorFlow Object Detection API (seconds)"
-	@$(INSTALL) --quiet --no-deps $$($(BIN)/python -c 'from oomproof.frameworks.object_detection import PACKAGES; print(*PACKAGES)')
-	@echo "==> its steps forecast and for real, trainings, evaluation (about ten minutes; ALL=1 runs the longest too)"
+tf-object-detection: $(VENV)/.object-detection
+	@echo "==> its steps forecast and for real, trainings, evaluation (a quarter of an hour; ALL=1 runs the longest too)"
 	@$(PYTEST) $(API_TESTS) $(if $(ALL),,-m "not lengthy")
 	@$(PYTEST) tests/test_examples.py -k "tf_object_detection.md or tf_mask_rcnn.md"
 
@@ -120,4 +118,9 @@ $(VENV)/.all: $(VENV)/.torch
 	@echo "==> installing what tests and benchmarks need, TensorFlow, Keras and XLA among it (some minutes)"
 	@set -o pipefail; $(INSTALL) -e '.[torch,kerashub,xla,bench,page,dev]' | $(BRIEFLY)
 	@$(INSTALL) --quiet --no-deps $(ULTRALYTICS)
+	@touch $@
+
+$(VENV)/.object-detection: $(VENV)/.all
+	@echo "==> installing the TensorFlow Object Detection API (seconds)"
+	@$(INSTALL) --quiet --no-deps $$($(BIN)/python -c 'from oomproof.frameworks.object_detection import PACKAGES; print(*PACKAGES)')
 	@touch $@

@@ -25,7 +25,6 @@ from tfod_models import CONFIGS, rcnn, ssd
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.thorough,
-    pytest.mark.lengthy,
     pytest.mark.skipif(
         bool(missing_packages()),
         reason=f"the Object Detection API is not installed (make tf-object-detection: {INSTALL})",

@@ -26,7 +26,7 @@ from oomproof.trace.tf_object_detection.request import ERROR, PROGRESS, REQUEST,
 from oomproof.trace.xla.parent import end_with_parent
 
 MANY_IMAGES = 128
-"""in a batch: the API's graph has a part for each, whose ground truth it assigns; 512 took two minutes, 24 half of one"""
+"""in a batch: the API's graph has a part for each, where ground truth is assigned; 512 took two minutes"""
 
 
 def main(folder: Path) -> int:
