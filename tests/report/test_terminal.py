@@ -9,12 +9,14 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
+import oomproof
 from oomproof.memory.batch_spec import BatchSpec, ImageSpec
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.epoch import Batch, Epoch
 from oomproof.memory.forecast import Forecast, Hint
 from oomproof.memory.settings import Settings
 from oomproof.report import terminal
+from oomproof.report.epoch import build_batches
 from oomproof.report.verdict import describe_worst, verdict
 from oomproof.sources.job import Setting
 
@@ -166,3 +168,20 @@ def test_objects_of_a_dataset_are_not_assumed(fits: Forecast) -> None:
     for found, said in ((None, True), (epoch, False)):
         text = drawn(terminal.report(replace(fits, settings=values, epoch=found), (known,)))
         assert ("boxes 93 (assumed)" in " ".join(text.split())) is said
+
+
+def test_the_most_crowded_images_of_a_batch_are_those_that_are_named(fits: Forecast) -> None:
+    images = tuple(
+        ImageSpec(480, 640, count, f"{count}.jpg") for count in range(1, 21)
+    )  # as steps have them
+    batch = Batch(BatchSpec(images), (480, 640), fits.allocated, fits.on_device, "fits")
+    worst = replace(batch, outcome="does not fit")
+    epoch = Epoch("a.json", 20, 1, "as stored", True, worst, batch, 0.1, False, (), 1, 0)
+    told = drawn(build_batches(epoch))
+    assert "20.jpg" in told and " 5.jpg" in told and " 4.jpg" not in told and "and 4 more" in told
+    log = (
+        "step 54000: loss 0.5\n"
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 GiB"
+    )
+    cause = oomproof.explain(log, forecast=replace(fits, epoch=epoch)).causes[0]
+    assert "20.jpg (20 objects), 19.jpg (19 objects), 18.jpg (18 objects)" in f"{cause.verdict} {cause.why}"

@@ -71,7 +71,8 @@ def _blame_worst_batch(facts: Facts, failure: Failure, forecast: Forecast) -> It
     epoch, step = forecast.epoch, late(facts, failure)
     if epoch is None or step is None or epoch.typical.outcome != "fits" or epoch.worst.outcome == "fits":
         return
-    worst = ", ".join(f"{each.name} ({each.objects} objects)" for each in epoch.worst.spec.images[:3])
+    crowded = epoch.worst.spec.most_crowded_first[:3]
+    worst = ", ".join(f"{each.name} ({each.objects} object{'s' * (each.objects != 1)})" for each in crowded)
     line = (
         f"a usual batch takes {text(epoch.typical.on_device.expected)}, the worst one of {epoch.data} "
         f"{text(epoch.worst.on_device.expected)} (at most {text(epoch.worst.on_device.high)})"

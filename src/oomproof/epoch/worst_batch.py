@@ -51,7 +51,7 @@ def find_worst_batch(job: Job, dataset: Dataset, request: TraceRequest, grouped:
     chance, is_bound = _chance(worst.forecast, forecasts, drawn)
     epoch = Epoch(
         data=dataset.path,
-        images=len(images),
+        images=min(len(images), len(dataset)),  # fewer than a batch are taken again and again
         batches=drawn.batches,
         rule=describe_rule(rule),
         exact=rule.exact,

@@ -60,7 +60,7 @@ def _table(epoch: Epoch) -> Table:
 
 def _rows(name: str, batch: Batch) -> Iterator[tuple[str, ...]]:
     figures = (_size(*batch.padded), number(batch.on_device.expected), number(batch.on_device.high))
-    for place, image in enumerate(batch.spec.images[:SHOWN]):
+    for place, image in enumerate(batch.spec.most_crowded_first[:SHOWN]):
         first = place == 0
         own = (image.name, _size(image.height, image.width), str(image.objects))
         yield (name if first else "", *own, *(figures if first else ("", "", "")))

@@ -67,13 +67,14 @@ def measure_records(dataset: Dataset | None, masks: bool, buffer: int) -> Record
     decoded = decode_bytes(dataset, masks)
     top = np.sort(dataset.record_bytes)[::-1][: max(1, buffer)]
     worst = int(decoded.argmax())
+    size, objects = f"{dataset.heights[worst]}x{dataset.widths[worst]}", int(dataset.objects[worst])
     return RecordSizes(
         float(dataset.record_bytes.mean()),
         float(top.mean()),
         float(decoded.mean()),
         float(np.quantile(decoded, _FEW)),
         int(decoded.max()),
-        f"{dataset.names[worst]} ({dataset.heights[worst]}x{dataset.widths[worst]}, {dataset.objects[worst]} objects)",
+        f"{dataset.names[worst]} ({size}, {objects} object{'s' * (objects != 1)})",
         dataset.path,
     )
 
