@@ -171,9 +171,7 @@ def test_objects_of_a_dataset_are_not_assumed(fits: Forecast) -> None:
 
 
 def test_the_most_crowded_images_of_a_batch_are_those_that_are_named(fits: Forecast) -> None:
-    images = tuple(
-        ImageSpec(480, 640, count, f"{count}.jpg") for count in range(1, 21)
-    )  # as steps have them
+    images = tuple(ImageSpec(480, 640, count, f"{count}.jpg") for count in range(1, 21))  # as steps have them
     batch = Batch(BatchSpec(images), (480, 640), fits.allocated, fits.on_device, "fits")
     worst = replace(batch, outcome="does not fit")
     epoch = Epoch("a.json", 20, 1, "as stored", True, worst, batch, 0.1, False, (), 1, 0)
