@@ -27,7 +27,7 @@ PACKAGES = (
     "tf-slim==1.1.0", "gin-config==0.5.0",
 )  # fmt: skip
 """installed without what they depend on, which would bring another TensorFlow. What they import beyond these is for
-evaluation and is left out (``_leave_out_evaluation``)"""
+evaluation and is left out (``_leave_out``)"""
 INSTALL = f"pip install --no-deps {' '.join(PACKAGES)}"
 _PROTOS = "object_detection.protos."
 _UNUSED = ("jax", "pandas")
@@ -55,12 +55,17 @@ def require_api(what: str) -> None:
         )
 
 
-def import_api(*, tensorflow_1: bool) -> Any:
-    """TensorFlow, with everything in place for ``import object_detection``. ``tensorflow_1``: for its older models,
-    which are graphs of TensorFlow 1; a process has one of the two."""
+def before_api() -> None:
+    """To be called before TensorFlow is imported, which would bring Keras 3, matplotlib and JAX: seconds."""
     os.environ["TF_USE_LEGACY_KERAS"] = "1"  # tf.keras is Keras 2, which the API was written for
     for name in _UNUSED:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # None makes its import fail
+
+
+def import_api(*, tensorflow_1: bool) -> Any:
+    """TensorFlow, with everything in place for ``import object_detection``. ``tensorflow_1``: for its older models,
+    which are graphs of TensorFlow 1; a process has one of the two."""
+    before_api()
     import numpy as np
 
     with silent():
@@ -79,7 +84,7 @@ def import_api(*, tensorflow_1: bool) -> Any:
     if tensorflow_1:
         _use_tensorflow_1(tf)
     _find_slim_nets()
-    _leave_out_evaluation()
+    _leave_out()
     return tf
 
 
@@ -226,9 +231,13 @@ def _find_slim_nets() -> None:
             _add_module(name).__path__ = [str(Path(folder) / name) for folder in folders]
 
 
-def _leave_out_evaluation() -> None:
-    """Metrics and drawings: they bring matplotlib and others, and no training step calls them."""
-    for package, name in (("object_detection", "eval_util"), ("object_detection.utils", "visualization_utils")):
+def _leave_out() -> None:
+    """Metrics, drawings and DETR's matcher: they bring matplotlib, SciPy and others, and no step here calls them."""
+    for package, name in (
+        ("object_detection", "eval_util"),
+        ("object_detection.utils", "visualization_utils"),
+        ("object_detection.matchers", "hungarian_matcher"),
+    ):
         vars(importlib.import_module(package))[name] = _add_module(f"{package}.{name}")
 
 

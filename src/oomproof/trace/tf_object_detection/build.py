@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oomproof.frameworks.object_detection import import_api, parse_config, part
+from oomproof.frameworks.object_detection import before_api, import_api, parse_config, part
 from oomproof.trace.tensorflow.graph.capture import capture, tensorflow
 from oomproof.trace.tensorflow.graph.session_graph import capture_session
 from oomproof.trace.tensorflow.trace_step import Names
@@ -18,6 +18,7 @@ _AVERAGE = "ExponentialMovingAverage"
 
 
 def build_step(request: StepRequest) -> BuiltStep:
+    before_api()
     tensorflow()  # without its greetings
     tf = import_api(tensorflow_1=request.tensorflow == 1)
     config = parse_config(request.text)
