@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from oomproof.memory.batch_spec import MOST_OBJECTS, note_on_objects
+from oomproof.memory.batch_spec import MOST_OBJECTS, make_up, note_on_objects
 from oomproof.sources import open_job
+from oomproof.sources.settings import resolve
+from oomproof.trace.request import TraceRequest
 
 
 @pytest.mark.parametrize(
@@ -22,3 +24,16 @@ def test_all_sources_take_the_same(name: str) -> None:
 def test_it_is_told_until_the_user_says_otherwise() -> None:
     assert "--set boxes=N" in note_on_objects(MOST_OBJECTS)[0]
     assert not note_on_objects(20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["torchvision:ssdlite320_mobilenet_v3_large", "ultralytics:yolo11n"])
+def test_it_is_not_told_of_data_that_are_as_crowded(name: str) -> None:
+    """COCO's own annotations have that many."""
+    if name.startswith("ultralytics"):
+        pytest.importorskip("ultralytics")
+    job = open_job(name)
+    settings = resolve(job, {"batch": 2, "image_size": (320, 320)})
+    told = note_on_objects(MOST_OBJECTS)[0]
+    assert told in job.trace(TraceRequest(settings)).about.notes
+    assert told not in job.trace(TraceRequest(settings, batch=make_up(2, (320, 320), MOST_OBJECTS))).about.notes

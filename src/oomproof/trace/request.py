@@ -46,12 +46,10 @@ class TraceRequest:
         if self.batch is not None:
             raise InputError(f"{job} makes its batches itself: leave them to it, and set its own settings")
 
-    def with_own_objects(self, settings: Settings) -> Settings:
-        """For notes: the settings, with as many objects in an image as the most crowded one of the batch has."""
+    def without_known_objects(self, settings: Settings) -> Settings:
+        """For notes on what was assumed: the settings, with no objects where the batch has its own."""
         name = settings.name_of("boxes")
-        if self.batch is None or not name:
-            return settings
-        return settings.with_values({name: max((image.objects for image in self.batch.images), default=0)})
+        return settings if self.batch is None or not name else settings.with_values({name: 0})
 
     def refuse_validation(self, job: str) -> None:
         """For jobs that say nothing of how they validate."""

@@ -72,7 +72,10 @@ class Detectron2Job(Job):
         job = replace(pieces(self.values(settings), settings, request.batch, request.validation), name=self.name)
         step = job.trace(replace(request, batch=None))
         if request.validation is None:
-            told = (*notes(self.config, self.values(settings), request.with_own_objects(settings)), *step.about.notes)
+            told = (
+                *notes(self.config, self.values(settings), request.without_known_objects(settings)),
+                *step.about.notes,
+            )
         else:
             told = (*describe_validation(self.values(settings), request.batch), *step.about.notes)
         # Workers hand over lists of images; the model stacks them on the device.

@@ -49,8 +49,9 @@ class NamedJob(Job):
 
     def trace(self, request: TraceRequest) -> Timeline:
         settings = self._with_images(request)
+        told = request.without_known_objects(settings)
         step = replace(self.make(settings), name=self.name).trace(replace(request, settings=settings, batch=None))
-        notes = (*self.notes, *note_on_objects(settings.get("boxes", 0)), *step.about.notes)
+        notes = (*self.notes, *note_on_objects(told.get("boxes", 0)), *step.about.notes)
         return replace(step, about=replace(step.about, notes=notes, before_steps=self.before_steps(settings)))
 
     def batch_rule(self, settings: Settings) -> BatchRule:

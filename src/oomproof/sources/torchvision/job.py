@@ -85,7 +85,7 @@ class TorchvisionJob(Job):
             settings = settings.with_values({"batch": request.validation.batch or usual})
         job = self.with_settings(settings, request.batch)
         step = job.trace(replace(request, settings=settings, batch=None))
-        told = (*notes(self, self._choose_model(settings), request.with_own_objects(settings)), *step.about.notes)
+        told = (*notes(self, self._choose_model(settings), request.without_known_objects(settings)), *step.about.notes)
         # Its reference scripts stack images by PyTorch's own collate function, or hand them over as lists.
         return replace(step, about=replace(step.about, notes=told, stacked_by_workers=False))
 

@@ -41,7 +41,7 @@ class VitdetJob(Job):
         job = make_pieces(self.config, settings, request.batch, request.validation)
         step = job.trace(replace(request, batch=None))
         if request.validation is None:
-            told = self._notes(request.with_own_objects(settings))
+            told = self._notes(request.without_known_objects(settings))
         else:
             told = describe_validation(read_values(self.config, settings), request.batch)
         notes = (*told, *step.about.notes)
