@@ -11,12 +11,14 @@ from forecasts import SETTINGS, mask_rcnn
 from plans import DEVICE, GIB, as_it_is, brought_to_fit, forecast, too_large
 from rich.console import Console, RenderableType
 
+from oomproof.memory.batch_spec import BatchSpec, ImageSpec
+from oomproof.memory.epoch import Batch, Epoch
 from oomproof.memory.settings import Settings
 from oomproof.plan.plan import Alternative, Change, Plan, Point
 from oomproof.report import changes, plan
 from oomproof.report.frontier import MOST, Frontier, thin_points
 from oomproof.report.plan_verdict import next_step, verdict, why
-from oomproof.sources.job import Knob, Option
+from oomproof.sources.job import Knob, Option, Setting
 
 
 def drawn(report: RenderableType, width: int = 80, encoding: str = "utf-8") -> str:
@@ -89,6 +91,18 @@ def test_where_no_knob_is_enough_nothing_is_offered() -> None:
         "nothing fits, whatever is allowed; no knob of this job is enough: it needs about 3.50 GiB at least"
     )
     assert offered == ()
+
+
+def test_objects_of_a_dataset_are_not_assumed() -> None:
+    made = brought_to_fit()
+    values = Settings({**made.before.settings, "boxes": 93}, {**made.before.settings.roles, "boxes": "boxes"})
+    before = replace(made.before, settings=values)
+    batch = Batch(BatchSpec((ImageSpec(480, 640, 7, "a.jpg"),)), (480, 640), before.allocated, before.on_device, "fits")
+    epoch = Epoch("a.json", 1, 1, "as stored", True, batch, batch, 0.0, False, (), 1, 0)
+    known = (*SETTINGS, Setting("boxes", 93, "objects", basis="assumed"))
+    for found, said in ((None, True), (epoch, False)):
+        text = drawn(plan.report(replace(made, before=before, after=replace(made.after, epoch=found)), known), 200)
+        assert ("boxes 93 (assumed)" in text) is said
 
 
 def test_a_batch_under_another_name_is_a_batch() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -56,7 +57,7 @@ def _build_opening(plan: Plan, settings: Sequence[Setting], writing: bool, named
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     grid.add_row("Verdict", Text(verdict(plan), style=STYLES[plan.after.outcome]))
-    grid.add_row("For", describe_job(plan.before, settings, named))
+    grid.add_row("For", describe_job(replace(plan.before, epoch=plan.after.epoch), settings, named))
     if plan.after.unseen:
         grid.add_row("Unseen", Text("; ".join(plan.after.unseen)))
     grid.add_row("Why", why(plan))
