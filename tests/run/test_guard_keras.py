@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -82,3 +85,39 @@ def test_other_errors_stay_what_they_are() -> None:
     with pytest.raises(Exception, match=r"(?i)shape|incompatible") as raised:
         model().fit(np.zeros((8, 5)), np.zeros((8, 3)), verbose=0, callbacks=[oomproof.keras.Guard()])
     assert not isinstance(raised.value, OutOfMemory)
+
+
+TRAINING = """
+import resource
+import keras, numpy
+import oomproof
+
+layer = dict(kernel_size=3, padding="same", activation="relu")
+model = keras.Sequential([
+    keras.layers.Input((128, 128, 3)), keras.layers.Conv2D(64, **layer), keras.layers.Conv2D(64, **layer),
+    keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(5),
+])
+model.compile("adam", "mse", jit_compile=False)
+images, targets = numpy.zeros((256, 128, 128, 3), "float32"), numpy.zeros((256, 5), "float32")
+model.fit(images[:4], targets[:4], verbose=0)
+with open("/proc/self/status") as status:
+    taken = 1024 * int(status.read().split("VmData:")[1].split()[0])
+resource.setrlimit(resource.RLIMIT_DATA, (taken + (600 << 20),) * 2)
+model.fit(images, targets, batch_size=256, verbose=0, callbacks=[oomproof.keras.Guard()])
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere memory has no such limit")
+@pytest.mark.parametrize(
+    ("backend", "said"), [("tensorflow", "OOM when allocating tensor"), ("torch", "[enforce fail at alloc_cpu")]
+)
+def test_where_the_system_gives_no_more_memory(backend: str, said: str) -> None:
+    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", TRAINING], env=environment, capture_output=True, text=True, check=False
+    )
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"oomproof.errors.OutOfMemory: this batch does not fit: {said}"), done.stderr[-2000:]
+    assert "\x1b" not in last
+    assert "oomproof.keras.apply(model, {'accumulate': 2})" in last

@@ -6,6 +6,7 @@ this guard does not go on: it watches for leaks, and when memory runs out it sto
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,19 @@ from oomproof.run.monitor.watching import EVERY, Watch
 
 USUAL_TRACES = 4
 """the first, one for a smaller last batch, and with shapes left open; the outer and the inner function count alike"""
-_ENDS = ("ResourceExhaustedError", "OutOfMemoryError", "MemoryError", "XlaRuntimeError")
+_ENDS = (
+    "ResourceExhaustedError",
+    "OutOfMemoryError",
+    "MemoryError",
+    "XlaRuntimeError",
+    "JaxRuntimeError",
+    "RuntimeError",
+)
+"""of TensorFlow, JAX and PyTorch, which has RuntimeErrors on a CPU"""
+_WORDS = re.compile(
+    r"OOM when|out of memory|RESOURCE_EXHAUSTED|can't allocate memory|(?:Unable|failed) to allocate", re.IGNORECASE
+)
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
 
 class Guard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
@@ -88,13 +101,21 @@ def _explain_failures(plain: Any) -> Any:
         try:
             return plain(iterator)
         except Exception as error:
-            if type(error).__name__ not in _ENDS or ("emory" not in str(error) and "OOM" not in str(error)):
+            said = _find_line(error)
+            if not said:
                 raise
-            first = str(error).strip().splitlines()[0][:200]
             raise OutOfMemory(
-                f"this batch does not fit: {first}. Next: model = oomproof.keras.apply(model, {{'accumulate': 2}}) "
+                f"this batch does not fit: {said}. Next: model = oomproof.keras.apply(model, {{'accumulate': 2}}) "
                 "with batches of half the size; weights may be those of an unfinished step, so go on from a checkpoint"
             ) from error
 
     train_function.oomproof = True  # type: ignore[attr-defined]  # a mark that it is guarded already
     return train_function
+
+
+def _find_line(error: Exception) -> str:
+    """The line that says that memory ran out, which is not always the first; empty for other errors."""
+    if type(error).__name__ not in _ENDS:
+        return ""
+    lines = [line.strip() for line in _COLOURS.sub("", str(error)).splitlines() if _WORDS.search(line)]
+    return lines[0][:200] if lines else "MemoryError" * isinstance(error, MemoryError)
