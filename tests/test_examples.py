@@ -240,6 +240,7 @@ def test_the_demo_trains_as_planned(folder: Path) -> None:
         assert plain == planned and 0 < float(plain) < 100 and float(apart) < 1e-5
 
 
+@pytest.mark.thorough
 def test_the_example_detector_peaks_as_a_detector(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     few = oomproof.check("train_job.py:job", on="8GiB", batch=1, image_size=(320, 480))
@@ -248,6 +249,7 @@ def test_the_example_detector_peaks_as_a_detector(folder: Path, monkeypatch: pyt
     assert any(owner.startswith("roi_heads.mask_head") for owner, _ in few.owners)
 
 
+@pytest.mark.thorough
 def test_the_step_of_ones_own_is_in_half_precision_and_has_state(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     small = {"micro_batch": 2, "micro_batches": 2, "side": 224}

@@ -116,6 +116,7 @@ def test_an_accumulated_job_of_two_images_is_not_taken_for_a_plain_one() -> None
     holds(plan, "images", 4, **given)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_body_runs_in_chunks_where_the_batch_must_stay() -> None:
     plan = fit("images", 0.3, leave=("batch", "precision"))

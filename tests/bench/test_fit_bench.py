@@ -98,11 +98,13 @@ def test_a_plan_runs_inside_a_limit_that_the_job_as_it_is_breaks() -> None:
         assert found["batch"] < 16 and found["trials"] > 1
 
 
+@pytest.mark.thorough
 def test_a_worker_that_dies_is_told_and_not_waited_for() -> None:
     with Worker("no such job", 1) as worker:
         assert "died" in worker.ask("peak")["error"]
 
 
+@pytest.mark.thorough
 def test_a_share_beyond_all_is_refused() -> None:
     command = [sys.executable, "-W", "ignore", str(BENCH / "fit.py"), "--budget", "170"]
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))

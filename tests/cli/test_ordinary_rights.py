@@ -67,7 +67,7 @@ def oomproof(place: Path, *words: str) -> subprocess.Popen[str]:
     [
         ["gpus"],
         ["explain", "oom.log"],
-        ["check", "torchvision:resnet18", "--on", "8GiB"],
+        pytest.param(["check", "torchvision:resnet18", "--on", "8GiB"], marks=THOROUGH),
         ["check", "--on", "8GiB", "--", sys.executable, "train.py"],
         pytest.param(
             ["check", "keras:MobileNetV2", "--image-size", "96x96", "--on", "8GiB", "--set", "jit_compile=true"],

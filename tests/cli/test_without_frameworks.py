@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from thorough import thorough_but
+
 ROOT = Path(__file__).parents[2]
 TORCH = ("torch", "torchvision", "detectron2")
 TENSORFLOW = ("tensorflow", "keras", "keras_hub", "jax", "h5py")
@@ -64,7 +66,7 @@ def places(step: str, tmp_path: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("without", MISSING)
+@pytest.mark.parametrize("without", thorough_but(["both"], MISSING))
 def test_every_command_answers_or_says_what_to_install(without: str, places: dict[str, str]) -> None:
     missing = MISSING[without]
     lacking = {command for command, framework in NEEDS.items() if without in (framework, "both")}

@@ -128,6 +128,7 @@ def test_a_search_that_was_stopped_ends_the_survey(run: Run, planned: list[dict[
     assert len(planned) == len(json.loads(out)) == 1
 
 
+@pytest.mark.thorough
 def test_a_model_that_fails_does_not_stop_the_others(run: Run, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = oomproof.check
 

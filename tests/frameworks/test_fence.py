@@ -129,6 +129,7 @@ def test_a_version_that_lacks_a_name(owner: object, name: str, said: str, monkey
     assert text.endswith("pip install 'torch>=2.4,<2.15'") and "\n" not in text
 
 
+@pytest.mark.thorough
 def test_the_command_says_it_in_one_line() -> None:
     """In a process of its own, in which the missing name was never there."""
     code = (

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from thorough import thorough_but
+
 IMPORTED = "import sys, oomproof; oomproof.explain; assert 'oomproof.page.notebook' not in sys.modules"
 CELLS = """
 import sys
@@ -43,7 +45,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("name", thorough_but(["forecast"], SHOWN))
 def test_an_answer_shows_itself_as_the_page(cells: Path, browser: Any, name: str) -> None:
     page = browser.new_context().new_page()
     troubles: list[str] = []

@@ -142,6 +142,7 @@ def test_few_images_are_traced_only_where_the_best_way_has_few(part: float, imag
     assert {each.images for each in found.estimates.base} == images
 
 
+@pytest.mark.thorough
 def test_a_step_with_many_images_that_asks_for_values_begins_small(monkeypatch: pytest.MonkeyPatch) -> None:
     job = opened("choosing")
     settings = resolve(job, {})

@@ -66,7 +66,9 @@ def test_a_file_that_only_builds_is_as_good_as_before(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("call", [
     "model.fit(np.zeros((64, 8)), np.zeros((64, 4)), epochs=10**9)",
-    "while True: model.train_on_batch(np.zeros((64, 8)), np.zeros((64, 4)))",
+    pytest.param(
+        "while True: model.train_on_batch(np.zeros((64, 8)), np.zeros((64, 4)))", marks=pytest.mark.thorough
+    ),
 ])  # fmt: skip
 def test_keras_is_stopped_at_fit_though_the_file_imports_it_itself(tmp_path: Path, call: str) -> None:
     path = written(tmp_path, KERAS.format(call=call))
@@ -78,6 +80,7 @@ def test_keras_is_stopped_at_fit_though_the_file_imports_it_itself(tmp_path: Pat
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_compiled_model_in_a_file_will_do(tmp_path: Path) -> None:
     path = written(tmp_path, KERAS.format(call=""))

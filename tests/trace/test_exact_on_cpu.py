@@ -35,10 +35,7 @@ MODELS = {
     "ssd300_vgg16": {"batch": 2, "weights": "none"},
     "ssdlite320_mobilenet_v3_large": {"batch": 4, "weights": "none"},
 }
-QUICK = (
-    "mobilenet_v3_large",
-    "retinanet_resnet50_fpn",
-)
+QUICK = ("mobilenet_v3_large",)
 PEAKS_IN_ROI_HEADS = ("fasterrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn", "keypointrcnn_resnet50_fpn")
 
 

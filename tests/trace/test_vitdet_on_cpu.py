@@ -46,7 +46,7 @@ def pieces_of(job: VitdetJob) -> Pieces:
 @pytest.mark.parametrize(
     ("name", "checkpoint"),
     [
-        ("COCO/mask_rcnn_vitdet_b_100ep", "none"),
+        pytest.param("COCO/mask_rcnn_vitdet_b_100ep", "none", marks=pytest.mark.thorough),
         ("LVIS/cascade_mask_rcnn_vitdet_b_100ep", "backbone.net.blocks.0,backbone.net.blocks.1"),
     ],
 )

@@ -92,6 +92,7 @@ assert "__dynamo_disable" not in vars(plain)
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_loading_it_in_a_step_keeps_nothing_of_the_step_alive() -> None:
     """It meets exceptions on the way, whose frames lead back into the functions that are being run."""

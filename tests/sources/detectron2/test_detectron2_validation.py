@@ -96,6 +96,7 @@ def test_a_blueprint_validates_as_detectron2_does(
     assert most >= max(ours, 0.99 * theirs)
 
 
+@pytest.mark.thorough
 def test_check_names_the_largest_image_and_says_which_part_decides(tmp_path: Path) -> None:
     images = [{"id": 1, "file_name": "small.jpg", "height": 480, "width": 640}]
     images += [{"id": 2, "file_name": "poster.jpg", "height": 3000, "width": 4000}]

@@ -31,6 +31,7 @@ def residual() -> Any:
     return model
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_plan_with_the_same_gradients_computes_blocks_again() -> None:
     job = KerasJob(residual(), batch=64)

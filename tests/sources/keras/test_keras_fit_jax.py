@@ -34,6 +34,7 @@ def test_time_is_that_of_the_operations_one_by_one() -> None:
     assert compiled.work.flops.sum() == plain.work.flops.sum() > 0
 
 
+@pytest.mark.thorough
 def test_a_small_model_is_planned_on_jax() -> None:
     model = small()
     plan = fit(model, on="2GiB", batch=8, backend="jax")

@@ -125,6 +125,7 @@ def test_nothing_is_compiled_where_something_else_fits() -> None:
     assert not compiler._kept and plan.settings["jit_compile"] == "false"
 
 
+@pytest.mark.thorough
 @compiling
 @pytest.mark.slow
 def test_a_plan_goes_without_xla_where_that_needs_less() -> None:

@@ -106,6 +106,7 @@ main()
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_click_options_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("click")

@@ -38,7 +38,7 @@ SCRIPTS = {
     "distil_prefetch": "distil_prefetch.py",
     "nightly": "-m nightly.train_signals",
 }
-QUICK = ("globals_cuda", "trainer_class")
+QUICK = ("globals_cuda",)
 
 
 def files_in(folder: Path) -> dict[str, tuple[int, int]]:
