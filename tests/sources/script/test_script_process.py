@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
+import tempfile
 import time
 import venv
 from pathlib import Path
@@ -209,8 +213,6 @@ def test_no_script(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_killed_parent_takes_the_script_along(tmp_path: Path) -> None:
-    import subprocess
-
     (tmp_path / "train.py").write_text("import time\ntime.sleep(1000)")
     words = [sys.executable, "-m", "oomproof", "check", "--on", "8GiB", "--", "python", "train.py"]
     parent = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -224,6 +226,24 @@ def test_killed_parent_takes_the_script_along(tmp_path: Path) -> None:
     while left_running() and time.monotonic() < until:
         time.sleep(0.2)
     assert not left_running()
+
+
+def test_folders_of_runs_that_were_killed_are_removed_by_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    yesterday = time.time() - 25 * 3600
+    for name, parent, made in (("old", gone.pid, yesterday), ("new", gone.pid, time.time()), ("runs", 1, yesterday)):
+        request = tmp_path / f"oomproof-script-{name}" / "request.json"
+        request.parent.mkdir()
+        request.write_text(json.dumps({"parent": parent}))
+        os.utime(request, (made, made))
+    (tmp_path / "oomproof-script-other").write_text("a file")
+    refused(tmp_path, "raise RuntimeError")
+    left = sorted(path.name for path in tmp_path.glob("oomproof-script-*"))
+    assert left == ["oomproof-script-new", "oomproof-script-other", "oomproof-script-runs"]
 
 
 def test_what_its_python_lacks_is_told_with_that_python(tmp_path: Path) -> None:

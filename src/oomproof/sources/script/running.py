@@ -7,10 +7,12 @@ prints goes to another pipe, of which only the end is kept.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import re
 import selectors
+import shutil
 import subprocess
 import tempfile
 import time
@@ -20,6 +22,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from oomproof.errors import InternalError, JobError
 from oomproof.memory.cards.devices import Device
@@ -42,6 +46,9 @@ ENVIRONMENT = {
 }  # fmt: skip
 """Services that log trainings are switched off by their own names for it."""
 _KEPT_OUTPUT = 8192
+_PREFIX = "oomproof-script-"
+_LEFT_AFTER = 24 * 3600
+"""seconds. Another container may share the folder, but not our numbers of processes; no forecast takes that long"""
 _LONGEST = 300
 _LONGEST_LINE = 16 << 20
 """bytes that may wait for the end of a line on the pipe: a script may write anything to it"""
@@ -74,7 +81,8 @@ class ScriptRun:
 
 def run_script(run: ScriptRun, progress: Progress) -> Timeline:
     """The Timeline of the first steps of a script."""
-    with tempfile.TemporaryDirectory(prefix="oomproof-script-", ignore_cleanup_errors=True) as name:
+    _remove_left_behind()
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / "tmp").mkdir()
         (folder / "request.json").write_text(json.dumps(_request(run)))
@@ -92,6 +100,16 @@ def run_script(run: ScriptRun, progress: Progress) -> Timeline:
         about = timeline.about
         seen = {name: heard.get(name, []) for name in ("options", "read")}
         return replace(timeline, about=replace(about, details={**about.details, **seen}))
+
+
+def _remove_left_behind() -> None:
+    """Folders of runs that were killed with all their processes, so that none of them could."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            request = folder / "request.json"
+            is_old = time.time() - request.stat().st_mtime > _LEFT_AFTER
+            if is_old and not psutil.pid_exists(json.loads(request.read_text())["parent"]):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _request(run: ScriptRun) -> dict[str, Any]:
