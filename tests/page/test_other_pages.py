@@ -136,6 +136,17 @@ def test_the_page_of_a_plan(look: Look, wait_until: Wait, tmp_path: Path, capsys
     assert not troubles
 
 
+def test_a_plan_without_changes_has_one_bar(look: Look, tmp_path: Path) -> None:
+    path = tmp_path / "plan.html"
+    command = ["fit", "torchvision:resnet18", "--batch", "1", "--image-size", "64x64", "--on", "8GiB", "-q"]
+    assert main([*command, "--html", str(path)]) == 0
+    page, troubles = look(path)
+    told = page.inner_text("main")
+    assert "On the card" in told and "Before and after" not in told
+    assert told.count("GiB expected") == 1
+    assert not troubles
+
+
 def test_the_page_of_a_diagnosis(look: Look, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log, why = tmp_path / "train.log", tmp_path / "why.html"
     log.write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity "

@@ -72,7 +72,8 @@ function showPlan(plan) {
   if (plan.changes.length) section(plan.fits ? "The plan" : "The nearest miss", table(["change", "promise", "frees, GiB", "time per image"],
     plan.changes.map((each) => [titled(`${each.knob} ${said(each.from)} → ${said(each.to)}`, each.why), each.promise, gib(each.frees), percent(each.time)]), [2, 3]));
   const before = make("div"), after = make("div", { id: "bar" }), whole = Math.max(plan.budget, plan.before.device.high);
-  section("Before and after", make("h3", {}, plan.before_estimated ? "As it is, estimated" : "As it is"), before, make("h3", {}, "With the plan"), after);
+  if (plan.changes.length) section("Before and after", make("h3", {}, plan.before_estimated ? "As it is, estimated" : "As it is"), before, make("h3", {}, "With the plan"), after);
+  else section("On the card", after);
   for (const [node, of] of [[before, plan.before], [after, plan.after]]) drawBar(node, of.kinds, of.device, of.reserved.expected, plan.budget, whole);
   if (plan.frontier.length > 1) showFrontier(plan.frontier);
   if (plan.alternatives.length) section("Turned down", table(["change", "promise", "at worst, GiB", "time per image"],
