@@ -43,9 +43,11 @@ def judge_from_outside(
 def judge_from_inside(
     host: Sequence[StepReading], workers: Sequence[StepReading], limit: int | None, warm_up: float
 ) -> Verdict:
-    """As ``judge_host``, but of child processes, whose steps are not the training's, growth must outlast warming up."""
+    """As ``judge_host``, but where there are child processes, whose steps are not the training's, growth must outlast
+    warming up: who of them grows is not always clear."""
     found = judge_host(host, workers, limit)
-    if found.by_workers and not goes_on(host, found.per_step, warm_up):
+    with_workers = any(each.floor for each in workers)
+    if found.kind == "leak" and with_workers and not goes_on(host, found.per_step, warm_up):
         return _wait(judge(host, limit))
     return found
 
