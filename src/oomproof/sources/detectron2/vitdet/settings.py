@@ -12,6 +12,7 @@ from oomproof.memory.batch_spec import MOST_OBJECTS, OBJECTS_HELP, OTHER_OBJECTS
 from oomproof.memory.parallel import Parallel
 from oomproof.memory.runtime import CHOICES
 from oomproof.memory.runtime import HELP as RUN_HELP
+from oomproof.memory.settings import Role
 from oomproof.sources.detectron2.notes import find_crowd
 from oomproof.sources.detectron2.sizes import count_processes
 from oomproof.sources.detectron2.vitdet.published import Vitdet
@@ -45,7 +46,7 @@ _HELP = {
     BEFORE_NMS: "proposals before NMS, of each feature map: in training (a pair: in training and in tests)",
     AFTER_NMS: "proposals of an image after NMS: in training (a pair: in training and in tests)",
 }
-_ROLES = {BATCH: "batch", _WORKERS: "workers"}
+_ROLES: dict[str, Role] = {BATCH: "batch", _WORKERS: "workers"}
 _TRAINING = ("precision", "optimizer", "update", "accumulate", "checkpoint", "zero_grad")
 
 
@@ -56,7 +57,7 @@ def list_settings(config: Vitdet) -> tuple[Setting, ...]:
             config.values[key],
             _HELP[name],
             read=_read_first if name in (BEFORE_NMS, AFTER_NMS) else None,
-            role=_ROLES.get(name),  # type: ignore[arg-type]  # a table of Roles
+            role=_ROLES.get(name),
         )
         for name, key in KEYS.items()
     )
