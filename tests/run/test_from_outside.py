@@ -8,7 +8,7 @@ import random
 import pytest
 
 from oomproof.run.monitor.from_outside import WARM_UP, News, count_with_workers, judge_from_outside
-from oomproof.run.monitor.verdict import StepReading, judge
+from oomproof.run.monitor.verdict import StepReading, Verdict, judge
 
 MIB = 1 << 20
 BASE = 400.0
@@ -34,11 +34,12 @@ LEVEL = {
     "workers that grow evenly": [BASE + min(second, 100) for second in range(900)],
     "workers that grow in every epoch, and end with it": [BASE + second % 100 for second in range(900)],
     "a cache that is filled": [BASE + 100 * (1 - math.exp(-second / 60)) for second in range(900)],
+    "a small cache that is filled ever so evenly": [BASE + min(0.15 * second, 60) for second in range(900)],
     "level": [BASE] * 900,
 }
 LEAKS = {
     "a leak": [BASE + 4 * second for second in range(400)],
-    "a slow leak": [BASE + 0.1 * second for second in range(900)],
+    "a slow leak": [BASE + 0.2 * second for second in range(900)],
     "a leak after loading": [BASE * min(1.0, second / 25) + 3 * second for second in range(1, 900)],
     "a leak in every epoch": [BASE + second % 100 + second for second in range(900)],
 }
@@ -61,6 +62,11 @@ def test_what_goes_on_is_called_a_leak(kind: str) -> None:
     assert kinds[-1] == "leak"
     seconds = EVERY * kinds.index("leak")
     assert 2 * WARM_UP <= seconds <= 4 * WARM_UP, seconds
+
+
+def test_a_leak_of_a_mib_in_ten_seconds_is_told_after_thirteen_minutes() -> None:
+    kinds = read_kinds(read([BASE + 0.1 * second for second in range(900)]))
+    assert 740 <= EVERY * kinds.index("leak") <= 780
 
 
 def test_a_leak_says_when_memory_ends_and_growing_that_it_is_not_sure() -> None:
@@ -92,7 +98,7 @@ def test_a_child_that_was_there_for_a_moment_is_not_a_worker() -> None:
 
 def tell(kinds: list[str]) -> list[str]:
     news = News()
-    return [kind for kind in kinds if news.is_news(kind)]
+    return [kind for kind in kinds if news.is_news(Verdict(kind, ""))]
 
 
 def test_only_news_is_told() -> None:
@@ -101,3 +107,24 @@ def test_only_news_is_told() -> None:
     assert tell(["growing"] * 30 + ["leak"] * 30 + ["caching", "leak", "growing"] * 9) == ["growing", "leak"]
     assert tell(["leak"] + ["caching"] * 30 + ["leak"] * 3) == ["leak", "caching", "leak"]
     assert tell(["steady"] * 30 + ["spike"] * 9 + ["growing", "leak"]) == ["spike", "leak"]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "last"),
+    [
+        (["growing"] * 30 + ["leak"] * 30 + ["caching"] * 19, "leak"),
+        (["leak"] * 30 + ["growing"], "leak"),
+        (["leak"] * 30 + ["steady"] * 20, "steady"),
+        (["leak"] * 30 + ["steady"] * 20 + ["growing"], "growing"),
+        (["growing"] * 30 + ["caching"], "caching"),
+        (["leak"] * 30 + ["spike"], "spike"),
+    ],
+)
+def test_the_last_word_is_that_of_the_last_line(kinds: list[str], last: str) -> None:
+    """A training that is level for a few readings at its end has not stopped leaking."""
+    news = News()
+    for place, kind in enumerate(kinds):
+        news.is_news(Verdict(kind, f"reading {place}"))
+    found = news.sum_up(Verdict(kinds[-1], "all readings"))
+    assert found.kind == last
+    assert (found.why == "all readings") == (last != "leak"), "a leak says what it said when it was last seen"

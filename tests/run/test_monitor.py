@@ -139,8 +139,8 @@ import sys, time
 from pathlib import Path
 log = Path(sys.argv[1])
 kept = []
-while len(kept) < 60:  # a MiB for every reading, however slow the machine is
-    kept += [bytearray(1 << 20) for _ in range(log.read_text().count("\\n") - len(kept))]
+while len(kept) < 60:  # 4 MiB for every reading, however slow the machine is
+    kept += [bytearray(4 << 20) for _ in range(log.read_text().count("\\n") - len(kept))]
     time.sleep(0.01)
 """
 

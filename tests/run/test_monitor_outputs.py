@@ -81,7 +81,7 @@ def test_first_steps_are_held_against_the_forecast(
         assert not caplog.messages
 
 
-WORKER = "kept = []\nwhile True:\n    input()\n    kept.append(bytearray(b'x') * (1 << 20))\n    print(flush=True)"
+WORKER = "kept = []\nwhile True:\n    input()\n    kept.append(bytearray(b'x') * (4 << 20))\n    print(flush=True)"
 TRAINING = """
 import subprocess, sys
 from oomproof.run.monitor.monitor import Monitor
@@ -103,13 +103,13 @@ print(found.kind, found.per_step, found.why, sep="\\n")
 
 @pytest.mark.parametrize(("warm_up", "expected"), [("0", "leak"), ("120", "growing")])
 def test_workers_that_grow_are_named(warm_up: str, expected: str) -> None:
-    """The training itself stays level, in a process where nothing else goes on; its child takes a MiB a step. While it
-    may be warming up, it is not blamed."""
+    """The training itself stays level, in a process where nothing else goes on; its child takes 4 MiB a step. While
+    it may be warming up, it is not blamed."""
     command = [sys.executable, "-c", TRAINING, WORKER, warm_up]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     kind, per_step, why = done.stdout.splitlines()
     assert kind == expected and ("child processes that grow" in why) == (expected == "leak")
-    assert float(per_step) == pytest.approx(MIB, rel=0.2)
+    assert float(per_step) == pytest.approx(4 * MIB, rel=0.2)
 
 
 def test_reading_costs_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ def watch(
                 ended = True
                 break
             found = _judge(seen, limit, warm_up)
-            if news.is_news(found.kind):
+            if news.is_news(found):
                 write(f"{now:.0f} s: {found.kind}: {_of_readings(found.why)}\n")
             if seconds and now >= seconds:
                 break
@@ -104,7 +104,7 @@ def watch(
     finally:
         if stream is not None:
             stream.close()
-    found = _judge(seen, limit, warm_up, ended=ended)
+    found = news.sum_up(_judge(seen, limit, warm_up, ended=ended))
     write(f"{seen.count} readings: {found.kind}: {_of_readings(found.why)}\n")
     raise typer.Exit(LEAKS if found.kind == "leak" else 0)
 
