@@ -140,6 +140,24 @@ def test_a_loop_whose_step_wants_numbers_is_told_with_its_line() -> None:
     assert "train.py:4" in said and "@tf.function" in said
 
 
+@pytest.mark.parametrize(
+    "update", ["train.AdamOptimizer().minimize(loss)", "assign_sub(weight, tf.gradients(loss, weight)[0])"]
+)
+def test_a_session_of_tensorflow_1_is_told_with_its_line(update: str) -> None:
+    said = refused(
+        "import tensorflow.compat.v1 as tf\n"
+        "tf.disable_eager_execution()\n"
+        "weight = tf.get_variable('weight', (4, 4))\n"
+        f"loss = tf.reduce_sum(weight ** 2); train = tf.{update}\n"
+        "with tf.Session() as session:\n"
+        "    session.run(tf.global_variables_initializer())\n"
+        "    assert session.run({'a': weight, 'b': ['weight:0']})['a'].shape == (4, 4)\n"
+        "    while True:\n"
+        "        session.run([train])\n"
+    )
+    assert "train.py:9" in said and "session of TensorFlow 1" in said
+
+
 def test_what_fails_in_keras_is_the_scripts() -> None:
     said = refused(
         "import keras, numpy\n"

@@ -14,6 +14,9 @@ from oomproof.trace.tensorflow.graph.capture import ARGUMENTS, Captured
 GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
 LOOPS = frozenset({"While", "StatelessWhile"})
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
+PLENTY = 1 << 50
+"""bytes of the GPU that is described. Where grappler thinks that a step exceeds its GPU, it has tensors copied to the
+host and back (TensorFlow 2.21); a forecast is of the step without that, whatever the card"""
 
 
 def run_grappler(captured: Captured, *, gpu: bool, capability: str = "8.0") -> Any:
@@ -57,7 +60,7 @@ def _cluster(gpu: bool, capability: str) -> Any:
         card = NamedDevice(name=GPU)
         about = card.properties
         about.type, about.vendor, about.model = "GPU", "NVIDIA", "a GPU"
-        about.frequency, about.num_cores, about.memory_size, about.bandwidth = 1500, 80, 16 << 30, 900_000_000
+        about.frequency, about.num_cores, about.memory_size, about.bandwidth = 1500, 80, PLENTY, 900_000_000
         for name, value in (("architecture", capability), ("cuda", "12050"), ("cudnn", "9030")):
             about.environment[name] = value
         devices.insert(0, card)

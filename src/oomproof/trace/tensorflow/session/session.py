@@ -27,6 +27,7 @@ from oomproof.trace.request import Progress
 from oomproof.trace.tensorflow.graph.capture import capture
 from oomproof.trace.tensorflow.session.eager import find_eager_step
 from oomproof.trace.tensorflow.session.loop_body import NAME
+from oomproof.trace.tensorflow.session.old_sessions import refuse_training_in_sessions
 from oomproof.trace.tensorflow.session.steps import make_up_results, updates_weights, with_others
 from oomproof.trace.tensorflow.trace_step import Dialect, trace_step
 from oomproof.trace.user_code import is_users, user_line_now
@@ -136,6 +137,7 @@ class FunctionSession:
         patch.object(tf.GradientTape, "__enter__", enter_watched).start()
         patch.object(tf.GradientTape, "gradient", count_calls(tf.GradientTape.gradient)).start()
         patch.object(tf, "gradients", count_calls(tf.gradients)).start()
+        refuse_training_in_sessions(tf)
 
     def _follow_call(self, function: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         self._alive.append(function)
