@@ -16,14 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tfod_models import CENTER_NET, CONFIGS
+from tfod_models import CENTER_NET, CONFIGS, SLIM_FPN
 
 from oomproof.frameworks.object_detection import INSTALL, missing_packages
 from oomproof.memory.cards.devices import find_device
+from oomproof.memory.files.timeline_file import load_timeline
+from oomproof.memory.timeline import Timeline
 from oomproof.sources.settings import resolve
 from oomproof.sources.tf_object_detection.config.config import config_of_text
 from oomproof.sources.tf_object_detection.job import ObjectDetectionJob, open_config
 from oomproof.trace.request import TraceRequest
+from oomproof.trace.tf_object_detection.process import ENVIRONMENT, trace_api_step
+from oomproof.trace.tf_object_detection.request import ERROR, REQUEST, TIMELINE, StepRequest
 
 pytestmark = [
     pytest.mark.slow,
@@ -70,6 +74,57 @@ def test_what_a_file_says_twice_is_read_as_by_the_apis_programs() -> None:
     assert done.stdout.split()[-1:] == ["2"], done.stderr[-2000:]
 
 
+def test_a_pyramid_of_tensorflow_1_is_built_too() -> None:
+    """tf_slim looks for tensors where TensorFlow no longer has them; only some of its layers do."""
+    job = open_config(config_of_text(SLIM_FPN, "slim.config"), "slim.config")
+    same = job_of("ssd_resnet_fpn_tf2")
+    slim, keras = (each.trace(TraceRequest(resolve(each, {"batch_size": 1}))).peak().bytes for each in (job, same))
+    assert slim == pytest.approx(keras, rel=0.15)
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from oomproof.trace.tf_object_detection import child, many_images
+many_images.{name} = {value}
+sys.exit(child.main(Path(sys.argv[1])))
+"""
+
+
+def trace_with(name: str, value: int, request: StepRequest, folder: Path) -> Timeline:
+    """As the child traces it, with another value of a constant of many_images.py."""
+    (folder / REQUEST).write_text(json.dumps(request.as_json()))
+    command = [sys.executable, "-P", "-c", CHILD.format(name=name, value=value), str(folder)]
+    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(SOURCE)}
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE) as child:
+        assert child.wait() == 0, (folder / ERROR).read_text()
+    return load_timeline(folder / TIMELINE)
+
+
+@pytest.mark.parametrize("name", ["ssd_mobilenet_tf2", "ssd_inception_tf1"])
+def test_many_images_follow_from_few(name: str, tmp_path: Path) -> None:
+    """Held against the step that the API builds for all of them."""
+    job = job_of(name)
+    request = job.step_request(resolve(job, {"batch_size": 12}))
+    followed = trace_api_step(request, name)
+    assert "2 and with 4" in " ".join(followed.about.notes)
+    whole = trace_with("MANY", 1000, request, tmp_path)
+    assert not [note for note in whole.about.notes if "2 and with 4" in note]
+    assert followed.peak().bytes == pytest.approx(whole.peak().bytes, rel=0.005)
+    for bound in (min, max):
+        peaks = [bound(each.about.orders.values()) for each in (followed, whole)]
+        assert peaks[0] == pytest.approx(peaks[1], rel=0.05), "the order of a CPU is chance"
+
+
+@pytest.mark.parametrize("reason", ["DEEPER", "EACH_ITS_OWN"])
+def test_a_step_that_goes_from_image_to_image_is_built_with_all_of_them(reason: str, tmp_path: Path) -> None:
+    job = job_of("ssd_mobilenet_tf2")
+    request = replace(job.step_request(resolve(job, {"batch_size": 9})), height=96, width=96)
+    made = trace_with(reason, -1, request, tmp_path)
+    assert not [note for note in made.about.notes if "2 and with 4" in note]
+    assert (9, 96, 96, 3) in made.shapes
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_steps_as_the_real_allocator_has_them(name: str, tmp_path: Path) -> None:
     found = for_real(name, tmp_path)
@@ -88,7 +143,7 @@ def test_a_check_tells_the_stages_apart() -> None:
     said: list[str] = []
     job = job_of("mask_rcnn_tf2")
     timeline = job.trace(TraceRequest(resolve(job, {}), find_device("8GiB"), progress=said.append))
-    assert "building the API's own model for TensorFlow 2" in said
+    assert "building the API's own model for TensorFlow 2, with 1 image" in said
     owners = {owner.split(".")[0] for owner in timeline.owners}
     assert {"feature extractor", "RPN", "box head", "mask head", "losses", "padded ground truth"} <= owners
     assert len(timeline.work) > 0, "plans and times need the work of operations"

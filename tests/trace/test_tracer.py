@@ -182,6 +182,7 @@ def test_saved_tensors_live_until_their_node_has_run(tracer: Tracer) -> None:
     assert alive_at_the_end(tracer.ledger.build()) == [2000, 2000]  # x and its gradient
 
 
+@pytest.mark.thorough
 def test_takes_no_memory() -> None:
     script = """
 import resource, torch

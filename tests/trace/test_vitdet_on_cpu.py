@@ -42,11 +42,12 @@ def pieces_of(job: VitdetJob) -> Pieces:
     return Pieces(made.model, made.batch, made.loss, made.optimizer)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "checkpoint"),
     [
-        pytest.param("COCO/mask_rcnn_vitdet_b_100ep", "none", marks=pytest.mark.thorough),
+        ("COCO/mask_rcnn_vitdet_b_100ep", "none"),
         ("LVIS/cascade_mask_rcnn_vitdet_b_100ep", "backbone.net.blocks.0,backbone.net.blocks.1"),
     ],
 )

@@ -31,6 +31,7 @@ def run(program: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_check_does_without_dynamo_and_leaves_nothing() -> None:
     run(TRACE + NOTHING_LEFT + COMPILES)

@@ -111,3 +111,6 @@ CONFIGS = {
     ),
 }
 CENTER_NET = center_net("resnet_v1_50_fpn", side=192, batch="2")
+
+SLIM_FPN = ssd("ssd_resnet50_v1_fpn", side=192, anchors=_FPN_ANCHORS, head=_FPN_HEAD, batch="1")
+"""as CONFIGS["ssd_resnet_fpn_tf2"], in TensorFlow 1"""

@@ -188,8 +188,10 @@ def _use_tensorflow_1(tf: Any) -> None:
     vars(sys.modules["tensorflow.contrib"])["opt"] = _add_module(
         "tensorflow.contrib.opt", MovingAverageOptimizer=_make_averaging_optimizer(tf)
     )
-    # tf_slim 1.1 looks for it where TensorFlow had it before 2.5.
-    vars(importlib.import_module("tensorflow.python.framework.ops"))["IndexedSlices"] = tf.IndexedSlices
+    # tf_slim 1.1 looks for these where TensorFlow had them before 2.5 and 2.14.
+    vars(importlib.import_module("tensorflow.python.framework.ops")).update(
+        IndexedSlices=tf.IndexedSlices, Tensor=tf.Tensor
+    )
     # TensorFlow's own layers, which tf_slim uses, look for these at their old place (TensorFlow 2.21).
     for part in _LAYERS:
         sys.modules[f"tf_keras.legacy_tf_layers{part}"] = importlib.import_module(

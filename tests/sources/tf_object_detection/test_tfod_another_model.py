@@ -131,3 +131,18 @@ def test_a_matcher_of_contrib_is_refused_in_one_line() -> None:
     with pytest.raises(InputError, match=r"expected argmax_matcher; got bipartite_matcher, .* tf.contrib") as caught:
         job.trace(TraceRequest(resolve(job, {})))
     assert "\n" not in str(caught.value)
+
+
+def test_keypoints_without_their_names_are_told_by_the_field(tmp_path: Path) -> None:
+    text = """model { center_net { num_classes: 2 keypoint_label_map_path: "PATH_TO_BE_CONFIGURED"
+  feature_extractor { type: "resnet_v1_50_fpn" }
+  image_resizer { fixed_shape_resizer { height: 64 width: 64 } } } } train_config { batch_size: 2 }"""
+    job = job_of(text)
+    with pytest.raises(InputError, match=r":1:\d+: model.center_net.keypoint_label_map_path: .* PATH_TO_BE_CONFIGURED"):
+        job.step_request(resolve(job, {}))
+    (tmp_path / "map.pbtxt").write_text("")
+    there = job_of(text.replace("PATH_TO_BE_CONFIGURED", str(tmp_path / "map.pbtxt")))
+    assert there.step_request(resolve(there, {})).side_by_side
+    task = 'keypoint_estimation_task { task_name: "pose" keypoint_class_name: "person" } feature_extractor'
+    posed = job_of(there.config.text.replace("feature_extractor", task))
+    assert not posed.step_request(resolve(posed, {})).side_by_side

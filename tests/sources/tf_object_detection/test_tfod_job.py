@@ -231,8 +231,8 @@ def test_knobs_only_where_there_is_something_to_turn() -> None:
     assert "use_moving_average" in knobs(SSD.replace("    use_moving_average: false\n", ""))
     adam = SSD.replace("momentum_optimizer {", "adam_optimizer {")
     assert knobs(adam)["optimizer"].options[-1].value == "momentum_optimizer"
-    assert [option.value for option in knobs(SSD)["batch_size"].options] == [24, 12, 6, 3, 1]
-    assert [option.value for option in knobs(SSD, gpus=4)["batch_size"].options] == [24, 12, 4]
+    assert [option.value for option in knobs(SSD)["batch_size"].options] == [24, 16, 12, 8, 6, 4, 3, 2, 1]
+    assert [option.value for option in knobs(SSD, gpus=4)["batch_size"].options] == [24, 16, 12, 8, 4]
     assert all(knobs(SSD)[name].host for name in ("shuffle_buffer_size", "num_readers", "num_prefetch_batches"))
 
 

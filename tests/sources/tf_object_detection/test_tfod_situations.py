@@ -131,6 +131,7 @@ def test_ssd_from_300_to_1024(tmp_path: Path) -> None:
     assert scale * 1024 == pytest.approx(0.2 * 300, rel=0.01)
 
 
+@pytest.mark.thorough
 def test_what_fits_in_training_dies_in_evaluation(tmp_path: Path) -> None:
     text = WITH_MASKS.replace("second_stage_batch_size: 64", "") + (
         'eval_config { }\neval_input_reader { load_instance_masks: true tf_record_input_reader { input_path: "v" } }\n'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from oomproof.errors import InputError
@@ -111,6 +112,12 @@ def classes_of(config: Config) -> int:
     return int(config.value(f"model.{model}.num_classes") or 0) if model != "center_net" else 0
 
 
+def has_tasks(config: Config) -> bool:
+    """Whether a CenterNet does more than find objects."""
+    tasks = ("keypoint_estimation_task", "mask_estimation_task", "densepose_estimation_task")
+    return config.which("model") == "center_net" and any(config.is_set(f"model.center_net.{each}") for each in tasks)
+
+
 def require_model(config: Config) -> str:
     """The model's kind; InputError for one that cannot be forecast."""
     model = config.which("model")
@@ -128,6 +135,18 @@ def refuse_matcher(config: Config) -> None:
         raise InputError(
             f"{config.where(path)}: {path}: expected argmax_matcher; got bipartite_matcher, which needs tf.contrib, "
             "gone since TensorFlow 2.0. argmax_matcher { force_match_for_each_row: true } comes nearest"
+        )
+
+
+def require_label_map(config: Config) -> None:
+    """InputError where keypoints have no names: the API reads them from a file when it builds the model."""
+    path = "model.center_net.keypoint_label_map_path"
+    if config.which("model") != "center_net" or not config.is_set(path) or "://" in config.value(path):
+        return
+    if not Path(config.value(path)).is_file():
+        raise InputError(
+            f"{config.where(path)}: {path}: expected the label map that names the keypoints, which the API reads to "
+            f"build the model; there is no file {config.value(path)}. Put your own there"
         )
 
 

@@ -25,9 +25,11 @@ from oomproof.sources.tf_object_detection.fields import (
     FREEZE,
     FREEZE_PATH,
     OPTIMIZERS,
+    has_tasks,
     memory_fields,
     optimizer_of,
     refuse_matcher,
+    require_label_map,
     require_model,
     split_patterns,
 )
@@ -36,6 +38,7 @@ from oomproof.sources.tf_object_detection.sizes import Size, has_size, size_of
 from oomproof.trace.tf_object_detection.request import StepRequest
 
 _UNKNOWN_CARD = "8.0"
+_ONE_STAGE = ("ssd", "center_net")
 _PER_REGION = ("box head", "mask head")
 """stages of Faster and Mask R-CNN whose memory goes with regions, not with pixels"""
 NO_SIZE = (0, 0)
@@ -193,11 +196,13 @@ class ObjectDetectionJob(Job):
             images,
             boxes,
             ".".join(map(str, capability)) if capability != (0, 0) else _UNKNOWN_CARD,
+            side_by_side=planned.which("model") in _ONE_STAGE and not has_tasks(planned),
         )
 
     def _check(self, settings: Mapping[str, Any]) -> int:
         """The images of one GPU, where the settings go together."""
         refuse_matcher(self.config)
+        require_label_map(self.config)
         if settings["boxes"] > settings["max_number_of_boxes"]:
             raise InputError(
                 f"boxes={settings['boxes']} is more than max_number_of_boxes={settings['max_number_of_boxes']}: the "

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,25 +71,32 @@ def _unpad(settings: Settings) -> Knob | None:
 def _batch(config: Config, settings: Settings, about: About) -> Knob | None:
     """The API has no accumulation: a smaller batch is another training, with the schedule that the linear rule gives.
     Every option is one whole step, never one of several micro-batches."""
-    whole, gpus = settings[BATCH], settings["gpus"]
-    sizes, size = list[int](), whole
-    while size % 2 == 0 and (size // 2) % gpus == 0:
-        size //= 2
-        sizes.append(size)
-    if size > gpus:
-        sizes.append(gpus)
+    whole = settings[BATCH]
+    sizes = smaller_batches(whole, settings["gpus"])
     if not sizes:
         return None
     before = config.value("train_config.batch_size")
     options = [Option(whole, {BATCH: whole})]
     norms = "; BatchNorm takes its statistics from fewer images" if about.batchnorms else ""
-    for place, size in enumerate(sizes, 1):
+    for size in sizes:
         changed = rescale_schedule(config, size / before)
         words = ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in changed.items())
         note = f"by the linear rule {words}{norms}"
-        options.append(Option(size, {BATCH: size}, place * _SMALLER_BATCH, note, "different"))
+        options.append(Option(size, {BATCH: size}, math.log2(whole / size) * _SMALLER_BATCH, note, "different"))
     why = "fewer images a step; the API has no gradient accumulation"
     return Knob(BATCH, tuple(options), "equivalent", why, role="batch")
+
+
+def smaller_batches(whole: int, gpus: int) -> list[int]:
+    """Halves, and the sizes that people write, the largest first; every GPU has as many images.
+
+    >>> smaller_batches(24, 1), smaller_batches(25, 1), smaller_batches(16, 8)
+    ([16, 12, 8, 6, 4, 3, 2, 1], [24, 16, 12, 8, 6, 4, 3, 2, 1], [8])
+    """
+    each = whole // gpus
+    places = range(each.bit_length())
+    sizes = {size for place in places for size in (each >> place, 1 << place, 3 << place)}
+    return [size * gpus for size in sorted(sizes, reverse=True) if 0 < size * gpus < whole]
 
 
 def _averages(settings: Settings) -> Knob | None:

@@ -14,7 +14,7 @@ from oomproof.memory.batch_spec import BatchSpec
 from oomproof.memory.cards.devices import Device
 from oomproof.sources.job import Knob, Option, Setting, Settings
 from oomproof.sources.micro_batch import micro_batch
-from oomproof.sources.tf_object_detection.fields import BATCH, has_mask_head
+from oomproof.sources.tf_object_detection.fields import BATCH, has_mask_head, has_tasks
 from oomproof.sources.tf_object_detection.job import ObjectDetectionJob
 from oomproof.sources.tf_object_detection.planned_values import find_planned_values
 from oomproof.trace.tf_object_detection.request import StepRequest
@@ -102,11 +102,10 @@ class RunJob(ObjectDetectionJob):
 
     def why_not_exact(self) -> tuple[str, ...]:
         config, model = self.config, self.config.which("model")
-        tasks = ("keypoint_estimation_task", "mask_estimation_task", "densepose_estimation_task")
         return why_not_exact(
             model,
             masks=has_mask_head(config),
-            several_tasks=model == "center_net" and any(config.is_set(f"model.center_net.{each}") for each in tasks),
+            several_tasks=has_tasks(config),
             draws=model == "ssd" and (config.is_set("model.ssd.loss.random_example_sampler") or self._drops_out()),
         )
 

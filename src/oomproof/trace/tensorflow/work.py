@@ -38,7 +38,9 @@ class Workbook:
         """Writes an operation down, where it launches a kernel."""
         if (work := work_of(graph, node)) is not None:
             phase = "optimizer" if id(node) in self.only_for_update else phase
-            self.rows.append((tick, owner, PHASES.index(phase), *work))
+            flops, nbytes, form = work
+            row = tick, owner, PHASES.index(phase), flops // node.times, nbytes // node.times, form
+            self.rows.extend([row] * node.times)
 
     def put_into(self, timeline: Timeline) -> Timeline:
         """The Timeline with this work; owners that hold no memory join it."""

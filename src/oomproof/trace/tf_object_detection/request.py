@@ -28,6 +28,9 @@ class StepRequest:
     recompute: bool = False
     evaluation: bool = False
     """a step of evaluation, not of training"""
+    side_by_side: bool = False
+    """images go through the step together, so that one with many may follow from steps with few; nothing large is made
+    image after image"""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

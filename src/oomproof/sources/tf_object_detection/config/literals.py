@@ -71,7 +71,9 @@ def _read_word(word: str, field: FieldType) -> Any:
     except ValueError:
         found = None
     low, high = _RANGES.get(field.type, (-math.inf, math.inf))
-    if found is None or (field.type in _RANGES and not low <= found <= high):
+    if found is not None and field.type in _RANGES and found > high:
+        raise ValueError(f"expected {describe_type(field)}, at most {high}; got {shorten(word)}")
+    if found is None or (field.type in _RANGES and found < low):
         raise ValueError(f"expected {describe_type(field)}, got {shorten(word)}")
     return found
 

@@ -29,6 +29,8 @@ class Node:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     bodies: tuple[Graph, ...] = ()
     """what a loop runs: its condition, its body"""
+    times: int = 1
+    """nodes that this one stands for, one for each of so many images (more_images.py)"""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,14 @@ class Graph:
         for ref in self.results:
             count[ref] = count.get(ref, 0) + 1
         return count
+
+    def depth(self) -> int:
+        """Nodes on the longest way through."""
+        ways: list[int] = []
+        for node in self.nodes:
+            before = [*(ref[0] for ref in node.inputs), *node.controls]
+            ways.append(1 + max((ways[number] for number in before), default=0))
+        return max(ways, default=0)
 
     def users(self) -> list[list[int]]:
         """For each node, those that wait for it, each once."""
