@@ -20,6 +20,7 @@ from oomproof.memory.runtime import Runtime
 from oomproof.memory.scratch import cpu, cuda, price_calls
 from oomproof.memory.settings import Settings
 from oomproof.memory.timeline import KINDS, Builder, Timeline
+from oomproof.report.verdict import verdict
 
 MIB = 1 << 20
 PLAIN = Runtime()
@@ -227,6 +228,15 @@ def test_a_workspace_that_does_not_fit_is_no_shortage() -> None:
     assert check(timeline).kinds["workspace"] > workspace
     assert check(timeline, of(around.expected + 250 * MIB)).shortage is None
     assert check(timeline, of(around.expected + 190 * MIB)).shortage is not None
+
+
+@pytest.mark.parametrize("allocator", ["cuda", "bfc"])
+def test_what_fits_with_smaller_workspaces_alone_says_so(allocator: str) -> None:
+    """Every budget between that of the blocks and one in which all is at ease."""
+    timeline = convolution(About(allocator=allocator), x=[256, 64, 64, 64], y=[256, 64, 64, 64])
+    said = [verdict(found) for gib in range(10, 60) if (found := check(timeline, of(gib * (1 << 30) // 10))).fits]
+    tight = ["with less workspace" in each for each in said]
+    assert tight[0] and not tight[-1] and tight == sorted(tight, reverse=True)
 
 
 def test_levels_stay_in_order_where_a_workspace_does_not_fit() -> None:

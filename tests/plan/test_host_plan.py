@@ -91,6 +91,16 @@ def test_what_would_have_to_be_allowed_is_said() -> None:
     assert plan.needs == (f"no knob of the data is enough: the host needs {least:.2f} GiB of RAM at worst",)
 
 
+def test_loading_without_workers_is_offered_where_one_is_too_many() -> None:
+    plan = planned(needed(1, 1) - 1)
+    assert not plan.fits and turned(plan)[-1] == ("workers", 1, "equivalent")
+    [need] = plan.needs
+    assert need.startswith("--set workers=0: ") and f"with {needed(0, 1) / 2**30:.2f} GiB of RAM at worst" in need
+    assert fit(saved(), "8GiB", ram=needed(1, 1) - 1, workers=0).fits
+    assert "workers=0" not in planned(needed(1, 1) - 1, leave=["workers"]).needs[0]
+    assert "workers=0" not in planned(needed(0, 1) - 1).needs[0]
+
+
 def test_a_device_that_does_not_fit_comes_first() -> None:
     plan = fit(saved(), "800MiB", ram=needed(1, 1), workers=8)
     assert not plan.fits and plan.after.on_device_outcome != "fits"

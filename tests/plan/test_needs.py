@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tight_cards import fit
+
+from oomproof.errors import JobError
+from oomproof.plan.confirmed import Confirmed
+from oomproof.plan.estimates.way import Way
+from oomproof.plan.remarks import needs
 
 pytestmark = pytest.mark.slow
 
@@ -21,10 +28,28 @@ def test_the_thriftiest_way_is_told_where_no_knob_is_enough() -> None:
 
 
 def test_what_is_left_alone_is_not_asked_for() -> None:
-    plan = fit("images", 0.25, leave=(*KEPT, "batch"))
+    plan = fit("images", 0.3, leave=(*KEPT, "batch"))
     assert not plan.fits
     assert plan.needs and all("side" in need for need in plan.needs)
-    assert not any("side" in need for need in fit("images", 0.25, leave=(*KEPT, "batch", "side")).needs)
+    assert fit("images", 0.3, leave=(*KEPT, "batch"), allow=("side",)).fits
+    assert not any("side" in need for need in fit("images", 0.3, leave=(*KEPT, "batch", "side")).needs)
+
+
+def test_what_a_full_trace_finds_too_large_is_not_offered() -> None:
+    """By estimate 64 pixels are enough for a quarter of the card, by their trace they are not."""
+    assert not fit("images", 0.25, leave=(*KEPT, "batch"), allow=("side",)).fits
+    [need] = fit("images", 0.25, leave=(*KEPT, "batch")).needs
+    assert need.startswith("no knob of this job is enough")
+
+
+def test_what_the_job_cannot_run_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(way: Way, *_: Any) -> Confirmed:
+        raise JobError(f"{way.words} cannot run")
+
+    monkeypatch.setattr(needs, "confirm", refuse)
+    plan = fit("images", 0.3, leave=(*KEPT, "batch"))
+    assert plan.needs[0].startswith("no knob of this job is enough")
+    assert [each.outcome for each in plan.attempts[-1:]] == ["cannot run"]
 
 
 def test_equivalence_comes_before_another_training() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,8 +20,9 @@ from oomproof.plan.confirmed import Confirmed, confirm
 from oomproof.plan.estimates.room import at_ease
 from oomproof.plan.estimates.way import Way
 from oomproof.plan.first_trace import first_trace, small_settings
-from oomproof.plan.plan import Point
+from oomproof.plan.plan import Attempt, Point
 from oomproof.plan.problem import Problem
+from oomproof.plan.remarks.figures import Figures
 from oomproof.plan.remarks.points import leave_out_beaten
 from oomproof.plan.search import Search
 from oomproof.plan.tracing import Tracing
@@ -101,6 +103,7 @@ def test_estimates_are_near_what_is_confirmed(given: dict[str, Any]) -> None:
         assert way.way.seconds == pytest.approx(way.seconds, rel=0.05)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_more_room_is_never_worse() -> None:
     times = [fit("images", part, settings=SMALL, leave=("precision",)).time for part in (0.9, 0.6, 0.4)]
@@ -202,6 +205,30 @@ def test_of_two_points_that_are_all_but_one_the_first_stays() -> None:
 def test_a_chosen_point_alone() -> None:
     here = point(1000, 2.0, chosen=True)
     assert leave_out_beaten([here, point(1001, 2.001), point(999, 1.999)]) == (here,)
+
+
+def test_a_way_has_one_set_of_figures_however_often_it_is_named() -> None:
+    """That of a full trace before any estimate; of two estimates the first."""
+    found = searching("images", find_device("RTX 3060"), **SMALL)
+    precision = found.problem.by_name["precision"]
+    way, other = estimate(found, (precision, precision.options[-1])), found.estimates.as_it_is()
+    traced = Attempt(way.words, "full trace", "fits", "", device=1000, time=0.5)
+    figures = Figures(found.estimates, [Attempt(other.words, "full trace", "cannot run", ""), traced])
+    assert figures.find(way) == (1000, 0.5)
+    first = figures.find(other)
+    assert first == (found.estimates.room.on_device(other.peak), 1.0)
+    assert figures.find(replace(other, seconds=2 * other.seconds)) == first
+    assert not figures.has_missed(way) and not figures.has_missed(other)
+    assert Figures(found.estimates, [replace(traced, outcome="at risk")]).has_missed(way)
+
+
+@pytest.mark.slow
+def test_a_plan_tells_one_set_of_figures() -> None:
+    plan = fit("images", 0.3)
+    told = [(each.changes, each.device, each.time) for each in (*plan.frontier, *plan.alternatives)]
+    told += [(each.tried, each.device, each.time) for each in plan.attempts if each.how == "full trace"]
+    assert len({words for words, _, _ in told}) < len(told), "some are named more than once"
+    assert len({words for words, _, _ in told}) == len({*told})
 
 
 def test_devices_differ_in_what_is_worth_it() -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 import oomproof
 from oomproof.errors import JobError
-from oomproof.memory.forecast import Forecast, Range
+from oomproof.memory.forecast import Forecast, Range, Seconds
 from oomproof.memory.sweep import Sweep
 from oomproof.report.sweep import conclusion, report
 
@@ -30,6 +30,15 @@ def test_rows_and_the_largest(width: int, fits: Forecast, at_risk: Forecast, doe
     ]
     assert "The largest batch that fits RTX 3060 12GB is 2: 6.10 of" in text
     assert max(len(line) for line in text.splitlines()) <= width
+
+
+def test_rows_say_how_long_a_step_takes(fits: Forecast) -> None:
+    file = io.StringIO()
+    timed = replace(fits, step_seconds=Seconds(0.114, 0.08, 0.15))
+    Console(file=file, width=100).print(report(Sweep("batch", ((1, timed), (2, replace(fits, step_seconds=None))))))
+    lines = file.getvalue().splitlines()
+    assert "step, s  outcome" in lines[2]
+    assert lines[3].split()[-2:] == ["0.11", "fits"]
 
 
 def test_largest_by_value_not_by_place(fits: Forecast) -> None:

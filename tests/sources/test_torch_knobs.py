@@ -78,6 +78,16 @@ def test_one_image_is_not_equivalent_under_batchnorm() -> None:
     assert not any(option.promise for option in knobs(batch=16)["batch"].options)
 
 
+@pytest.mark.parametrize("batch", [3, 5, 7, 13])
+def test_no_image_is_left_over_under_batchnorm(batch: int) -> None:
+    """It would be normalised by itself, and networks that normalise single values raise."""
+    options = knobs({"batchnorms": 3}, batch=batch)["batch"].options
+    for option in options:
+        size, count = option.settings["batch"], option.settings["accumulate"]
+        assert size == 1 or batch // count > 1, option.value
+    assert options[-1].value == f"1 x {batch}"
+
+
 def test_micro_batches_as_people_say_them() -> None:
     assert values(knobs(batch=4)["batch"]) == [4, "2 x 2", "1 x 4"]
     assert values(knobs(batch=3, accumulate=2)["batch"]) == ["3 x 2", "2 x 3", "1 x 6"]

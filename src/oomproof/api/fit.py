@@ -26,6 +26,7 @@ from oomproof.plan.first_trace import first_trace
 from oomproof.plan.plan import Plan
 from oomproof.plan.problem import Problem
 from oomproof.plan.remarks.alternatives import find_alternatives
+from oomproof.plan.remarks.figures import Figures
 from oomproof.plan.remarks.needs import find_needs
 from oomproof.plan.remarks.points import find_points
 from oomproof.plan.remarks.shares import sets_to_trace, share_out
@@ -150,10 +151,11 @@ def _plan(problem: Problem, tracing: Tracing) -> Plan:
         plan = _with_changes(search, before, chosen)
         tracing.say("comparing with other ways", 0.92)
         estimates = search.estimates
+        figures = Figures(estimates, search.attempts)
         plan = replace(
             plan,
-            alternatives=find_alternatives(estimates, search.looked_at, chosen.way, plan.time),
-            frontier=find_points(estimates, search.looked_at, before, chosen),
+            alternatives=find_alternatives(estimates, figures, search.looked_at, chosen.way, plan.time),
+            frontier=find_points(estimates, figures, search.looked_at, before, chosen),
             needs=() if chosen.forecast.fits else _find_needs(search),
         )
     except KeyboardInterrupt:

@@ -109,6 +109,8 @@ class Forecast:
     """bytes on the device at the upper figures where nothing has to be given back; on_device.high has it given back"""
     gives_back: bool = False
     """at the upper figures the step gets through only if the allocator gives cached blocks back, step after step"""
+    less_workspace: bool = False
+    """at the upper figures the step gets through only if cuDNN takes smaller workspaces than it would like"""
     room: int | None = None
     """the most that the framework lets its allocator hold, where that is less than what is free on the device"""
     host_parts: Mapping[str, Range] = field(default_factory=dict)

@@ -195,6 +195,7 @@ def build_forecast(timeline: Timeline, device: Device, runtime: Runtime, job: st
         modules=whole.by_owner(peak.tick),
         wanted=wanted,
         gives_back=gives_back,
+        less_workspace=worst.less_workspace,
         batches_seen=timeline.about.batches_seen,
         unseen=timeline.about.unseen,
         room=held.room if held.room < device.budget - around.expected else None,
@@ -251,6 +252,8 @@ class Served:
     timeline: Timeline
     reserved: int
     shortage: Shortage | None = None
+    less_workspace: bool = False
+    """cuDNN has to do with as little as it can"""
 
 
 def _serve_history(
@@ -270,7 +273,7 @@ def _serve_history(
     for history in (timeline, lean):
         held = replay(history, max(0, room))
         if held.failed is None:
-            return Served(history, held.reserved)
+            return Served(history, held.reserved, less_workspace=history is lean)
     assert held.failed is not None
     return Served(timeline, free.reserved, _shortage(lay_out_arena(lean), held.failed))
 

@@ -164,8 +164,19 @@ def _needs(host: Host, plan: Plan, every: Sequence[Knob], allowed: Sequence[Knob
         where = "/dev/shm" if host.ram is None else "the host's RAM"
         words = " ".join(filter(None, (promised, others and f"--allow {others}")))
         found.append(f"{words}: {describe_turned(turned)} would fit {where}")
-    elif host.shm is not None and host.needed_of_shm(with_turned(plan.settings, turned)) > host.shm:
-        found.append("--set workers=0: the training process loads its data by itself, without /dev/shm")
+    elif host.enough(without := _without_workers(plan.settings, every)):
+        name, needs = plan.settings.name_of("workers"), host.needed(without) / 2**30
+        found.append(
+            f"--set {name}=0: the training process loads its data by itself, with {needs:.2f} GiB of RAM at worst and "
+            "nothing in /dev/shm; steps wait for data"
+        )
     if plan.settings.get("optimizer_state") == "host":
         found.append("--leave optimizer_state: its state would not wait in the host's RAM")
     return tuple(found) or (f"no knob of the data is enough: the host needs {least / 2**30:.2f} GiB of RAM at worst",)
+
+
+def _without_workers(settings: Settings, every: Sequence[Knob]) -> Settings:
+    """What no knob does, as every step then waits for its data. Left as it is where the user leaves workers alone."""
+    name = settings.name_of("workers")
+    names = [each for each in {name, "workers"} if each in settings]
+    return settings.with_values(dict.fromkeys(names, 0)) if name in [knob.name for knob in every] else settings

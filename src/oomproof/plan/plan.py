@@ -38,7 +38,7 @@ class Alternative:
     """in words: «batch 4 x 4, precision bf16»"""
     promise: str
     device: int
-    """bytes on the device at the upper figure, estimated"""
+    """bytes on the device at the upper figure; estimated, unless it was traced in full"""
     time: float
     """time per image, as a factor of the job as it was"""
     reason: str
@@ -50,7 +50,7 @@ class Point:
     """A place on the frontier: no setting that was looked at needs less memory and less time."""
 
     device: int
-    """bytes on the device at the upper figure, estimated (the plan's own point: confirmed)"""
+    """bytes on the device at the upper figure; estimated, unless the plan or another full trace has shown it"""
     time: float
     """time per image, as a factor of the job as it was"""
     promise: str

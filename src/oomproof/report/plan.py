@@ -16,8 +16,8 @@ from oomproof.report import changes
 from oomproof.report.epoch import build_batches
 from oomproof.report.frontier import Frontier
 from oomproof.report.plan_verdict import next_step, verdict, why
+from oomproof.report.sizes import describe_count, number
 from oomproof.report.sizes import describe_setting as written
-from oomproof.report.sizes import number
 from oomproof.report.terminal import STYLES, build_closing, describe_job, device_facts, levels, section
 from oomproof.report.verdict import moment
 from oomproof.sources.job import Setting, Settings
@@ -131,7 +131,7 @@ def _about_the_batch(plan: Plan) -> Iterator[str]:
     if not before or not after:
         return
     micro, count = plan.settings.of("batch"), plan.settings.get("accumulate", 1)
-    product = f" = {micro} images x {count} micro-batches" if count > 1 else ""
+    product = f" = {describe_count(micro, 'image')} x {count} micro-batches" if count > 1 else ""
     uneven = before != after and count > 1 and math.ceil(before / micro) == count  # micro-batches differ by an image
     if uneven:
         product = f" in {count} micro-batches of {micro} images at most"

@@ -11,7 +11,7 @@ from oomproof.memory.sweep import Sweep
 from oomproof.report.bars import Chart, Times
 from oomproof.report.sizes import gib, number, value
 from oomproof.report.terminal import STYLES
-from oomproof.report.verdict import empties_cache
+from oomproof.report.verdict import describe_tightness
 
 
 def report(sweep: Sweep) -> RenderableType:
@@ -22,6 +22,9 @@ def report(sweep: Sweep) -> RenderableType:
     inside, host = ((), ("host RAM", "at worst")) if with_ram else (("allocated", "reserved"), ())
     for heading in (*inside, "device", "at worst", *host):
         table.add_column(heading, justify="right", no_wrap=True)
+    timed = any(forecast.step_seconds is not None for _, forecast in sweep.rows)
+    if timed:
+        table.add_column("step, s", justify="right", no_wrap=True)
     table.add_column("outcome", no_wrap=True)
     for setting, forecast in sweep.rows:
         figures = [forecast.on_device.expected, forecast.on_device.high]
@@ -30,7 +33,9 @@ def report(sweep: Sweep) -> RenderableType:
         else:
             figures[:0] = [forecast.allocated.expected, forecast.reserved.expected]
         outcome = Text(describe_outcome(forecast), style=STYLES[forecast.outcome])
-        table.add_row(value(setting), *(number(nbytes) for nbytes in figures), outcome)
+        seconds = forecast.step_seconds
+        step = [f"{seconds.expected:.2g}" if seconds is not None else ""] if timed else []
+        table.add_row(value(setting), *(number(nbytes) for nbytes in figures), *step, outcome)
     style = STYLES["fits" if sweep.fitting else "does not fit"]
     ram = f" with {gib(first.ram)} of host RAM" if first.ram is not None else ""
     title = f"{first.job} on {first.device.name}{ram}; figures in GiB\n"
@@ -78,8 +83,7 @@ def conclusion(sweep: Sweep) -> str:
     if sweep.largest is None:
         return f"{first.device.name} fits {sweep.name}: {', '.join(value(setting) for setting in sweep.fitting)}."
     best = next(forecast for setting, forecast in sweep.rows if setting == sweep.largest)
-    cache = ", with less workspace and cache" if empties_cache(best) else ""
-    figures = f"{number(best.on_device.high)} of {gib(best.budget)} at worst{cache}"
+    figures = f"{number(best.on_device.high)} of {gib(best.budget)} at worst{describe_tightness(best)}"
     if best.ram is not None:
         figures += f", and {number(best.host.high)} of {gib(best.ram)} host RAM"
     return f"The largest {sweep.name} that fits {first.device.name} is {value(sweep.largest)}: {figures}."

@@ -72,7 +72,7 @@ def _typical(forecast: Forecast) -> str:
 
 def _of_step(forecast: Forecast) -> str:
     name, used, budget = forecast.device.name, forecast.on_device, gib(forecast.budget)
-    worst = f"(at worst {number(used.high)}{', with less workspace and cache' if empties_cache(forecast) else ''})"
+    worst = f"(at worst {number(used.high)}{describe_tightness(forecast)})"
     if forecast.on_device_outcome == "fits":
         return f"fits {name}: {number(used.expected)} of {budget} {worst}"
     if forecast.room is not None and used.expected <= forecast.budget and forecast.reserved.high > forecast.room:
@@ -102,7 +102,7 @@ def why(forecast: Forecast) -> str:
         when = "memory runs out" if forecast.shortage else "at the upper figures memory runs out"
         place = moment(shortage.phase, shortage.owner, shortage.op)
         sentences.append(f"{when} {place}, which asks for {gib(shortage.requested)}")
-    elif empties_cache(forecast):
+    elif tight(forecast):
         sentences.append("at worst cuDNN has to do with less workspace, which costs time, not the run")
     elif forecast.gives_back:
         sentences.append("at worst it gets through only if PyTorch gives cached blocks back at every step")
@@ -131,8 +131,8 @@ def describe_worst(epoch: Epoch) -> str:
 
 
 def tight(forecast: Forecast) -> bool:
-    """It fits, but the upper figures together are more than there is."""
-    return forecast.on_device_outcome == "fits" and forecast.excess > 0
+    """It fits, but what it would like to have at the upper figures is more than there is."""
+    return forecast.on_device_outcome == "fits" and (forecast.excess > 0 or forecast.less_workspace)
 
 
 def describe_room(forecast: Forecast) -> str:
@@ -148,10 +148,12 @@ def describe_room(forecast: Forecast) -> str:
     return f"{free} stay free even at worst"
 
 
-def empties_cache(forecast: Forecast) -> bool:
+def describe_tightness(forecast: Forecast) -> str:
     """At the upper figures it fits with smaller workspaces, which leave less in the cache. An allocator that has taken
     its share at the start never gives anything back."""
-    return tight(forecast) and forecast.room is None
+    if not tight(forecast):
+        return ""
+    return ", with less workspace and cache" if forecast.room is None else ", with less workspace"
 
 
 def moment(phase: str, owner: str, op: str) -> str:

@@ -27,8 +27,11 @@ def micro_batch(
     options = []
     for size in _sizes(whole, already, uneven):
         count = math.ceil(already * whole / size)
+        smallest = already * whole // count
+        if about.batchnorms and smallest == 1 < size:
+            continue  # an image left over would be normalised by itself, which some networks cannot do at all
         alone = bool(about.batchnorms) and size == 1
-        few = bool(about.batchnorms) and size < min(_FEW, whole)
+        few = bool(about.batchnorms) and smallest < min(_FEW, whole)
         note, promise = (_ALONE, "different") if alone else (_FEW_NOTE if few else "", "")
         words = describe_cut(already * whole, count)
         options.append(Option(words, {name: size, "accumulate": count}, note=note, promise=promise))

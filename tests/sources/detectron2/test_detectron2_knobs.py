@@ -122,3 +122,12 @@ def test_every_published_config_opens() -> None:
         found = job.knobs(resolve(job, {"gpus": 8}), About())
         assert {"checkpoint", "SOLVER.AMP.ENABLED", "INPUT.MIN_SIZE_TRAIN"} <= {knob.name for knob in found}
         assert all(len({str(option.value) for option in knob.options}) == len(knob.options) for knob in found)
+
+
+def test_a_single_worker_may_still_be_done_without() -> None:
+    """No knob turns the last one off, but what would help where even one is too many is looked up by its knob."""
+    name = "DATALOADER.NUM_WORKERS"
+    given = {count: knobs_of("mask_rcnn_R_50_FPN_3x.yaml", name, str(count)) for count in (3, 1, 0)}
+    assert [option.value for option in given[3][name].options] == [3, 2, 1]
+    assert [option.value for option in given[1][name].options] == [1]
+    assert name not in given[0]

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from oomproof.plan.estimates.estimates import Estimates
 from oomproof.plan.estimates.way import Way
 from oomproof.plan.plan import Alternative
+from oomproof.plan.remarks.figures import Figures
 from oomproof.plan.turned_knobs import NO_CHANGE
 from oomproof.sources.job import PROMISES
 
 MOST_ALTERNATIVES = 6
+MISSED = "seemed to fit, but full traces need more than was estimated"
 
 
 def find_alternatives(
-    estimates: Estimates, looked_at: Sequence[Way], chosen: Way, time: float
+    estimates: Estimates, figures: Figures, looked_at: Sequence[Way], chosen: Way, time: float
 ) -> tuple[Alternative, ...]:
     """The ways people take by habit, and the best of each other kind that was looked at. ``time`` is that of the plan
     as it is told, which a full trace may have changed."""
@@ -23,9 +25,11 @@ def find_alternatives(
         same = way.turned == chosen.turned and bool(way.recomputed.modules) == bool(chosen.recomputed.modules)
         if way.words == NO_CHANGE or same or way.words in found:
             continue
-        reason = _reason(estimates, way, chosen, time)
-        device = estimates.room.on_device(way.peak)
-        found[way.words] = Alternative(way.words, way.promise, device, estimates.time(way.seconds), reason)
+        device, its_time = figures.find(way)
+        reason = MISSED if figures.has_missed(way) else _reason(estimates, way, its_time, chosen, time)
+        # A change of the plan is told there with its share of the whole; by itself it comes to something else.
+        words = f"{way.words} alone" if len(way.turned) == 1 and way.turned[0] in chosen.turned else way.words
+        found[way.words] = Alternative(words, way.promise, device, its_time, reason)
     return tuple(list(found.values())[:MOST_ALTERNATIVES])
 
 
@@ -55,15 +59,14 @@ def _best_of_kinds(ways: Sequence[Way]) -> list[Way]:
     return sorted(best.values(), key=lambda way: way.price)
 
 
-def _reason(estimates: Estimates, way: Way, chosen: Way, time: float) -> str:
-    room = estimates.room.live
-    if way.peak > room:
-        return f"does not fit: about {(way.peak - room) / 2**30:.2f} GiB too much"
-    slower = estimates.time(way.seconds) / time - 1
+def _reason(estimates: Estimates, way: Way, its_time: float, chosen: Way, time: float) -> str:
+    if way.peak > estimates.room.live:
+        return "does not fit"
+    slower = its_time / time - 1
     if slower > 0.005:
         return f"fits, but takes {slower:.0%} more time an image"
     if way.price < chosen.price:  # it was tried, or what was tried taught otherwise
-        return "seemed to fit, but full traces need more than was estimated"
+        return MISSED
     if PROMISES.index(way.promise) > PROMISES.index(chosen.promise):
         return f"fits, but is only {way.promise}, and no quicker to speak of"
     if way.harm > chosen.harm:

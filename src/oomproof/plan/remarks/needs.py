@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from oomproof.errors import CannotDo, JobError
 from oomproof.plan.another_training import steps_by_harm
+from oomproof.plan.attempts import note_full_trace, note_refusal
+from oomproof.plan.confirmed import confirm
 from oomproof.plan.estimates.estimates import Estimates
+from oomproof.plan.estimates.traced_step import TracedStep
+from oomproof.plan.estimates.way import Way
 from oomproof.plan.problem import Problem
 from oomproof.plan.selection import select_knobs
 from oomproof.plan.step_tracer import StepTracer
@@ -13,11 +18,13 @@ from oomproof.plan.turned_knobs import combine, describe_turned
 from oomproof.sources.job import PROMISES, Knob
 
 MOST_TRACES = 8
+MOST_TRIES = 3
+"""of the ways that one option would open"""
 
 
 def find_needs(problem: Problem, estimates: Estimates, tracer: StepTracer) -> tuple[str, ...]:
-    """Options of the command, each with what it would lead to; by estimate. ``tracer`` is for knobs that no trace has
-    shown yet."""
+    """Options of the command, each with what it would lead to: ways that were traced in full, and fit. ``tracer`` is
+    for knobs that no trace has shown yet."""
     found: list[str] = []
     words, wider = "--allow", estimates
     if problem.keep == PROMISES[0]:
@@ -56,13 +63,33 @@ def _best_of(estimates: Estimates, tracer: StepTracer) -> str:
     """The best way, in words; empty where none fits."""
     wanted = combine(estimates.problem.list_retraced_knobs())
     steps = [*estimates.base, *(step for turned in wanted if (step := tracer.trace_if_it_runs(turned)))]
-    way = min(estimates.find_fitting(steps), key=lambda way: way.price, default=None)
+    way = _find_fitting(estimates, steps, tracer)
     return "" if way is None else way.words
 
 
 def _least_of(estimates: Estimates, knob: Knob, tracer: StepTracer) -> str:
     """The least that has to be made of one knob, in words; empty where no value of it is enough."""
     for turned, steps in steps_by_harm(estimates.problem, estimates.base[0], [knob], tracer):
-        if estimates.find_fitting(steps):
+        if _find_fitting(estimates, list(steps), tracer):
             return describe_turned(turned)
     return ""
+
+
+def _find_fitting(estimates: Estimates, steps: list[TracedStep], tracer: StepTracer) -> Way | None:
+    """The best way from these steps that runs and fits, traced in full: an estimate knows nothing of a network that
+    cannot run with one image."""
+    for _ in range(MOST_TRIES):
+        way = min(estimates.find_fitting(steps), key=lambda way: way.price, default=None)
+        if way is None:
+            return None
+        try:
+            confirmed = confirm(way, estimates, tracer.tracing)
+        except (CannotDo, JobError) as error:
+            tracer.attempts.append(note_refusal(way, estimates, error))
+            estimates = estimates.without(way)
+            continue
+        tracer.attempts.append(note_full_trace(confirmed, estimates, None))
+        if confirmed.forecast.fits:
+            return way
+        steps[steps.index(way.step)] = way.step.correct(confirmed.correction)
+    return None

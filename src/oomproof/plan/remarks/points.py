@@ -11,6 +11,7 @@ from oomproof.plan.estimates.estimates import Estimates
 from oomproof.plan.estimates.traced_step import TracedStep
 from oomproof.plan.estimates.way import Way
 from oomproof.plan.plan import Point
+from oomproof.plan.remarks.figures import Figures
 from oomproof.plan.turned_knobs import NO_CHANGE
 from oomproof.sources.job import PROMISES
 
@@ -22,7 +23,7 @@ ALIKE = 0.01
 
 
 def find_points(
-    estimates: Estimates, looked_at: Sequence[Way], before: Forecast, chosen: Confirmed
+    estimates: Estimates, figures: Figures, looked_at: Sequence[Way], before: Forecast, chosen: Confirmed
 ) -> tuple[Point, ...]:
     """The least time for budgets from what the thriftiest way needs to what the job as it is needs."""
     steps = _steps(estimates, looked_at, chosen)
@@ -31,9 +32,7 @@ def find_points(
     rooms = [int(least * (most / least) ** (each / (BUDGETS - 1))) for each in range(BUDGETS)] if least < most else []
     starts = [(step, batch) for step in steps for batch in estimates.batches(step, steps)]
     found = filter(None, (estimates.ways.roughly(starts, int(room * 1.001)) for room in rooms))
-    points = [
-        Point(estimates.room.on_device(way.peak), estimates.time(way.seconds), way.promise, way.words) for way in found
-    ]
+    points = [Point(*figures.find(way), way.promise, way.words) for way in found]
     here = Point(
         chosen.forecast.on_device.high,
         estimates.time(chosen.seconds),

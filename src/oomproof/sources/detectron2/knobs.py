@@ -123,10 +123,9 @@ def _grouping_knob(settings: Settings) -> Knob | None:
 
 def _workers(settings: Settings) -> Knob | None:
     name, present = "DATALOADER.NUM_WORKERS", settings["DATALOADER.NUM_WORKERS"]
-    fewer = range(present - 1, 0, -1)
-    options = (Option(count, {name: count, "workers": count}) for count in (present, *fewer))
+    options = (Option(count, {name: count, "workers": count}) for count in range(present, 0, -1))
     why = "data may come too late; random augmentations draw otherwise"
-    return Knob(name, tuple(options), "equivalent", why, host=True) if fewer else None
+    return Knob(name, tuple(options), "equivalent", why, host=True) if present else None
 
 
 def _image_size(values: Values, settings: Settings) -> Knob | None:
