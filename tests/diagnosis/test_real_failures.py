@@ -56,6 +56,7 @@ def test_pytorch_on_the_cpu() -> None:
     assert (found.cause, found.facts["family"], found.facts["requested"]) == ("host_too_small", "cpu", 3 << 30)
 
 
+@pytest.mark.thorough
 @needs_limits
 @pytest.mark.slow
 def test_a_request_that_no_machine_has() -> None:

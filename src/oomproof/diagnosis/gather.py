@@ -38,6 +38,7 @@ INFORMATION = {
     ("mps", "limit"): 12,
     ("mps", "buffer"): 9,
     ("cpu", "allocator"): 10,
+    ("cpu", "primitive"): 6,
     ("cpu", "pinned"): 9,
     ("tensorflow", "tensor"): 12,
     ("tensorflow", "allocator"): 8,

@@ -94,6 +94,15 @@ def too_small(facts: Facts) -> Iterator[Cause]:
             "just that (so does a person with kill -9)"
         )
         yield Cause("host_too_small", 0.52, sentence, why, (quote_line(failure),))
+    elif failure.kind == "primitive":
+        yield Cause(
+            "host_too_small",
+            0.45,
+            "host memory, most likely: oneDNN, which computes on the CPU, got no memory for a kernel",
+            "it names no reason; a limit on memory (ulimit, a container) or full RAM is the usual one, and a kernel "
+            "that it does not have for this shape or type the other",
+            (quote_line(failure),),
+        )
     elif failure.family in ("array", "cpu", "tensorflow", "other"):
         asked = text(failure.requested) if failure.requested is not None else "an allocation"
         place = places.own(failure)

@@ -13,9 +13,11 @@ from oomproof.diagnosis.patterns import Pattern, any_of
 TRIGGER = Pattern(
     r"DefaultCPUAllocator|CPUAllocator\.cpp|alloc_cpu\.cpp|posix_memalign|you tried to allocate|Buy new RAM"
     r"|\$ Torch: not enough memory|cudaHostAlloc|CachingHostAllocator|C10 Out of Memory"
-    r"|pin_memory[^\n]{0,60}out of memory"
+    r"|pin_memory[^\n]{0,60}out of memory|could not (?:create|execute) a primitive\b"
 )
 _PINNED = Pattern(r"cudaHostAlloc|CachingHostAllocator|pin_memory")
+_PRIMITIVE = Pattern(r"could not (?:create|execute) a primitive\b")
+"""oneDNN, which PyTorch lets compute on the CPU, says so where it gets no memory for a kernel or its scratch"""
 _REQUESTED = any_of(
     rf"(?:tried|Trying) to allocate {SIZE}",
     r"trying to allocate (\d{1,20}) ?(?:bytes|B\b)",
@@ -36,7 +38,7 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
     )
     return Failure(
         family="cpu",
-        kind="pinned" if _PINNED.search(line.text) else "allocator",
+        kind="pinned" if _PINNED.search(line.text) else "primitive" if _PRIMITIVE.search(line.text) else "allocator",
         where="host",
         line=line.number,
         quote=quote(line),
