@@ -18,6 +18,7 @@ no_such | x,configs/COCO-Detection/no_such.yaml,2,4.4,16,2000
 """
 
 
+@pytest.mark.thorough
 def test_rows_that_are_not_covered_are_named_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text(TABLE)
     command = [sys.executable, str(BENCH / "accuracy.py"), "table.csv"]

@@ -102,6 +102,7 @@ def test_real_nets_train_the_same(make: str) -> None:
     assert_same(gradients(recompute(other, ALL), data), plain)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_trace_agrees_with_a_real_step_and_shows_the_saving() -> None:
     peaks = []

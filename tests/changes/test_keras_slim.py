@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from thorough import thorough_but
-
 pytest.importorskip("tensorflow", reason="narrower Keras models need TensorFlow: pip install 'oomproof[tensorflow]'")
 import keras
 
@@ -111,8 +109,9 @@ def test_what_cannot_be_narrower_is_refused() -> None:
         oomproof.slim(keras.Sequential([layers.Dense(4), layers.Dense(2)]), 0.5)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
-@pytest.mark.parametrize("name", thorough_but(["MobileNetV2"], ["ResNet50", "MobileNetV2", "EfficientNetB0"]))
+@pytest.mark.parametrize("name", ["ResNet50", "MobileNetV2", "EfficientNetB0"])
 def test_halves_of_published_models_train(name: str) -> None:
     model = getattr(keras.applications, name)(weights=None, input_shape=(32, 32, 3), classes=7)
     narrow = oomproof.slim(model, 0.5)

@@ -69,6 +69,7 @@ def test_filter_and_task(run: Run) -> None:
     assert all(row["fits"] is None for row in rows)
 
 
+@pytest.mark.thorough
 def test_every_model_is_asked_about_the_best_first(run: Run, asked: list[tuple[str, dict[str, Any]]]) -> None:
     code, out, err = run("zoo", "--task", "segmentation", "--on", "8GiB", "--batch", "3")
     assert code == 0

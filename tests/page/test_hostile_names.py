@@ -66,6 +66,7 @@ def test_names_of_a_check_are_text(look: Look, tmp_path: Path, hostile: str) -> 
     assert not troubles
 
 
+@pytest.mark.thorough
 def test_names_of_a_sweep_are_text(look: Look, tmp_path: Path) -> None:
     hostile = NAMES[0]
     sweep = oomproof.sweep("torchvision:resnet18", "T4", "batch", [1, 2], image_size="64x64")

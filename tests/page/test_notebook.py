@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from thorough import thorough_but
-
 IMPORTED = "import sys, oomproof; oomproof.explain; assert 'oomproof.page.notebook' not in sys.modules"
 CELLS = """
 import sys
@@ -44,8 +42,9 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
-@pytest.mark.parametrize("name", thorough_but(["forecast"], SHOWN))
+@pytest.mark.parametrize("name", SHOWN)
 def test_an_answer_shows_itself_as_the_page(cells: Path, browser: Any, name: str) -> None:
     page = browser.new_context().new_page()
     troubles: list[str] = []

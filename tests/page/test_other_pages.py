@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
 GIB = 1 << 30
 
 
+@pytest.mark.thorough
 def test_a_sweep_is_drawn_against_its_budget(look: Look, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "sweep.html"
     command = [
@@ -57,6 +58,7 @@ def test_a_sweep_is_drawn_against_its_budget(look: Look, tmp_path: Path, capsys:
     assert not troubles
 
 
+@pytest.mark.thorough
 def test_host_ram_has_a_picture_of_its_own(look: Look, tmp_path: Path) -> None:
     path = tmp_path / "sweep.html"
     assert main(["check", "torchvision:resnet18", "--image-size", "64x64", "--on", "8GiB", "--ram", "2GiB", "-q",
@@ -80,6 +82,7 @@ def test_values_without_a_size_are_swept_by_name(look: Look, tmp_path: Path) -> 
     assert not troubles
 
 
+@pytest.mark.thorough
 def test_batches_of_the_data_are_drawn_and_named(look: Look, tmp_path: Path) -> None:
     forecast = oomproof.check("torchvision:resnet18", "T4", batch=1, image_size="64x64")
 
@@ -136,6 +139,7 @@ def test_the_page_of_a_plan(look: Look, wait_until: Wait, tmp_path: Path, capsys
     assert not troubles
 
 
+@pytest.mark.thorough
 def test_a_plan_without_changes_has_one_bar(look: Look, tmp_path: Path) -> None:
     path = tmp_path / "plan.html"
     command = ["fit", "torchvision:resnet18", "--batch", "1", "--image-size", "64x64", "--on", "8GiB", "-q"]

@@ -39,6 +39,7 @@ def test_the_page_says_what_the_forecast_says(look: Look, report: Path, capsys: 
     assert not troubles
 
 
+@pytest.mark.thorough
 def test_hover_tells_module_operation_shape_and_bytes(look: Look, report: Path) -> None:
     page, troubles = look(report)
     told = page.evaluate("document.getElementById('curve').data.at(-1).text")
@@ -70,6 +71,7 @@ def test_text_is_there_before_plotly(look: Look, report: Path) -> None:
     assert not troubles
 
 
+@pytest.mark.thorough
 def test_sliders_show_what_fresh_traces_say(look: Look, report: Path) -> None:
     """At ten settings, drawn by chance; and the command says all that the user had said."""
     page, troubles = look(report)
@@ -116,6 +118,7 @@ def test_the_settings_file_gives_the_same_answer(
     assert f"{found['device']['expected'] / GIB:.2f} of" in page.inner_text("#answer")
 
 
+@pytest.mark.thorough
 def test_the_command_is_copied(look: Look, wait_until: Wait, report: Path) -> None:
     page, troubles = look(report, permissions=["clipboard-read", "clipboard-write"])
     page.click("#copy")
@@ -151,6 +154,7 @@ def test_by_keyboard_on_a_phone(look: Look, report: Path) -> None:
     assert not troubles
 
 
+@pytest.mark.thorough
 def test_a_click_goes_into_a_module(look: Look, wait_until: Wait, report: Path) -> None:
     page, troubles = look(report)
     page.locator("#modules .slice", has_text="layer4").first.click()
@@ -158,6 +162,7 @@ def test_a_click_goes_into_a_module(look: Look, wait_until: Wait, report: Path) 
     assert not troubles
 
 
+@pytest.mark.thorough
 def test_everything_has_a_name_for_screen_readers(look: Look, report: Path) -> None:
     page, _ = look(report)
     unnamed = """[...document.querySelectorAll('input, select, [role=img], [role=region]')].filter((node) =>

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from thorough import thorough_but
-
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 
@@ -85,12 +83,10 @@ def test_one_process_cannot_go_on_and_all_stop_together(tmp_path: Path) -> None:
     assert flat(found[0]) == flat(found[1])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("end", "sharded"),
-    thorough_but(
-        [("kill", False)],
-        [("kill", False), ("kill", True), ("sleep", False), ("sleep", True), ("gather", True), ("go on", True)],
-    ),
+    [("kill", False), ("kill", True), ("sleep", False), ("sleep", True), ("gather", True), ("go on", True)],
 )
 def test_a_process_that_dies_or_stands_still_does_not_leave_the_other_waiting(
     end: str, sharded: bool, tmp_path: Path

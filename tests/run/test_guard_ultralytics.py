@@ -40,6 +40,7 @@ def test_a_batch_that_ultralytics_halves_is_told(tmp_path: Path, caplog: pytest.
     assert [json.loads(line).get("images") for line in log.read_text().splitlines()] == [96, 48, 48, None]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_real_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

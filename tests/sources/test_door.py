@@ -114,6 +114,13 @@ def test_what_is_not_a_job_is_told_what_would_be() -> None:
     assert "'something' is not a job" in str(failure.value)
 
 
+def test_a_name_of_detectron2s_zoo_needs_no_ending() -> None:
+    short, long = (
+        open_job(name) for name in ("faster_rcnn_R_50_FPN_1x", "COCO-Detection/faster_rcnn_R_50_FPN_1x.yaml")
+    )
+    assert [(each.name, each.default) for each in short.settings] == [(s.name, s.default) for s in long.settings]
+
+
 def test_a_missing_file_is_missing(tmp_path: Path) -> None:
     for text in ("model.onnx", str(tmp_path / "nowhere")):
         with pytest.raises(oomproof.InputError, match="there is no file"):

@@ -27,7 +27,10 @@ def test_it_is_told_until_the_user_says_otherwise() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["torchvision:ssdlite320_mobilenet_v3_large", "ultralytics:yolo11n"])
+@pytest.mark.parametrize(
+    "name",
+    ["torchvision:ssdlite320_mobilenet_v3_large", pytest.param("ultralytics:yolo11n", marks=pytest.mark.thorough)],
+)
 def test_it_is_not_told_of_data_that_are_as_crowded(name: str) -> None:
     """COCO's own annotations have that many."""
     if name.startswith("ultralytics"):

@@ -12,6 +12,7 @@ from torchvision.models import get_model
 from torchvision.models.detection.image_list import ImageList
 from torchvision.ops import FrozenBatchNorm2d
 
+from oomproof import check
 from oomproof.changes.settings_file import read_settings
 from oomproof.errors import InputError
 from oomproof.sources.settings import resolve
@@ -225,6 +226,14 @@ def test_the_code_to_paste_builds_the_same_model(name: str, given: dict[str, Any
     if "anchor_scale" in given:
         generator = model.rpn.anchor_generator if "rcnn" in name else model.anchor_generator
         assert generator.sizes[0][0] == 32 * given["anchor_scale"]
+
+
+@pytest.mark.slow
+def test_a_narrower_network_is_forecast() -> None:
+    """Cut out of the wide one by a tracer inside the tracer, whose tensors C++ must not take for a GPU's."""
+    wide, narrow = (check("torchvision:resnet18", on="8GiB", batch=16, width=width) for width in (1.0, 0.5))
+    assert 0.3 * wide.kinds["parameter"] > narrow.kinds["parameter"] > 0.2 * wide.kinds["parameter"]
+    assert narrow.allocated.expected < 0.65 * wide.allocated.expected
 
 
 @pytest.mark.slow

@@ -44,6 +44,15 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
+def test_gradients_without_backward_are_training_too(tmp_path: Path) -> None:
+    text = TORCH.replace(
+        "net(torch.rand(2, 8)).sum().backward()", "torch.autograd.grad(net(torch.rand(2, 8)).sum(), net.weight)"
+    )
+    path = written(tmp_path, text.format(call="train()", inside="pass"))
+    with pytest.raises(InputError, match=rf"{path.name}:9 \(autograd.grad\) trains when it is imported.*-- python"):
+        check(f"{path}:job", on="8GiB")
+
+
 @pytest.mark.parametrize(("call", "inside", "line", "when"), [
     ("train()", "pass", 9, "when it is imported"),
     ("", "train()", 9, "when it is called"),

@@ -11,6 +11,7 @@ from typing import Any
 from oomproof.errors import InputError, did_you_mean
 from oomproof.memory.allocators.cuda import CudaRules
 from oomproof.memory.runtime import CHOICES, HELP, OF_TENSORFLOW, Runtime
+from oomproof.memory.settings import Role
 from oomproof.sources.job import ASSUMED, Job, Setting, Settings, find_roles
 
 _LEAST = {
@@ -20,6 +21,8 @@ _LEAST = {
 }  # fmt: skip
 """the least that makes sense, for settings of these names; a user's other parameters may be anything"""
 _MOST = (1 << 31) - 1
+_MOST_OF: Mapping[Role, int] = {"batch": 1 << 16, "boxes": 10_000, "image size": 1 << 15, "accumulation": 1 << 16}
+"""beyond which nobody trains: a typing error, which would be traced for hours"""
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -64,7 +67,18 @@ def resolve(job: Job, given: Mapping[str, Any]) -> Settings:
         CudaRules(
             values["expandable_segments"], values["max_split_size_mb"]
         )  # refuses what PyTorch's allocator refuses
+    most = {name: _MOST_OF[role] for role, name in roles.items() if role in _MOST_OF and not known[name].own}
+    _refuse_absurd(values, most)
     return Settings(values, roles)
+
+
+def _refuse_absurd(values: Mapping[str, Any], most: Mapping[str, int]) -> None:
+    """Numbers of a file too, which are defaults here."""
+    for name, value in values.items():
+        numbers = value if isinstance(value, (tuple, list)) else (value,)
+        limit = most.get(name, _MOST)
+        if any(isinstance(number, int) and number > limit for number in numbers):
+            raise InputError(f"{name} must be at most {limit}; got {value}")
 
 
 def _read(setting: Setting, value: Any) -> Any:
@@ -82,8 +96,6 @@ def _read(setting: Setting, value: Any) -> Any:
     least = _LEAST.get(setting.name, -_MOST)
     if any(number < least for number in numbers):
         raise InputError(f"{setting.name} must be at least {least}; got {value}")
-    if any(number > _MOST for number in numbers):
-        raise InputError(f"{setting.name} must be at most {_MOST}; got {value}")
     return read
 
 
@@ -95,7 +107,7 @@ def _read_value(setting: Setting, value: Any) -> Any:
         if isinstance(default, bool):
             read = _WORDS.get(text.lower(), text)
         elif isinstance(default, tuple):
-            read = tuple(_number(setting, part) for part in text.lower().replace(",", "x").split("x"))
+            read = tuple(_number(setting, part) for part in text.lower().strip("()[]").replace(",", "x").split("x"))
         elif isinstance(default, (int, float)):
             read = _number(setting, text)
         elif not isinstance(default, str):

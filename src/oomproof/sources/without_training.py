@@ -23,7 +23,7 @@ _TRAINS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "keras": (("Model", ("fit", "train_on_batch")),),
     "tf_keras": (("Model", ("fit", "train_on_batch")),),
     "tensorflow": (("GradientTape", ("gradient", "jacobian")),),
-    "torch": (("Tensor", ("backward",)), ("autograd", ("backward",))),
+    "torch": (("Tensor", ("backward",)), ("autograd", ("backward", "grad"))),
     "lightning.pytorch": (("Trainer", ("fit",)),),
     "pytorch_lightning": (("Trainer", ("fit",)),),
     "transformers.trainer": (("Trainer", ("train",)),),
@@ -53,7 +53,8 @@ def without_training(when: str) -> Iterator[None]:
         raise InputError(
             f"{stopped} trains {when}, which a forecast must not: put the training under "
             'if __name__ == "__main__": (or into another function), and let FILE.py:FUNCTION only build the model '
-            "and return a TorchJob, a KerasJob or a compiled Keras model (docs/jobs.md)"
+            "and return a TorchJob, a KerasJob or a compiled Keras model (docs/jobs.md); or give the script as it is, "
+            "which is then stopped after its second step: oomproof check ... -- python FILE.py"
         ) from None
     finally:
         sys.meta_path.remove(watcher)

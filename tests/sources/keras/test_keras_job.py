@@ -160,6 +160,7 @@ def photos(shuffle: int, batch: int) -> Any:
     return images.shuffle(shuffle).batch(batch).prefetch(2)
 
 
+@pytest.mark.thorough
 def test_another_batch_and_other_buffers_change_the_host_figure(plain: Any) -> None:
     job = oomproof.KerasJob(plain, data=photos(4000, 100), host=Assumed(cpus=2))
     image = SIDE * SIDE * 3 * 4

@@ -170,6 +170,7 @@ OF_SEVERAL = """
 SHARED = "none of the 4 processes was seen to take a GPU of its own"
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("choice", "shared"),

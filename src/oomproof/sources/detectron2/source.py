@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _recognises(text: str) -> bool:
-    if text.endswith((".yaml", ".yml")) or text.startswith("detectron2:") or _is_vitdet(text):
+    if text.endswith((".yaml", ".yml")) or text.startswith("detectron2:") or _is_vitdet(text) or _is_published(text):
         return True
     if not text.endswith(".py"):
         return False
@@ -30,6 +30,13 @@ def _is_vitdet(text: str) -> bool:
 
     name = text.removeprefix("detectron2:")
     return is_name(name) and (name != text or not Path(text).is_file())
+
+
+def _is_published(text: str) -> bool:
+    """A name of the zoo, which may be said without ``.yaml``; a folder of the user's own wins."""
+    from oomproof.sources.detectron2.zoo.configs import find_published
+
+    return find_published(text) is not None and not Path(text).exists()
 
 
 def _open(opening: Opening) -> Job:

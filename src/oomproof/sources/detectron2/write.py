@@ -62,9 +62,10 @@ def write(
         raise InputError(f"{target} cannot be written: {reason}; name another file, --write FILE") from error
     changed = [f"{key} {source[key]!r} -> {planned[key]!r}" for key in planned if planned[key] != source[key]]
     code = training_code(settings, target, own=config.path is not None and target == config.path)
-    return "\n".join(
-        [f"wrote {target}" + (":" if changed else ", as it was"), *(f"  {each}" for each in changed), *code]
-    )
+    first = f"wrote {target}:" if changed else f"wrote {target}, without a change"
+    if before is not None and text.encode() == before:
+        first = f"{target} stays as it is: the plan is what it says"
+    return "\n".join([first, *(f"  {each}" for each in changed), *code])
 
 
 def _is_same(one: Path, other: Path) -> bool:

@@ -42,9 +42,11 @@ def describe_training(keras: Any, model: Any, settings: Mapping[str, Any]) -> st
     optimizer, loss = settings.get("optimizer", "own"), settings.get("loss", "own")
     losses = dict.fromkeys(keras.tree.flatten(_losses(keras, model, loss)))
     assumed = OPTIMIZER if optimizer == "own" else optimizer
+    open_ones = [f"--set {name}=..." for name, value in (("optimizer", optimizer), ("loss", loss)) if value == "own"]
+    ask = f"; {' and '.join(open_ones)} {'say what yours are' if len(open_ones) > 1 else 'says what yours is'}"
     return (
         f"the file was saved without its training: forecast with optimizer={assumed} and loss="
-        f"{' and '.join(losses)}; --set optimizer=... and --set loss=... say what yours are"
+        f"{' and '.join(losses)}{ask if open_ones else ''}"
     )
 
 

@@ -62,6 +62,8 @@ def tensors_said_on_gpu(tracer: Tracer, asked: Asked) -> Iterator[None]:
 
 def _answers_of_tensors(tracer: Tracer, asked: Asked) -> dict[str, Any]:
     def on_gpu(tensor: torch.Tensor) -> bool:
+        if tensor.fake_mode is not tracer:  # of another tracer inside this one, as where a narrow network is cut out
+            return False
         return not (tracer.inside or tensor.fake_mode.in_kernel_invocation or tracer.ledger.is_on_cpu(tensor))
 
     def device(self: torch.Tensor) -> torch.device:
