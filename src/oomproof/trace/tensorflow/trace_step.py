@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from oomproof.memory.about import About
 from oomproof.memory.timeline import Builder, Timeline
+from oomproof.trace.tensorflow.beside import Beside
 from oomproof.trace.tensorflow.buffers.liveness import Execution
 from oomproof.trace.tensorflow.graph.branches import take_branches
 from oomproof.trace.tensorflow.graph.capture import Captured, capture, tensorflow
@@ -75,6 +77,17 @@ class PreparedStep:
     """and with next to nothing of it"""
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """What a graph says where the sides that the data decides on have one length."""
+
+    graph: Graph
+    roles: Roles
+    variables: Mapping[str, tuple[str, str]]
+    guessed: int
+    without_bound: tuple[str, ...]
+
+
 def trace_step(
     step: Callable[..., Any] | Captured,
     batch: Sequence[Any] = (),
@@ -108,27 +121,37 @@ def timeline_of(
     dialect: Dialect = "cuda",
     *,
     about: About | None = None,
+    may_fork: bool = False,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Timeline:
-    """The Timeline of a process in the middle, with the peaks of the other orders in ``about``."""
+    """The Timeline of a process in the middle, with the peaks of the other orders in ``about``. ``may_fork``: forks of
+    this process do a part of it (beside.py)."""
     progress("laying out memory")
     on_gpu = dialect == "cuda"
-    likely = likely_orders(step.graph, on_gpu=on_gpu)
-    orders = likely | other_orders(step.graph, on_gpu=on_gpu)
-    peaks = _peaks(step, orders, dialect)
-    if step.largest is not None:
-        graph = step.largest.graph
-        largest = likely_orders(graph, on_gpu=on_gpu) | other_orders(graph, on_gpu=on_gpu)
-        peaks |= {f"{name}, {LARGEST}": peak for name, peak in _peaks(step.largest, largest, dialect).items()}
-    if step.smallest is not None:
-        shortest = likely_orders(step.smallest.graph, on_gpu=on_gpu)
-        peaks |= {f"{name}, {SHORTEST}": peak for name, peak in _peaks(step.smallest, shortest, dialect).items()}
-    expected = lay_out_step(step, orders[in_the_middle({name: peaks[name] for name in likely})], dialect)
+
+    def find_others() -> dict[str, int]:
+        found: dict[str, int] = {}
+        if step.largest is not None:
+            graph = step.largest.graph
+            largest = likely_orders(graph, on_gpu=on_gpu) | other_orders(graph, on_gpu=on_gpu)
+            found |= _peaks(step.largest, largest, dialect, LARGEST)
+        if step.smallest is not None:
+            shortest = likely_orders(step.smallest.graph, on_gpu=on_gpu)
+            found |= _peaks(step.smallest, shortest, dialect, SHORTEST)
+        return found
+
+    with Beside(find_others, fork=may_fork) as others:
+        likely = likely_orders(step.graph, on_gpu=on_gpu)
+        orders = likely | other_orders(step.graph, on_gpu=on_gpu)
+        peaks = _peaks(step, orders, dialect)
+        expected = lay_out_step(step, orders[in_the_middle({name: peaks[name] for name in likely})], dialect)
+        peaks |= others.result()
     return replace(expected, about=replace(describe_step(step, dialect, about or About()), orders=peaks))
 
 
-def _peaks(step: PreparedStep, orders: Mapping[str, Order], dialect: Dialect) -> dict[str, int]:
-    return {name: lay_out_step(step, order, dialect, steps=1).peak().bytes for name, order in orders.items()}
+def _peaks(step: PreparedStep, orders: Mapping[str, Order], dialect: Dialect, sides: str = "") -> dict[str, int]:
+    named = {f"{name}, {sides}" if sides else name: order for name, order in orders.items()}
+    return {name: lay_out_step(step, order, dialect, steps=1).peak().bytes for name, order in named.items()}
 
 
 def in_the_middle(peaks: Mapping[str, int]) -> str:
@@ -146,9 +169,10 @@ def prepare_step(
     dialect: Dialect = "cuda",
     capability: str = "8.0",
     unknown: int | None = None,
+    may_fork: bool = False,
     progress: Callable[[str], None] = lambda text: None,
 ) -> PreparedStep:
-    """The step's graph, optimized and read."""
+    """The step's graph, optimized and read; ``may_fork`` as in ``timeline_of``."""
     names = names or Names()
     tensorflow()
     progress("tracing the step")
@@ -158,20 +182,24 @@ def prepare_step(
     progress("reading the graph")
     reader = GraphReader(definition, captured, unknown)
 
-    def as_step(share: float) -> PreparedStep:
+    def read(share: float) -> _Reading:
         graph = reader.read(captured.results, captured.targets, (*captured.inputs, *captured.constants), share)
         graph = fold_constants(take_branches(graph))
         roles = roles_of(graph, names.scopes)
         variables = variable_roles(graph, roles, captured.variables, names.variables)
+        return _Reading(graph, roles, variables, reader.guessed, reader.without_bound)
+
+    def as_step(found: _Reading) -> PreparedStep:
         return PreparedStep(
-            graph, roles, captured, variables, names.inputs, capability, reader.guessed, reader.without_bound,
-            reader.unknown,
+            found.graph, found.roles, captured, found.variables, names.inputs, capability, found.guessed,
+            found.without_bound, reader.unknown,
         )  # fmt: skip
 
-    ready = as_step(SHARE)
-    if not ready.guessed or unknown is not None:
-        return ready
-    return replace(ready, largest=as_step(1.0), smallest=as_step(FEWEST))
+    with Beside(partial(read, 1.0), fork=may_fork) as largest, Beside(partial(read, FEWEST), fork=may_fork) as smallest:
+        ready = as_step(read(SHARE))
+        if not ready.guessed or unknown is not None:
+            return ready
+        return replace(ready, largest=as_step(largest.result()), smallest=as_step(smallest.result()))
 
 
 def lay_out_step(step: PreparedStep, order: Order, dialect: Dialect, steps: int = STEPS) -> Timeline:

@@ -70,7 +70,11 @@ def trace(request: StepRequest, folder: Path) -> Timeline:
         else:
             built, step = build_and_prepare(request, progress)
         timeline = timeline_of(
-            step, request.dialect, about=About(notes=many_images.notes_of(request)), progress=progress
+            step,
+            request.dialect,
+            about=About(notes=many_images.notes_of(request)),
+            may_fork=True,
+            progress=progress,
         )
         about: dict[str, Any] = {
             "optimizer": built.optimizer,
@@ -91,6 +95,7 @@ def build_and_prepare(
         names=built.names,
         dialect=request.dialect,
         capability=request.capability,
+        may_fork=True,
         progress=progress,
     )
     return built, step
