@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tfod_models import CENTER_NET, CONFIGS, SLIM_FPN
+from tfod_models import BY_CHANCE, CONFIGS, SLIM_FPN
 
 from oomproof.frameworks.object_detection import INSTALL, missing_packages
 from oomproof.memory.cards.devices import find_device
@@ -42,8 +42,7 @@ SOURCE = HERE.parents[1] / "src"
 
 
 def job_of(name: str) -> ObjectDetectionJob:
-    text = CENTER_NET if name == "center_net_tf2" else CONFIGS[name]
-    return open_config(config_of_text(text, f"{name}.config"), f"{name}.config")
+    return open_config(config_of_text((CONFIGS | BY_CHANCE)[name], f"{name}.config"), f"{name}.config")
 
 
 def for_real(name: str, folder: Path) -> dict[str, Any]:
@@ -72,6 +71,25 @@ def test_what_a_file_says_twice_is_read_as_by_the_apis_programs() -> None:
     command = [sys.executable, "-c", READ_TWICE]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.stdout.split()[-1:] == ["2"], done.stderr[-2000:]
+
+
+NASNET = """
+from oomproof.frameworks.object_detection import import_api, part
+import_api(tensorflow_1=True)
+part("models.faster_rcnn_nas_feature_extractor").nasnet_large_arg_scope_for_detection()
+from nets.nasnet import nasnet, pnasnet
+config = nasnet.large_imagenet_config()
+config.set_hparam("data_format", "NCHW")
+print(config.data_format, config.num_cells, pnasnet.large_imagenet_config().num_cells)
+"""
+
+
+def test_nasnets_settings_are_those_of_contrib() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(
+        [sys.executable, "-c", NASNET], env=environment, capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert done.stdout.split()[-3:] == ["NCHW", "18", "12"], done.stderr[-2000:]
 
 
 def test_a_pyramid_of_tensorflow_1_is_built_too() -> None:
@@ -133,8 +151,9 @@ def test_steps_as_the_real_allocator_has_them(name: str, tmp_path: Path) -> None
     assert found["low"] <= found["real"] <= found["high"]
 
 
-def test_a_center_net_whose_order_differs_from_process_to_process_is_within_its_range(tmp_path: Path) -> None:
-    found = for_real("center_net_tf2", tmp_path)
+@pytest.mark.parametrize("name", BY_CHANCE)
+def test_what_differs_from_process_to_process_is_within_its_range(name: str, tmp_path: Path) -> None:
+    found = for_real(name, tmp_path)
     assert found["replayed"] == pytest.approx(found["real"], rel=0.005), "lifetimes, in the order that was seen"
     assert found["low"] <= found["real"] <= found["high"]
 

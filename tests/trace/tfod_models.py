@@ -47,7 +47,9 @@ model {{ ssd {{
 {_train(**training)}"""
 
 
-def rcnn(extractor: str, *, side: int, masks: bool, crop: int = 14, **training: str) -> str:
+def rcnn(
+    extractor: str, *, side: int, masks: bool, crop: int = 14, context: str = "", reader: str = "", **training: str
+) -> str:
     mask_head = f"""predict_instance_masks: true mask_height: 15 mask_width: 15
     mask_prediction_conv_depth: 64 mask_prediction_num_conv_layers: 2 conv_hyperparams {_PLAIN}"""
     return f"""
@@ -65,8 +67,9 @@ model {{ faster_rcnn {{
   second_stage_batch_size: 32
   second_stage_box_predictor {{ mask_rcnn_box_predictor {{ fc_hyperparams {_FC} {mask_head if masks else ""} }} }}
   second_stage_post_processing {{ batch_non_max_suppression {{ max_total_detections: 100 }} score_converter: SOFTMAX }}
+  {context}
 }} }}
-{_train(reader="load_instance_masks: true" if masks else "", **training)}"""
+{_train(reader=f"{reader} load_instance_masks: true" if masks else reader, **training)}"""
 
 
 def center_net(extractor: str, *, side: int, **training: str) -> str:
@@ -110,7 +113,17 @@ CONFIGS = {
         "ssd_efficientnet-b0_bifpn_keras", side=256, anchors=_FPN_ANCHORS, head=_FPN_HEAD, extractor_more=_BIFPN
     ),
 }
-CENTER_NET = center_net("resnet_v1_50_fpn", side=192, batch="2")
+BY_CHANCE = {
+    "center_net_tf2": center_net("resnet_v1_50_fpn", side=192, batch="2"),
+    "context_rcnn_tf2": rcnn(
+        "faster_rcnn_resnet50_keras",
+        side=192,
+        masks=False,
+        reader="load_context_features: true",
+        context="context_config { max_num_context_features: 500 context_feature_length: 2057 }",
+    ),
+}
+"""whose order, and so whose peak, differs from process to process by more than 3 %"""
 
 SLIM_FPN = ssd("ssd_resnet50_v1_fpn", side=192, anchors=_FPN_ANCHORS, head=_FPN_HEAD, batch="1")
 """as CONFIGS["ssd_resnet_fpn_tf2"], in TensorFlow 1"""

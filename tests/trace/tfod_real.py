@@ -99,6 +99,10 @@ def content(name: str, shape: tuple[int, ...], dtype: str, size: tuple[int, int]
         return rng.uniform(-1, 1, shape).astype(dtype)
     if name == "true_image_shape":
         return np.tile(np.array((*size, 3), dtype), (shape[0], 1))
+    if name == "valid_context_size":
+        return np.full(shape, 100, dtype)
+    if name == "context_features":
+        return rng.uniform(0, 1, shape).astype(dtype)
     if name == "num_groundtruth_boxes":
         return np.full(shape, OBJECTS, dtype)
     made = np.zeros(shape, dtype)

@@ -172,6 +172,13 @@ def _add_control_flow(tf: Any) -> None:
             setattr(module, name, getattr(tf.compat.v1, name))
 
 
+class _HParams(types.SimpleNamespace):
+    """In place of the one in tf.contrib: how NASNet and PNASNet are built."""
+
+    def set_hparam(self, name: str, value: Any) -> None:
+        setattr(self, name, value)
+
+
 def _use_tensorflow_1(tf: Any) -> None:
     v1 = tf.compat.v1
     v1.disable_v2_behavior()
@@ -185,8 +192,9 @@ def _use_tensorflow_1(tf: Any) -> None:
         _add_module(f"tensorflow.contrib{name}")
     ops = _add_module("tensorflow.contrib.image.python.ops.image_ops", bipartite_match=refuse)
     vars(sys.modules["tensorflow.contrib.image.python.ops"])["image_ops"] = ops
-    vars(sys.modules["tensorflow.contrib"])["opt"] = _add_module(
-        "tensorflow.contrib.opt", MovingAverageOptimizer=_make_averaging_optimizer(tf)
+    vars(sys.modules["tensorflow.contrib"]).update(
+        opt=_add_module("tensorflow.contrib.opt", MovingAverageOptimizer=_make_averaging_optimizer(tf)),
+        training=_add_module("tensorflow.contrib.training", HParams=_HParams),
     )
     # tf_slim 1.1 looks for these where TensorFlow had them before 2.5 and 2.14.
     vars(importlib.import_module("tensorflow.python.framework.ops")).update(

@@ -12,6 +12,7 @@ import oomproof
 from oomproof.errors import InputError
 from oomproof.memory.about import About
 from oomproof.sources.settings import resolve
+from oomproof.sources.tf_object_detection import fields
 from oomproof.sources.tf_object_detection.config.config import Config, config_of_text
 from oomproof.sources.tf_object_detection.job import ObjectDetectionJob, open_config
 from oomproof.sources.tf_object_detection.knobs import knobs_of
@@ -131,6 +132,31 @@ def test_a_matcher_of_contrib_is_refused_in_one_line() -> None:
     with pytest.raises(InputError, match=r"expected argmax_matcher; got bipartite_matcher, .* tf.contrib") as caught:
         job.trace(TraceRequest(resolve(job, {})))
     assert "\n" not in str(caught.value)
+
+
+def test_quantization_of_tensorflow_1_is_refused_in_one_line() -> None:
+    text = PLAIN.replace("_keras", "") + "graph_rewriter { quantization { delay: 100 } }\n"
+    job = job_of(text)
+    line = len(text.splitlines())
+    with pytest.raises(
+        InputError, match=rf"{line}:1: graph_rewriter: .* Remove it, .* less than yours takes"
+    ) as caught:
+        job.trace(TraceRequest(resolve(job, {})))
+    assert "\n" not in str(caught.value)
+
+
+def test_what_needs_a_package_that_is_not_there_is_told_before_anything_is_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = """model { center_net { num_classes: 2 deepmac_mask_estimation { }
+  feature_extractor { type: "resnet_v1_50_fpn" }
+  image_resizer { fixed_shape_resizer { height: 64 width: 64 } } } } train_config { batch_size: 2 }"""
+    job = job_of(text)
+    monkeypatch.setattr(fields, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match="without the package tensorflow-io"):
+        job.step_request(resolve(job, {}))
+    monkeypatch.setattr(fields, "find_spec", lambda name: object())
+    assert not job.step_request(resolve(job, {"batch_size": 12})).side_by_side
 
 
 def test_keypoints_without_their_names_are_told_by_the_field(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,9 @@ def classes_of(config: Config) -> int:
 
 def has_tasks(config: Config) -> bool:
     """Whether a CenterNet does more than find objects."""
-    tasks = ("keypoint_estimation_task", "mask_estimation_task", "densepose_estimation_task")
+    tasks = (
+        "keypoint_estimation_task", "mask_estimation_task", "densepose_estimation_task", "deepmac_mask_estimation"
+    )  # fmt: skip
     return config.which("model") == "center_net" and any(config.is_set(f"model.center_net.{each}") for each in tasks)
 
 
@@ -128,13 +131,24 @@ def require_model(config: Config) -> str:
     return model
 
 
-def refuse_matcher(config: Config) -> None:
-    """InputError for a matcher that no TensorFlow of today has: it is in tf.contrib, which ended with 1.15."""
-    path = "model.ssd.matcher"
-    if config.which("model") == "ssd" and config.which(path) == "bipartite_matcher":
+def refuse_unavailable(config: Config, tensorflow: int) -> None:
+    """InputError for what no TensorFlow of today can build: parts of tf.contrib, which ended with 1.15, and tfio."""
+    matcher, rewriter, deepmac = "model.ssd.matcher", "graph_rewriter", "model.center_net.deepmac_mask_estimation"
+    if config.which("model") == "ssd" and config.which(matcher) == "bipartite_matcher":
         raise InputError(
-            f"{config.where(path)}: {path}: expected argmax_matcher; got bipartite_matcher, which needs tf.contrib, "
-            "gone since TensorFlow 2.0. argmax_matcher { force_match_for_each_row: true } comes nearest"
+            f"{config.where(matcher)}: {matcher}: expected argmax_matcher; got bipartite_matcher, which needs "
+            "tf.contrib, gone since TensorFlow 2.0. argmax_matcher { force_match_for_each_row: true } comes nearest"
+        )
+    if tensorflow == 1 and config.is_set(f"{rewriter}.quantization"):
+        raise InputError(
+            f"{config.where(rewriter)}: {rewriter}: training with quantization cannot be forecast: it needs "
+            "tf.contrib, gone since TensorFlow 2.0. Remove it, and the forecast is of the training without: less than "
+            "yours takes, since every activation is quantized into a copy"
+        )
+    if config.which("model") == "center_net" and config.is_set(deepmac) and find_spec("tensorflow_io") is None:
+        raise InputError(
+            f"{config.where(deepmac)}: {deepmac}: DeepMAC cannot be forecast without the package tensorflow-io, which "
+            "the API computes colours with; install one that goes with your TensorFlow"
         )
 
 

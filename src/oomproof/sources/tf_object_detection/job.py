@@ -28,7 +28,7 @@ from oomproof.sources.tf_object_detection.fields import (
     has_tasks,
     memory_fields,
     optimizer_of,
-    refuse_matcher,
+    refuse_unavailable,
     require_label_map,
     require_model,
     split_patterns,
@@ -201,7 +201,7 @@ class ObjectDetectionJob(Job):
 
     def _check(self, settings: Mapping[str, Any]) -> int:
         """The images of one GPU, where the settings go together."""
-        refuse_matcher(self.config)
+        refuse_unavailable(self.config, tensorflow_of(self.config) or 2)
         require_label_map(self.config)
         if settings["boxes"] > settings["max_number_of_boxes"]:
             raise InputError(

@@ -30,6 +30,11 @@ def shapes_of(config: Any, request: StepRequest) -> tuple[Shapes, Shapes]:
     }
     if config.train_config.retain_original_images and not request.evaluation:
         features[fields.original_image] = (images, height, width, 3), "uint8"
+    if reader.load_context_features:  # of other images, for a Context R-CNN
+        kept = config.model.faster_rcnn.context_config
+        most_kept = kept.max_num_context_features
+        features[fields.context_features] = (images, most_kept, kept.context_feature_length), "float32"
+        features[fields.valid_context_size] = (images,), "int32"
     labels = {
         fields.num_groundtruth_boxes: ((images,), "int32"),
         fields.groundtruth_boxes: ((images, most, 4), "float32"),
