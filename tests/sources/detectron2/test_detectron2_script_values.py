@@ -282,6 +282,16 @@ def test_the_config_file_of_the_command_line(tmp_path: Path) -> None:
         opened(tmp_path, text, config_file="absent.yaml")
 
 
+def test_an_option_without_a_default_is_asked_for(tmp_path: Path) -> None:
+    text = (
+        "parser = argparse.ArgumentParser()\nparser.add_argument('--config-file')\nargs = parser.parse_args()\n"
+        "cfg = get_cfg()\ncfg.merge_from_file(args.config_file)\nDefaultTrainer(cfg)\n"
+    )
+    with pytest.raises(InputError, match=r":5: which config file args.config_file is.*--config-file FILE$"):
+        opened(tmp_path, text)
+    assert opened(tmp_path, text, config_file=MASK).config.values["MODEL.MASK_ON"]
+
+
 def test_a_config_file_that_nothing_merges_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="merges no file that its command line names"):
         opened(tmp_path, "cfg = get_cfg()\nDefaultTrainer(cfg)\n", config_file=MASK)

@@ -122,7 +122,7 @@ def _merge_file(reader: Reader, made: Ref, name: Any, node: ast.AST) -> None:
     content = reader.memory[made]
     assert isinstance(content, Made)
     try:
-        file = str(require_known(reader, name))
+        file = str(require_known(reader, name) or "")  # None is what an option without a default is
     except NotKnown:
         file = ""
     folder = Path(reader.file).parent
