@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict, UserDict, namedtuple
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomproof.changes.torch.micro_batches import images_in, move_batch, split
+from oomproof.changes.torch.micro_batches import images_in, move_batch, split, take, why_not_split
 from oomproof.errors import InputError
 
 Pair = namedtuple("Pair", ["images", "labels"])
@@ -49,6 +50,16 @@ FORMS: dict[str, Any] = {
     "dict": lambda n: {"pixel_values": rows(n, 3, 4, 4), "labels": [target(k) for k in range(n)], "task": "detect"},
     "ordered": lambda n: OrderedDict(images=rows(n, 2), scale=torch.tensor(0.5)),
     "encoding": lambda n: UserDict(pixel_values=rows(n, 2), pixel_mask=rows(n, 2)),
+    "samples": lambda n: [(picture(k), torch.tensor(k)) for k in range(n)],
+    "samples of boxes": lambda n: [(picture(k), target(k)) for k in range(n)],
+    "dicts of fields": lambda n: ({"x": rows(n, 3, 4, 4)}, {"y": rows(n)}),
+    "collated dicts of fields": lambda n: [{"x": rows(n, 3, 4, 4)}, {"y": rows(n)}],
+    "sequences": lambda n: (rows(n, 7, 6), rows(n, 7, 6)),
+    "two inputs and a dict": lambda n: ((rows(n, 3, 9, 9), rows(n, 3, 9, 9)), {"y": rows(n)}),
+    "images and a dict of another length": lambda n: (
+        [picture(k) for k in range(n)],
+        {"y": [target(k) for k in range(n)]},
+    ),
     "nested": lambda n: ((rows(n, 2), {"a": rows(n), "names": ["x"] * n}), rows(n)),
 }
 
@@ -67,6 +78,36 @@ def test_every_image_once_and_in_order(form: str, count: int, parts: int) -> Non
     for each, size in zip(micro_batches, sizes, strict=True):
         assert set(numbers(each)) - {0} == set(range(first, first + size)) - {0}
         first += size
+
+
+def test_arrays_are_cut_as_tensors_are() -> None:
+    parts = split((rows(5, 2), np.arange(5)[:, None], {"names": np.array(list("abcde"))}), 2)
+    assert [part[1].ravel().tolist() for part in parts] == [[0, 1, 2], [3, 4]]
+    assert ["".join(part[2]["names"]) for part in parts] == ["abc", "de"]
+    assert images_in({"image": np.zeros((4, 8, 8))}) == 4
+    with pytest.raises(InputError, match=r"an array of shape \(3,\) in a batch of 5 images has no row for each image"):
+        split((rows(5, 2), np.ones(3)), 2)
+
+
+@pytest.mark.parametrize(
+    ("form", "field"),
+    [
+        (lambda n: ((rows(n, 2), rows(n, 2)), rows(n)), lambda part: part[0]),
+        (lambda n: {"image": rows(n, 2), "size": [9, 7]}, lambda part: part["size"]),
+        (lambda n: {"image": rows(n, 2), "extra": [rows(n), {"scale": 2.0}]}, lambda part: part["extra"]),
+    ],
+)
+def test_what_is_a_field_of_the_batch_is_one_of_every_part(form: Any, field: Any) -> None:
+    """Although two images have as many of them as there are."""
+    batch = form(8)
+    assert len(field(take(batch, 2, 4))) == len(field(take(batch, 0, 1))) == 2
+    assert numbers(take(batch, 2, 4)) == [2, 3]
+
+
+def test_why_a_batch_cannot_be_split_is_told() -> None:
+    assert why_not_split((rows(8, 2), rows(8))) == ""
+    assert "shape (5,) in a batch of 8 images" in why_not_split((rows(8, 2), rows(8), torch.ones(5)))
+    assert "images cannot be counted" in why_not_split(object())
 
 
 def test_whole_things_are_passed_on() -> None:

@@ -228,16 +228,25 @@ def test_one_image_that_does_not_fit_climbs_and_then_stops_with_its_state_intact
     guard.step(batches()[0], loss)  # and when there is room again, it goes on
 
 
-@pytest.mark.parametrize("form", ["lists", "nested", "detectron2"])
+@pytest.mark.parametrize("form", ["lists", "nested", "detectron2", "samples", "arrays", "pairs of fields"])
 def test_batches_of_other_forms(form: str) -> None:
     images, labels = batches()[0]
     batch: Any = {
         "lists": (list(images), list(labels)),
         "nested": {"inputs": {"pixels": images}, "labels": labels, "name": "coco"},
         "detectron2": [{"image": i, "label": label, "file": "a.jpg"} for i, label in zip(images, labels, strict=True)],
+        "samples": list(zip(images, labels, strict=True)),
+        "arrays": {"inputs": {"pixels": images.numpy()}, "labels": labels.numpy()},
+        "pairs of fields": {"inputs": {"pixels": images, "size": [8, 8]}, "labels": labels, "views": (images, images)},
     }[form]
 
     def any_loss(model: nn.Module, batch: Any) -> torch.Tensor:
+        if form == "samples":
+            return loss(model, (torch.stack([i for i, _ in batch]), torch.stack([label for _, label in batch])))
+        if form == "arrays":
+            return loss(model, (torch.from_numpy(batch["inputs"]["pixels"]), torch.from_numpy(batch["labels"])))
+        if form == "pairs of fields":
+            assert len(batch["views"]) == len(batch["inputs"]["size"]) == 2
         if isinstance(batch, dict):
             return loss(model, (batch["inputs"]["pixels"], batch["labels"]))
         if isinstance(batch[0], dict):

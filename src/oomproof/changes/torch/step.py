@@ -16,7 +16,7 @@ import torch
 from torch.optim.swa_utils import AveragedModel
 
 from oomproof.changes.settings_file import read_settings_and_own
-from oomproof.changes.torch.micro_batches import images_in, move_batch, split
+from oomproof.changes.torch.micro_batches import images_in, move_batch, part_sizes, split
 from oomproof.changes.torch.passes import Loss, Passes, check_training, in_channels_last, prepare_model
 from oomproof.changes.torch.training import training_from
 from oomproof.errors import InputError
@@ -69,7 +69,7 @@ class Step:
     def __call__(self, batch: Any) -> torch.Tensor:
         passes = self._passes
         parts = split(batch, self._count(batch))
-        shares = shares_of(parts, self.weight)
+        shares = shares_of(parts, batch, self.weight)
         total = torch.zeros((), device=passes.device)
         passes.begin()
         for place, (part, share) in enumerate(zip(parts, shares, strict=True), 1):
@@ -91,15 +91,15 @@ class Step:
             return 1  # nothing has to be split, so nothing need be counted
 
 
-def shares_of(parts: list[Any], weight: Callable[[Any], float] | None) -> list[float]:
-    """What each micro-batch's loss counts for: by its images, or by what ``weight`` says it is divided by."""
+def shares_of(parts: list[Any], batch: Any, weight: Callable[[Any], float] | None) -> list[float]:
+    """What the loss of each part of the batch counts for: its images, or what ``weight`` says that it is divided by."""
     if len(parts) == 1:
         return [1.0]
-    weights = [float(weight(part) if weight else images_in(part)) for part in parts]
+    weights = [float(weight(part)) for part in parts] if weight else []
     if any(each < 0 or not math.isfinite(each) for each in weights):
         raise InputError(f"weight(batch) must give a number from 0 on for every micro-batch; it gave {weights}")
     if not sum(weights):  # no boxes in any image: nothing to go by but the images
-        weights = [float(images_in(part)) for part in parts]
+        weights = [float(size) for size in part_sizes(images_in(batch), len(parts))]
     return [each / sum(weights) for each in weights]
 
 

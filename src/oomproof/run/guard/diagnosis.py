@@ -15,7 +15,9 @@ def describe_end(step: int, failure: CaughtFailure | None, state: str) -> str:
         return f"step {step}: another process ran out of memory and has nothing left to try; {state}"
     found = diagnose(gather(read(io.BytesIO(failure.text.encode("utf-8", "replace")))))
     error = " ".join(failure.text.split())[:300]
-    because = failure.besides or "there is nothing left to try"
+    because = failure.besides or (
+        f"the batch stays whole: {failure.whole}" if failure.whole else "there is nothing left to try"
+    )
     return (
         f"step {step}: out of memory in {failure.doing}, and {because}; {state}. It said: {error}. "
         f"Next: oomproof fit JOB, which plans for a budget ({found.verdict})"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
 
-from oomproof.changes.torch.micro_batches import images_in, move_batch, split, splittable_images
+from oomproof.changes.torch.micro_batches import move_batch, part_sizes, splittable_images, take
 from oomproof.errors import OutOfMemory
 from oomproof.run.guard.failures import attempt, free_memory
 from oomproof.run.guard.given_batch import WRITTEN, GivenBatch
@@ -23,11 +24,12 @@ def evaluate_in_parts(
 ) -> list[Any]:
     """What ``run(part)`` gives for each part, in the order of the images. Parts that are done are not done again."""
     images = splittable_images(batch)
-    left = split(batch, sizes.count(images)) if images else [batch]
+    left = list(pairwise([0, *accumulate(part_sizes(images, sizes.count(images)))])) if images else [(0, 0)]
     found: list[Any] = []
     given = GivenBatch(batch)
     while left:
-        part = left[0]
+        first, last = left[0]
+        part = take(batch, first, last) if last - first < images else batch
         with torch.no_grad():
             result, failure = attempt(DOING, partial(_run_on, device, run, part))
         if failure is None:
@@ -35,7 +37,7 @@ def evaluate_in_parts(
             left.pop(0)
             continue
         free_memory(device)
-        count = images_in(part) if images else 0
+        count = last - first
         if given.was_written:
             failure, count = replace(failure, besides=WRITTEN), 0
         if not count or not sizes.note_failure(count):
@@ -48,7 +50,11 @@ def evaluate_in_parts(
             failure,
             f"going on with {smaller} image{'s' * (smaller != 1)} at a time instead of {count}; no result changes",
         )
-        left = [piece for each in left for piece in split(each, -(-images_in(each) // smaller))]
+        left = [
+            (first + begin, first + end)
+            for first, last in left
+            for begin, end in pairwise([0, *accumulate(part_sizes(last - first, -(-(last - first) // smaller)))])
+        ]
     if images:
         sizes.note_success(images)
     return found

@@ -34,6 +34,8 @@ class CaughtFailure:
     """why the step cannot be begun again, if there is a reason"""
     intact: bool = True
     """whether parameters are as before the step"""
+    whole: str = ""
+    """why the batch cannot be split, if it cannot"""
 
     @property
     def asked(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from oomproof.changes.torch.micro_batches import images_in, move_batch, split, splittable_images
+from oomproof.changes.torch.micro_batches import move_batch, part_sizes, split, splittable_images, why_not_split
 from oomproof.changes.torch.passes import (
     Loss,
     Passes,
@@ -230,6 +230,7 @@ class Guard:
             if failure.besides:
                 return None, meeting.STOP, failure
             if not self._make_smaller(failure, self._largest_part):
+                failure = replace(failure, whole=why_not_split(batch))
                 return None, meeting.CLIMB if self._rungs else meeting.STOP, failure
             if self._ranks.together:
                 return None, meeting.RETRY, failure
@@ -268,7 +269,7 @@ class Guard:
         passes = self._passes
         images = splittable_images(batch)
         parts = split(batch, self.sizes.count(images)) if images else [batch]
-        self._largest_part = images_in(parts[0]) if images else 0
+        self._largest_part = part_sizes(images, len(parts))[0] if images else 0
         shares, drawing = self._shares(batch, parts)
         result = torch.zeros((), device=passes.device)
         passes.begin()
@@ -292,7 +293,7 @@ class Guard:
             )
         if len(parts) > 1 and self.weight is None and self._find_how_losses_join(batch) == means.SUM:
             return [1.0] * len(parts), nullcontext()
-        return list(shares_of(parts, self.weight)), nullcontext()
+        return list(shares_of(parts, batch, self.weight)), nullcontext()
 
     def _find_how_losses_join(self, batch: Any) -> str:
         """How the losses of images make one of a batch; told where it is neither mean nor sum, or not what it was."""

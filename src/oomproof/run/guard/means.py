@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from oomproof.changes.torch.losses import total
-from oomproof.changes.torch.micro_batches import images_in, split
+from oomproof.changes.torch.micro_batches import images_in, part_sizes, take
 from oomproof.frameworks.torch import BatchNormBase
 
 _CHANCE = (
@@ -26,12 +26,13 @@ CLOSE = 1e-3
 def how_losses_join(model: torch.nn.Module, losses: Callable[[Any], Any], batch: Any) -> str:
     """Compares the loss of few images with those of each, without dropout, and with running statistics where those of
     the batch are trained on. Unknown where the batch decides it all the same: in layers without such statistics."""
-    if images_in(batch) < 2 or _joins_images(model):
+    images = images_in(batch)
+    if images < 2 or _joins_images(model):
         return UNKNOWN
-    few = split(batch, images_in(batch) // 2)[0]  # two images, or three
+    few = part_sizes(images, images // 2)[0]  # two images, or three
     with torch.no_grad(), _each_by_itself(model):
-        whole = float(total(losses(few)))
-        each = [float(total(losses(one))) for one in split(few, images_in(few))]
+        whole = float(total(losses(take(batch, 0, few))))
+        each = [float(total(losses(take(batch, one, one + 1)))) for one in range(few)]
     if _is_close(whole, sum(each) / len(each)):
         return MEAN
     return SUM if _is_close(whole, sum(each)) else OTHER
