@@ -12,6 +12,7 @@ import pytest
 
 import oomproof
 from oomproof.api.fit import list_knobs
+from oomproof.cli import main
 from oomproof.errors import InputError
 from oomproof.memory.cards.devices import find_device
 from oomproof.memory.files import timeline_file
@@ -203,6 +204,13 @@ def test_a_budget_below_the_parameters() -> None:
     assert "\n" not in str(raised.value)
 
 
+def test_a_device_with_no_room_at_all_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is an answer, not a mistake: the exit code is that of any plan that does not fit."""
+    command = ["fit", "torchvision:resnet18", "--batch", "1", "--image-size", "64x64", "--on", "300MiB", "-q"]
+    assert main(command) == 2
+    assert "nothing fits 0.29 GiB, whatever the settings: the CUDA context takes up to" in capsys.readouterr().err
+
+
 def test_knobs_are_named_with_their_promises() -> None:
     found = {knob.name: knob for knob in list_knobs(opened("normed"), on="RTX 2080 Ti")}
     assert found["batch"].promise == "equivalent" and found["side"].promise == "different"
@@ -268,7 +276,7 @@ def test_a_saved_step(tmp_path: Path) -> None:
     plan = oomproof.fit(saved, on=card("images", 0.5))
     assert not plan.fits
     assert {change.knob for change in plan.changes} <= {"expandable_segments"}
-    assert math.isfinite(plan.time) and plan.needs[0].startswith("no knob of this job is enough")
+    assert math.isfinite(plan.time) and plan.needs[0].startswith("no knob that may be turned is enough")
     assert oomproof.fit(saved, on="24GiB").fits
 
 

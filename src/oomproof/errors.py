@@ -4,7 +4,8 @@ OomproofError              any failure that oomproof explains itself; the CLI pr
 ├── the user's
 │   ├── InputError         what the user gave cannot be used: a name, a size, a setting, a file
 │   │   ├── CannotDo       a job cannot be trained with a setting: a search passes it over, and says so in its log
-│   │   └── DamagedFile    a timeline or snapshot file is truncated, foreign or hostile
+│   │   ├── DamagedFile    a timeline or snapshot file is truncated, foreign or hostile
+│   │   └── TooSmall       no setting can make the job fit this device; the CLI exits 2, as where nothing fits
 │   ├── OutOfMemory        a guarded training ran out of memory, and there is nothing left to try; its state is intact
 │   └── JobError           the user's own code failed while its job was traced; carries their line
 │       └── Unanswerable   the job asks for a tensor's value that a forecast cannot know
@@ -33,6 +34,10 @@ class CannotDo(InputError):
 
 
 class DamagedFile(InputError):
+    pass
+
+
+class TooSmall(InputError):
     pass
 
 

@@ -85,10 +85,10 @@ def test_before_and_after() -> None:
 
 
 def test_where_no_knob_is_enough_nothing_is_offered() -> None:
-    stuck = replace(too_large(), needs=("no knob of this job is enough: it needs about 3.50 GiB at least",))
+    stuck = replace(too_large(), needs=("no knob that may be turned is enough: it needs about 3.50 GiB at least",))
     sentence, offered = next_step(stuck, False)
     assert sentence == (
-        "nothing fits, whatever is allowed; no knob of this job is enough: it needs about 3.50 GiB at least"
+        "nothing fits, whatever is allowed; no knob that may be turned is enough: it needs about 3.50 GiB at least"
     )
     assert offered == ()
 

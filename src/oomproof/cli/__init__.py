@@ -29,10 +29,10 @@ from oomproof.cli.run import run
 from oomproof.cli.screen import cannot_write, complain
 from oomproof.cli.watch import watch
 from oomproof.cli.zoo import zoo
-from oomproof.errors import InternalError, OomproofError, internal_error
+from oomproof.errors import InternalError, OomproofError, TooSmall, internal_error
 from oomproof.sources.script.command import MARK, is_command
 
-FITS, FAILED, INTERRUPTED = 0, 1, 130
+FITS, FAILED, DOES_NOT_FIT, INTERRUPTED = 0, 1, 2, 130
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "--debug" in given:
             raise
         _tell(error)
-        return FAILED
+        return DOES_NOT_FIT if isinstance(error, TooSmall) else FAILED
     if code == INTERRUPTED:
         came = next((number for number in ENDING if signal.getsignal(number) is _exit_by_signal), signal.SIGINT)
         code = 128 + came

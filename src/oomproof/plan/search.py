@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from oomproof.errors import CannotDo, InputError, JobError
+from oomproof.errors import CannotDo, JobError, TooSmall
 from oomproof.memory.forecast import Forecast
 from oomproof.memory.timeline import KINDS, Timeline
 from oomproof.plan import attempts
@@ -90,11 +90,12 @@ class Search:
         problem = self.problem
         weights = int(step.bytes[step.kind == KINDS.index("parameter")].sum())
         settings = problem.with_all_memory() if problem.room_may_grow else problem.settings
-        room = self.tracing.terms(step, settings).room_at_worst
-        if room < weights:
-            raise InputError(
-                f"{problem.device.name} leaves {room / 2**30:.2f} GiB beside the CUDA context, less than the job's "
-                f"parameters alone ({weights / 2**30:.2f} GiB): no setting can help; take a larger device"
+        terms = self.tracing.terms(step, settings)
+        if terms.room_at_worst < weights:
+            raise TooSmall(
+                f"nothing fits {problem.device.name}, whatever the settings: the CUDA context takes up to "
+                f"{terms.around.high / 2**30:.2f} GiB, which leaves less than the job's parameters alone "
+                f"({weights / 2**20:.1f} MiB); take a larger device"
             )
 
     # -- ways --------------------------------------------------------------------------------------------------

@@ -44,8 +44,9 @@ def find_needs(problem: Problem, estimates: Estimates, tracer: StepTracer) -> tu
     if enough := _smaller_batch(problem, wider, tracer):
         found.insert(0, f"{words} {enough} would fit")
     if not found:
-        least = estimates.room.on_device(min(estimates.thriftiest(step).peak for step in estimates.base)) / 2**30
-        found.append(f"no knob of this job is enough: it needs about {least:.2f} GiB at least")
+        estimated = estimates.room.on_device(min(estimates.thriftiest(step).peak for step in estimates.base))
+        least = min([estimated, *(each.device for each in tracer.attempts if each.device is not None)]) / 2**30
+        found.append(f"no knob that may be turned is enough: it needs about {least:.2f} GiB at least")
     return tuple(found)
 
 
