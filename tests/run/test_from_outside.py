@@ -76,6 +76,14 @@ def test_a_leak_says_when_memory_ends_and_growing_that_it_is_not_sure() -> None:
     assert judge_from_outside(history[:40], warm_up=10).kind == "leak"
 
 
+def test_nothing_is_foretold_of_a_process_that_has_ended() -> None:
+    history = read(LEAKS["a leak"])
+    leak = judge_from_outside(history, limit=16 << 30, ended=True)
+    assert "will be reached" in leak.why and leak.look_back() == judge_from_outside(history, ended=True).why
+    short = judge_from_outside(history[:40], limit=16 << 30, ended=True).look_back()
+    assert short.endswith("since step 1; it ended too soon to tell a leak from warming up")
+
+
 def test_many_readings_in_little_time_are_not_enough() -> None:
     floors = [BASE + second for second in range(400)]
     assert judge_from_outside(read(floors, every=0.1)).kind == "growing"

@@ -105,7 +105,7 @@ def watch(
         if stream is not None:
             stream.close()
     found = news.sum_up(_judge(seen, limit, warm_up, ended=ended))
-    write(f"{seen.count} readings: {found.kind}: {_of_readings(found.why)}\n")
+    write(f"{seen.count} readings: {found.kind}: {_of_readings(found.look_back() if ended else found.why)}\n")
     raise typer.Exit(LEAKS if found.kind == "leak" else 0)
 
 

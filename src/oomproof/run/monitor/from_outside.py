@@ -40,7 +40,7 @@ def judge_from_outside(
         return found
     if goes_on(history, found.per_step, warm_up):  # only then is it told who grows, and what to change
         return found if workers is None else judge_host(history, workers, limit)
-    return _wait(found)
+    return _wait(found, ended)
 
 
 def judge_from_inside(
@@ -55,8 +55,13 @@ def judge_from_inside(
     return found
 
 
-def _wait(found: Verdict) -> Verdict:
-    return replace(found, kind="growing", why=f"{found.why}; it may be warming up, and is a leak if it goes on")
+def _wait(found: Verdict, ended: bool = False) -> Verdict:
+    words = (
+        "it ended too soon to tell a leak from warming up"
+        if ended
+        else "it may be warming up, and is a leak if it goes on"
+    )
+    return replace(found, kind="growing", why=f"{found.why}; {words}")
 
 
 def goes_on(history: Sequence[StepReading], per_step: float, warm_up: float) -> bool:

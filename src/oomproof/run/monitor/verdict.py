@@ -53,6 +53,12 @@ class Verdict:
     spike_step: int | None = None
     by_workers: bool = False
     """it is the child processes that grow"""
+    outlook: str = ""
+    """the part of ``why`` that says what comes if it goes on"""
+
+    def look_back(self) -> str:
+        """Why, of a training that has ended."""
+        return self.why.replace(self.outlook, "")
 
 
 def keep_reading(history: list[StepReading], reading: StepReading) -> None:
@@ -107,7 +113,7 @@ def _leak(history: Sequence[StepReading], bins: list[tuple[float, int]], limit: 
     left = max(0, int((limit - recent) / slope))
     pace = (last.seconds - history[0].seconds) / max(1, last.step - history[0].step)
     end = f"; {_size(limit)} will be reached at step {last.step + left}, in {_time(left * pace)}"
-    return Verdict("leak", why + end, slope, last.step + left, left * pace)
+    return Verdict("leak", why + end, slope, last.step + left, left * pace, outlook=end)
 
 
 def judge_host(host: Sequence[StepReading], workers: Sequence[StepReading], limit: int | None = None) -> Verdict:
