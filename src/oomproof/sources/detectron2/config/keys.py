@@ -43,6 +43,9 @@ _HELP = {
     "DATASETS.PRECOMPUTED_PROPOSAL_TOPK_TRAIN": "proposals of an image that are read from a file",
 }
 
+UNTOLD = "not known"
+"""stands for the value of a key that only a run of the script tells"""
+
 SUPPORTED = ("GeneralizedRCNN", "ProposalNetwork", "RetinaNet", "PanopticFPN", "SemanticSegmentor")
 """values of MODEL.META_ARCHITECTURE that can be forecast"""
 
@@ -94,8 +97,8 @@ def settings(values: Mapping[str, Any], unknown: Mapping[str, str] = MappingProx
     return tuple(
         Setting(
             key,
-            values[key],
-            _HELP.get(key, "not known before the script runs"),
+            UNTOLD if key in missing else values[key],
+            _help(key, unknown) if key in missing else _HELP[key],
             read=_reader(key),
             role=_ROLES.get(key),
             given_as=f"{key} {{value}}",
@@ -103,6 +106,10 @@ def settings(values: Mapping[str, Any], unknown: Mapping[str, str] = MappingProx
         )
         for key in found
     )
+
+
+def _help(key: str, unknown: Mapping[str, str]) -> str:
+    return "; ".join(each for each in (_HELP.get(key, ""), f"must be given: {unknown[key]}") if each)
 
 
 def _asks_for(key: str, missing: Sequence[str], unknown: Mapping[str, str]) -> Callable[[Mapping[str, Any]], Any]:

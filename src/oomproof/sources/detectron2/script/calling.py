@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import arguments, looking_up, training_steps
+from oomproof.sources.detectron2.script import arguments, decorating, looking_up, training_steps
 from oomproof.sources.detectron2.script.contents import (
     Call,
     Class,
@@ -64,10 +64,12 @@ def call_function(reader: Reader, function: Function, call: Call) -> Any:
     if owner is not None and call.given:
         reader.memory[scope] = Parts("scope", {**parts, "super": Super(call.given[0], owner)}, function.scope)
     file, reader.file = reader.file, function.file
+    before = decorating.remember_configs(reader) if function.around else {}
     try:
         if isinstance(function.node, ast.Lambda):
             return reader.evaluate(function.node.body, scope)
-        return reader.follow_function(function.node.body, scope)
+        value = reader.follow_function(function.node.body, scope)
+        return decorating.after_call(reader, function, value, before) if function.around else value
     finally:
         reader.file = file
         reader.leave()
@@ -99,19 +101,21 @@ def bind(reader: Reader, function: Function, call: Call) -> dict[str, Any]:
 
 def define_class(reader: Reader, node: ast.ClassDef, scope: Ref) -> Ref:
     bases = tuple(reader.evaluate(base, scope) for base in node.bases)
-    inner = reader.memory.new(Parts("scope", {}, scope))
+    inner = reader.memory.new(Parts("class", {}, scope))
     cls = reader.memory.new(Class(node, scope, reader.file, bases, {}))
     for each in node.body:
         if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)):
             reader.owners[each] = cls
     reader.follow(node.body, inner)
     content = reader.memory[inner]
-    # Methods see the names around the class, not those in it.
-    attributes = {
-        name: replace(value, scope=scope) if isinstance(value, Function) else value
-        for name, value in (content.parts if isinstance(content, Parts) else {}).items()
-    }
+    attributes = dict(content.parts) if isinstance(content, Parts) else {}
     reader.memory[cls] = Class(node, scope, reader.file, bases, attributes)
+    for base in bases:
+        init = looking_up.find_attribute(reader, base, "__init_subclass__")
+        if isinstance(init, Function):
+            words = {word.arg or REST: reader.evaluate(word.value, scope) for word in node.keywords}
+            call_function(reader, init, Call((cls,), words, node))
+            break
     return cls
 
 
@@ -126,12 +130,44 @@ def make_object(reader: Reader, cls: Ref, call: Call) -> Any:
     if isinstance(init, Function):
         call_function(reader, init, replace(call, given=(made, *call.given)))
     elif _is_record(content, bases):
-        reader.memory[made] = Parts("object", _fields(reader, cls, call), cls)
+        fields = _fields(reader, cls, call)
+        first = _only_for_init(reader, cls)
+        kept = {name: value for name, value in fields.items() if name not in first}
+        reader.memory[made] = Parts("object", kept, cls)
+        after_init(reader, made, tuple(fields[name] for name in first), call.node)
     elif training_steps.is_trainer(bases):
         training_steps.begin(reader, bases[0], call, self=made)
     if isinstance(reader.memory[made], Run):
         training_steps.follow_methods(reader, made)
     return made
+
+
+_AFTER_INIT = ("__post_init__", "__attrs_post_init__", "model_post_init")
+
+
+def after_init(reader: Reader, made: Ref, given: tuple[Any, ...], node: ast.AST) -> None:
+    """What a record of the script does with its fields once they are set."""
+    for name in _AFTER_INIT:
+        method = looking_up.find_method(reader, made, name)
+        if isinstance(method, Function):
+            more = (Unknown("context"),) if name == "model_post_init" else given
+            reader.call(method, Call((made, *more), {}, node))
+
+
+def _only_for_init(reader: Reader, cls: Ref) -> list[str]:
+    """Fields of a dataclass that only its ``__post_init__`` is given."""
+    content = reader.memory[cls]
+    assert isinstance(content, Class)
+    above = [name for base in content.bases if isinstance(reader.memory.get(base), Class)
+             for name in _only_for_init(reader, base)]  # fmt: skip
+    own = [
+        each.target.id
+        for each in content.node.body
+        if isinstance(each, ast.AnnAssign)
+        and isinstance(each.target, ast.Name)
+        and "InitVar" in ast.unparse(each.annotation)
+    ]
+    return [*above, *own]
 
 
 def _is_record(content: Class, bases: Sequence[str]) -> bool:

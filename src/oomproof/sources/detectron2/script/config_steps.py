@@ -111,11 +111,22 @@ def call_method(reader: Reader, section: Section, name: str, call: Call) -> Any:
         _merge_list(reader, section.of, first, call.node)
     elif name == "merge_from_other_cfg" and isinstance(first, Section) and not first.prefix:
         _merge_other(reader, section.of, first)
-    elif name in ("merge_from_other_cfg", "update"):
+    elif name in ("__setitem__", "__setattr__") and len(call.given) == 2:
+        _set_by_name(reader, section, call)
+    elif name in ("merge_from_other_cfg", "update", "__setitem__", "__setattr__", "setdefault", "pop"):
         _lose(
             reader, section.of, f"{reader.at(call.node)}: {shorten_code(call.node)} takes keys from elsewhere", ANSWER
         )
     return None
+
+
+def _set_by_name(reader: Reader, section: Section, call: Call) -> None:
+    try:
+        name = str(require_known(reader, call.given[0]))
+    except NotKnown:
+        lose(reader, section, call.node)
+        return
+    set_key(reader, section, name, call.given[1], call.node)
 
 
 def _merge_file(reader: Reader, made: Ref, name: Any, node: ast.AST) -> None:
@@ -197,3 +208,15 @@ def guess(reader: Reader, section: Section, why: str) -> None:
         config = content.config
         config = replace(config, notes=(*config.notes, why), guesses=(*config.guesses, why))
         reader.memory[section.of] = replace(content, config=config)
+
+
+def lose_all(reader: Reader, made: Ref, why: str) -> None:
+    """Code that may set any key."""
+    if isinstance(reader.memory.get(made), Made):
+        _lose(reader, made, f"{why}, which is not known before the script runs", ANSWER)
+
+
+def forget(reader: Reader, made: Ref, key: str, why: str) -> None:
+    content = reader.memory.get(made)
+    if isinstance(content, Made):
+        reader.memory[made] = replace(content, config=_without(content.config, key, why))

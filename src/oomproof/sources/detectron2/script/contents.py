@@ -54,6 +54,12 @@ class Function:
     """where it was defined"""
     file: str
     defaults: tuple[tuple[str, Any], ...] = ()
+    marks: frozenset[str] = frozenset()
+    """``property``, ``staticmethod``, ``classmethod``"""
+    setter: Any = None
+    """of a property"""
+    around: str = ""
+    """a decorator of other code, which may change what is given or returned"""
 
 
 @dataclass(frozen=True)

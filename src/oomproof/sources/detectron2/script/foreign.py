@@ -6,7 +6,7 @@ import ast
 import sys
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import arguments, config_steps, launching, of_python, training_steps
+from oomproof.sources.detectron2.script import arguments, config_steps, handing_on, launching, of_python, training_steps
 from oomproof.sources.detectron2.script.contents import Call, Foreign, Items, Parts, Run, Section, Unknown
 from oomproof.sources.detectron2.script.knowing import shorten_code
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _ENDS = ("sys.exit", "exit", "quit", "os._exit")
 _NAMESPACES = ("CN", "CfgNode", "Namespace", "SimpleNamespace", "EasyDict", "edict")
-_HARMLESS = frozenset(
+HARMLESS = frozenset(
     ("detectron2", "oomproof", "fvcore", "iopath", "torch", "torchvision", "numpy", "cv2", "wandb", "mlflow", "yaml")
 )
 """modules of others whose functions leave a config as it is"""
@@ -29,6 +29,7 @@ def call_foreign(reader: Reader, called: Foreign, call: Call) -> Any:
         found = answer(reader, called, call)
         if found is not None:
             return found
+    handing_on.hand_on(reader, called.name, call)
     if of_python.has(called):
         return of_python.call_python(reader, called, call)
     _warn_of_changes(reader, called, call)
@@ -85,7 +86,7 @@ def _warn_of_changes(reader: Reader, called: Foreign, call: Call) -> None:
     """A function of other code that gets a whole config may change it."""
     project = called.last.startswith("add_") and called.last.endswith("_config")
     root = called.name.partition(".")[0]
-    elsewhere = "." in called.name and root not in _HARMLESS and root not in sys.stdlib_module_names
+    elsewhere = "." in called.name and root not in HARMLESS and root not in sys.stdlib_module_names
     if project:
         said = "adds keys and code of a project, which are not known here"
     elif elsewhere:

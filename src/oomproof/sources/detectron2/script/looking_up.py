@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _ITSELF = ("model", "_trainer", "trainer", "module")
 """of a trainer: what leads to the same training"""
+PROPERTIES = frozenset(("property", "cached_property"))
 _OF_PATHS = ("parent", "name", "stem", "suffix")
 
 
@@ -40,10 +41,38 @@ def name(reader: Reader, wanted: str, scope: Ref) -> Any:
         content = reader.memory[at]
         if not isinstance(content, Parts):
             break
+        if wanted in content.parts.get("global", ()):
+            content = reader.memory[top_scope(reader, at)]
+            return content.parts.get(wanted, Foreign(wanted)) if isinstance(content, Parts) else Unknown(wanted)
         if wanted in content.parts:
             return content.parts[wanted]
         at = content.above
     return arguments.namespace(reader) if wanted in arguments.NAMES else Foreign(wanted)
+
+
+def top_scope(reader: Reader, scope: Ref) -> Ref:
+    """The module around a scope."""
+    content = reader.memory[scope]
+    while isinstance(content, Parts) and content.above is not None:
+        scope, content = content.above, reader.memory[content.above]
+    return scope
+
+
+def scope_to_set(reader: Reader, name: str, scope: Ref) -> Ref:
+    """Where an assignment to a name goes: ``global`` and ``nonlocal`` lead to a scope further out."""
+    content = reader.memory[scope]
+    if not isinstance(content, Parts):
+        return scope
+    if name in content.parts.get("global", ()):
+        return top_scope(reader, scope)
+    if name not in content.parts.get("nonlocal", ()):
+        return scope
+    at = content.above
+    while at is not None and isinstance(around := reader.memory[at], Parts):
+        if name in around.parts and around.kind != "class":
+            return scope_to_set(reader, name, at)
+        at = around.above
+    return scope
 
 
 def attribute(reader: Reader, of: Any, wanted: str) -> Any:
@@ -103,15 +132,14 @@ def of_class(reader: Reader, cls: Ref, wanted: str, self: Any, *, bound_to_class
         return Method(self, wanted)
     if not isinstance(found, Function) or isinstance(found.node, ast.Lambda):
         return found
-    marks = {_last(each) for each in found.node.decorator_list}
-    if "staticmethod" in marks:
+    if "staticmethod" in found.marks:
         return found
-    if "classmethod" in marks:
+    if "classmethod" in found.marks:
         return Partial(found, (cls,))
     if bound_to_class:
         return found
     method = Partial(found, (self,))
-    return reader.call(method, Call((), {}, found.node)) if marks & {"property", "cached_property"} else method
+    return reader.call(method, Call((), {}, found.node)) if found.marks & PROPERTIES else method
 
 
 def find_attribute(reader: Reader, cls: Any, wanted: str) -> Any:
@@ -122,6 +150,13 @@ def find_attribute(reader: Reader, cls: Any, wanted: str) -> Any:
     if wanted in content.attributes:
         return content.attributes[wanted]
     return next((found for base in content.bases if (found := find_attribute(reader, base, wanted)) is not None), None)
+
+
+def find_method(reader: Reader, of: Any, wanted: str) -> Any:
+    """What the class of an object of the script has under a name; None where it has nothing."""
+    content = reader.memory.get(of)
+    is_object = isinstance(content, Run) or (isinstance(content, Parts) and content.kind == "object")
+    return find_attribute(reader, content.above, wanted) if is_object else None
 
 
 def foreign_bases(reader: Reader, cls: Any) -> list[str]:
@@ -143,7 +178,3 @@ def _of_super(reader: Reader, of: Super, wanted: str) -> Any:
 
 
 _WAYS: dict[type, Callable[[Any, Any, str], Any]] = {Section: _of_config, Super: _of_super, Ref: _of_content}
-
-
-def _last(node: ast.expr) -> str:
-    return ast.unparse(node).partition("(")[0].rpartition(".")[2]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import arguments, config_steps, looking_up
+from oomproof.sources.detectron2.script import arguments, calling, config_steps, looking_up
 from oomproof.sources.detectron2.script.contents import Call, Foreign, Items, Method, Partial, Parts, Section, Unknown
 from oomproof.sources.detectron2.script.knowing import (
     FAILURES,
@@ -129,7 +129,9 @@ def _replace(reader: Reader, call: Call) -> Any:
     content = reader.memory.get(call.given[0])
     if not isinstance(content, Parts):
         raise NotKnown
-    return reader.memory.new(Parts(content.kind, {**content.parts, **call.words}, content.above))
+    made = reader.memory.new(Parts(content.kind, {**content.parts, **call.words}, content.above))
+    calling.after_init(reader, made, (), call.node)  # as dataclasses do
+    return made
 
 
 _OTHERS: dict[str, Callable[[Any, Call], Any]] = {

@@ -20,8 +20,11 @@ from oomproof.sources.detectron2.script import (
     calling,
     evaluating,
     foreign,
+    handing_on,
     knowing,
+    looking_up,
     methods,
+    running_text,
     statements,
 )
 from oomproof.sources.detectron2.script.both_ways import Outcome, ScriptEnds
@@ -90,6 +93,9 @@ class Reader:
         self.forks = 0
         self.calls: list[ast.AST] = []
         self._followed: set[ast.AST] = set()
+        self.handed: list[tuple[Any, Call]] = []
+        """functions of the script that other code has and may call at any time, each with the call that handed it on"""
+        self.runs_handed = False
         self.returns: list[list[tuple[Any, dict[int, Content], str]]] = []
 
     def read(self) -> None:
@@ -143,9 +149,8 @@ class Reader:
         statements.set_attribute(self, of, name, value, node)
 
     def set_name(self, name: str, value: Any, scope: Ref) -> None:
+        scope = looking_up.scope_to_set(self, name, scope)
         content = self.memory[scope]
-        if isinstance(content, Parts) and name in content.parts.get("global", ()):
-            scope, content = self.module, self.memory[self.module]
         if isinstance(content, Parts):
             self.memory[scope] = replace(content, parts={**content.parts, name: value})
 
@@ -156,12 +161,17 @@ class Reader:
         pairs = list(zip(plain[len(plain) - len(spec.defaults) :], spec.defaults, strict=True))
         pairs += [(name, value) for name, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value]
         defaults = tuple((name.arg, self.evaluate(value, scope)) for name, value in pairs)
+        around = self.memory[scope]
+        if isinstance(around, Parts) and around.kind == "class" and around.above is not None:
+            scope = around.above  # methods see the names around the class, not those in it
         return Function(node, scope, self.file, defaults)
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
     def call_at(self, node: ast.Call, scope: Ref) -> Any:
         called = self.evaluate(node.func, scope)
+        if called in running_text.RUNS_TEXT:
+            return running_text.run_text(self, called, node, scope)
         return self.call(called, calling.call_at(self, node, scope))
 
     def call(self, called: Any, call: Call) -> Any:
@@ -174,9 +184,12 @@ class Reader:
                 return called
             case Ref() if isinstance(self.memory[called], Class):
                 return calling.make_object(self, called, call)
+            case Ref() if isinstance(way := looking_up.find_method(self, called, "__call__"), Function):
+                return self.call(way, replace(call, given=(called, *call.given)))
         way = _CALLS.get(type(called))
         if way is not None:
             return way(self, called, call)
+        handing_on.call_unknown(self, call)
         return Unknown(knowing.shorten_code(call.node) if isinstance(call.node, ast.Call) else "a call")
 
     def enter(self, node: ast.AST) -> bool:

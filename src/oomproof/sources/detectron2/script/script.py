@@ -16,6 +16,7 @@ from oomproof.sources.detectron2.script.contents import Run, Unknown
 from oomproof.sources.detectron2.script.reader import Reader
 
 _STAGES = ("stem", "res2", "res3", "res4", "res5")
+_MOST_BESIDE = 20
 _MAKERS = {"get_cfg", "get_config"}
 
 
@@ -35,7 +36,47 @@ def is_script(path: Path) -> bool:
         tree = parse_file(path)
     except InputError:
         return False
-    return any(_makes_config(node) for node in ast.walk(tree))
+    if any(_makes_config(node) for node in ast.walk(tree)):
+        return True
+    return _imports_detectron2(tree) and any(_file_makes_config(each) for each in _files_beside(tree, path))
+
+
+def _imports_detectron2(tree: ast.Module) -> bool:
+    return any(name.partition(".")[0] == "detectron2" for name, level in _imports(tree) if not level)
+
+
+def _imports(tree: ast.Module) -> list[tuple[str, int]]:
+    """The modules that a file imports, and how many folders up each is looked for."""
+    found: list[tuple[str, int]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, 0) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            inner = [f"{module}.{alias.name}".strip(".") for alias in node.names]
+            found += [(name, node.level) for name in (module, *inner) if name]
+    return found
+
+
+def _files_beside(tree: ast.Module, path: Path) -> list[Path]:
+    """Files near the script that it imports itself."""
+    found: dict[Path, None] = {}
+    for name, level in _imports(tree):
+        folder = path.parent
+        for _ in range(level - 1):
+            folder = folder.parent
+        place = folder.joinpath(*name.split("."))
+        for file in (place.with_suffix(".py"), place / "__init__.py"):
+            if file.is_file():
+                found[file] = None
+    return list(found)[:_MOST_BESIDE]
+
+
+def _file_makes_config(path: Path) -> bool:
+    try:
+        return any(_makes_config(node) for node in ast.walk(parse_file(path)))
+    except InputError:
+        return False
 
 
 def open_script(path: Path, overrides: Sequence[str], config_file: str = "") -> Detectron2Job:

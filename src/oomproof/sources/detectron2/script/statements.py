@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import calling, config_steps, importing, loops, training_steps
+from oomproof.sources.detectron2.script import config_steps, decorating, importing, looking_up, loops, training_steps
 from oomproof.sources.detectron2.script.both_ways import Ended, Outcome, ScriptEnds
-from oomproof.sources.detectron2.script.contents import Class, Items, Parts, Ref, Run, Section, Unknown
+from oomproof.sources.detectron2.script.contents import Call, Class, Function, Items, Parts, Ref, Run, Section, Unknown
 from oomproof.sources.detectron2.script.knowing import NotKnown, iterate_value, require_known, shorten_code, truth
 
 if TYPE_CHECKING:
@@ -64,15 +64,15 @@ def _plain(reader: Reader, node: ast.stmt, scope: Ref) -> None:
         case ast.Expr():
             reader.evaluate(node.value, scope)
         case ast.FunctionDef() | ast.AsyncFunctionDef():
-            reader.set_name(node.name, reader.function(node, scope), scope)
+            reader.set_name(node.name, decorating.define_function(reader, node, scope), scope)
         case ast.ClassDef():
-            reader.set_name(node.name, calling.define_class(reader, node, scope), scope)
+            reader.set_name(node.name, decorating.define_class(reader, node, scope), scope)
         case ast.Import() | ast.ImportFrom():
             importing.bind_imports(reader, node, scope)
-        case ast.Global():
-            content = reader.memory[scope]
+        case ast.Global() | ast.Nonlocal():
+            content, how = reader.memory[scope], type(node).__name__.lower()
             if isinstance(content, Parts):
-                declared = {**content.parts, "global": (*content.parts.get("global", ()), *node.names)}
+                declared = {**content.parts, how: (*content.parts.get(how, ()), *node.names)}
                 reader.memory[scope] = replace(content, parts=declared)
 
 
@@ -97,6 +97,12 @@ def set_attribute(reader: Reader, of: Any, name: str, value: Any, node: ast.AST)
     if isinstance(of, Section):
         config_steps.set_key(reader, of, name, value, node)
         return
+    held = looking_up.find_method(reader, of, name)
+    if isinstance(held, Function) and held.setter is not None:
+        reader.call(held.setter, Call((of, value), {}, node))
+        return
+    if isinstance(looking_up.find_method(reader, of, "__setattr__"), Function):
+        value = Unknown(f"__setattr__ of {name}")
     match reader.memory.get(of):
         case Parts() as content:
             reader.memory[of] = replace(content, parts={**content.parts, name: value})
@@ -151,8 +157,23 @@ def _try(reader: Reader, node: ast.Try, scope: Ref) -> Outcome:
                 return outcome
         return None
 
+    returned = reader.returns[-1] if reader.returns else []
+    known = len(returned)
     outcome = reader.either("an exception", body, handlers) if node.handlers else body()
-    return outcome or follow_statements(reader, node.finalbody, scope)
+    _finally_of_returns(reader, node, scope, returned, known)
+    return follow_statements(reader, node.finalbody, scope) or outcome
+
+
+def _finally_of_returns(reader: Reader, node: ast.Try, scope: Ref, returned: list[Any], known: int) -> None:
+    """``finally`` is run by those ways too that have returned in the block already."""
+    now = reader.memory.contents
+    for place in range(known, len(returned) if node.finalbody else 0):
+        value, contents, why = returned[place]
+        reader.memory.contents = dict(contents)
+        outcome = follow_statements(reader, node.finalbody, scope)
+        value = outcome.value if outcome is not None and outcome.how == "return" else value
+        returned[place] = (value, reader.memory.contents, why)
+    reader.memory.contents = now
 
 
 def _match(reader: Reader, node: ast.Match, scope: Ref) -> Outcome:
@@ -191,6 +212,7 @@ _WAYS: dict[type[ast.stmt], Callable[[Any, Any, Ref], Outcome]] = {
     ast.With: _with,
     ast.AsyncWith: _with,
     ast.Try: _try,
+    ast.TryStar: _try,
     ast.Match: _match,
 }
 """statements with blocks in them, and those that leave one"""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import looking_up
+from oomproof.sources.detectron2.script import handing_on, looking_up
 from oomproof.sources.detectron2.script.contents import (
     Call,
     Foreign,
@@ -46,6 +46,7 @@ def is_trainer(bases: Sequence[str]) -> bool:
 def begin(reader: Reader, name: str, call: Call, self: Ref | None = None) -> Any:
     """``DefaultTrainer(cfg)``, ``build_model(cfg)``, ``SimpleTrainer(model, loader, optimizer)``. ``self`` is an object
     of a class of the script's own, which is the trainer from then on."""
+    handing_on.run_handed(reader)
     run: Ref | None = next((each for each in call.every if isinstance(reader.memory.get(each), Run)), None)
     config = next((each for each in call.every if isinstance(each, Section) and not each.prefix), None)
     made = reader.memory[config.of] if config is not None else None
