@@ -75,7 +75,7 @@ def test_a_knob_that_the_job_cannot_turn_is_not_offered(run: Run, train: None, m
 
 def test_a_budget_below_what_any_setting_needs(run: Run, train: None) -> None:
     code, out, err = run("fit", "train.py:job", "--on", "100MiB", "-q")
-    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert (code, out, err.count("\n")) == (2, "", 1)
     assert "0.10 GiB" in err
 
 
