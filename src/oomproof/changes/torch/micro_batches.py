@@ -39,8 +39,7 @@ def split(batch: Any, count: int) -> list[Any]:
     if count == 1:
         return [batch]
     images = images_in(batch)
-    ends = [0, *accumulate(part_sizes(images, count))]
-    return [_take(batch, images, first, last) for first, last in pairwise(ends)]
+    return [_take(batch, images, first, last) for first, last in part_ranges(images, count)]
 
 
 def part_sizes(images: int, count: int) -> list[int]:
@@ -51,6 +50,15 @@ def part_sizes(images: int, count: int) -> list[int]:
     """
     count = max(1, min(count, images))
     return [images // count + (place < images % count) for place in range(count)]
+
+
+def part_ranges(images: int, count: int, start: int = 0) -> list[tuple[int, int]]:
+    """Which images each of them has, the first of which is ``start``.
+
+    >>> part_ranges(10, 4)
+    [(0, 3), (3, 6), (6, 8), (8, 10)]
+    """
+    return list(pairwise(accumulate(part_sizes(images, count), initial=start)))
 
 
 def take(batch: Any, first: int, last: int) -> Any:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
 
-from oomproof.changes.torch.micro_batches import move_batch, part_sizes, splittable_images, take
+from oomproof.changes.torch.micro_batches import move_batch, part_ranges, splittable_images, take
 from oomproof.errors import OutOfMemory
 from oomproof.run.guard.failures import attempt, free_memory
 from oomproof.run.guard.given_batch import WRITTEN, GivenBatch
@@ -24,7 +23,7 @@ def evaluate_in_parts(
 ) -> list[Any]:
     """What ``run(part)`` gives for each part, in the order of the images. Parts that are done are not done again."""
     images = splittable_images(batch)
-    left = list(pairwise([0, *accumulate(part_sizes(images, sizes.count(images)))])) if images else [(0, 0)]
+    left = part_ranges(images, sizes.count(images)) if images else [(0, 0)]
     found: list[Any] = []
     given = GivenBatch(batch)
     while left:
@@ -51,9 +50,7 @@ def evaluate_in_parts(
             f"going on with {smaller} image{'s' * (smaller != 1)} at a time instead of {count}; no result changes",
         )
         left = [
-            (first + begin, first + end)
-            for first, last in left
-            for begin, end in pairwise([0, *accumulate(part_sizes(last - first, -(-(last - first) // smaller)))])
+            piece for first, last in left for piece in part_ranges(last - first, -(-(last - first) // smaller), first)
         ]
     if images:
         sizes.note_success(images)
