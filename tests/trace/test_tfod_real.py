@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -104,13 +105,18 @@ CHILD = """
 import sys
 from pathlib import Path
 from oomproof.trace.tf_object_detection import child, many_images
+from oomproof.trace.tensorflow.graph.repeat import NotAlike
+
+def refuse(*_):
+    raise NotAlike
+
 many_images.{name} = {value}
 sys.exit(child.main(Path(sys.argv[1])))
 """
 
 
-def trace_with(name: str, value: int, request: StepRequest, folder: Path) -> Timeline:
-    """As the child traces it, with another value of a constant of many_images.py."""
+def trace_with(name: str, value: int | str, request: StepRequest, folder: Path) -> Timeline:
+    """As the child traces it, with something else for a name of many_images.py."""
     (folder / REQUEST).write_text(json.dumps(request.as_json()))
     command = [sys.executable, "-P", "-c", CHILD.format(name=name, value=value), str(folder)]
     environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(SOURCE)}
@@ -119,9 +125,17 @@ def trace_with(name: str, value: int, request: StepRequest, folder: Path) -> Tim
     return load_timeline(folder / TIMELINE)
 
 
-@pytest.mark.parametrize("name", ["ssd_mobilenet_tf2", "ssd_inception_tf1"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ssd_mobilenet_tf2",
+        "ssd_inception_tf1",
+        "mask_rcnn_tf2",
+        pytest.param("faster_rcnn_tf2", marks=pytest.mark.lengthy),
+    ],
+)
 def test_many_images_follow_from_few(name: str, tmp_path: Path) -> None:
-    """Held against the step that the API builds for all of them."""
+    """Held against the step that the API builds for all of them. Two-stage models go from image to image."""
     job = job_of(name)
     request = job.step_request(resolve(job, {"batch_size": 12}))
     followed = trace_api_step(request, name)
@@ -135,12 +149,57 @@ def test_many_images_follow_from_few(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reason", ["DEEPER", "EACH_ITS_OWN"])
-def test_a_step_that_goes_from_image_to_image_is_built_with_all_of_them(reason: str, tmp_path: Path) -> None:
+def test_parts_of_a_step_that_goes_from_image_to_image_are_repeated(reason: str, tmp_path: Path) -> None:
+    """What would be too deep, or too much of its own, to be extended."""
     job = job_of("ssd_mobilenet_tf2")
     request = replace(job.step_request(resolve(job, {"batch_size": 9})), height=96, width=96)
-    made = trace_with(reason, -1, request, tmp_path)
+    folders = [tmp_path / name for name in ("made", "extended", "whole")]
+    for folder in folders:
+        folder.mkdir()
+    made = trace_with(reason, -1, request, folders[0])
+    extended = trace_with(reason, 1000, request, folders[1])
+    whole = trace_with("MANY", 1000, request, folders[2])
+    assert len(made) == len(whole) > len(extended), "a block for every image, not one that stands for several"
+    assert made.peak().bytes == pytest.approx(whole.peak().bytes, rel=0.005)
+
+
+def test_a_step_whose_parts_differ_is_built_with_all_images(tmp_path: Path) -> None:
+    job = job_of("ssd_mobilenet_tf2")
+    request = replace(job.step_request(resolve(job, {"batch_size": 9})), height=96, width=96, many_images="repeat")
+    made = trace_with("repeat_parts", "refuse", request, tmp_path)
     assert not [note for note in made.about.notes if "2 and with 4" in note]
     assert (9, 96, 96, 3) in made.shapes
+
+
+BUILD = """
+import json, os, sys
+from oomproof.trace.tf_object_detection import build
+from oomproof.trace.tf_object_detection.request import StepRequest
+if sys.argv[2] == "plainly":
+    build.build_quickly = lambda: None
+made = build.build_step(StepRequest(**json.loads(open(sys.argv[1]).read())))
+whole = made.captured.definition
+print(json.dumps([list(map(str, each)) for each in (whole.node, whole.library.function)]), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("name", ["mask_rcnn_tf2", "ssd_inception_tf1"])
+def test_what_is_built_quickly_is_the_same(name: str, tmp_path: Path) -> None:
+    """But for numbers that TensorFlow counts through a process, and functions, which it orders by their numbers."""
+    job = job_of(name)
+    file = tmp_path / REQUEST
+    file.write_text(json.dumps(job.step_request(resolve(job, {})).as_json()))
+    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(SOURCE)}
+    found = []
+    for way in ("quickly", "plainly"):
+        command = [sys.executable, "-P", "-c", BUILD, str(file), way]
+        said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+        parts = json.loads(said.splitlines()[-1])
+        nodes, functions = ([re.sub(r"(?<=[-_/])\d{3,}\b", "N", each) for each in some] for some in parts)
+        found.append((nodes, sorted(functions)))
+    assert len(found[0][0]) > 1000
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -156,7 +156,7 @@ def test_what_needs_a_package_that_is_not_there_is_told_before_anything_is_built
     with pytest.raises(InputError, match="without the package tensorflow-io"):
         job.step_request(resolve(job, {}))
     monkeypatch.setattr(fields, "find_spec", lambda name: object())
-    assert not job.step_request(resolve(job, {"batch_size": 12})).side_by_side
+    assert job.step_request(resolve(job, {"batch_size": 12})).many_images == "repeat"
 
 
 def test_keypoints_without_their_names_are_told_by_the_field(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_keypoints_without_their_names_are_told_by_the_field(tmp_path: Path) -> 
         job.step_request(resolve(job, {}))
     (tmp_path / "map.pbtxt").write_text("")
     there = job_of(text.replace("PATH_TO_BE_CONFIGURED", str(tmp_path / "map.pbtxt")))
-    assert there.step_request(resolve(there, {})).side_by_side
+    assert there.step_request(resolve(there, {})).many_images == "extend"
     task = 'keypoint_estimation_task { task_name: "pose" keypoint_class_name: "person" } feature_extractor'
     posed = job_of(there.config.text.replace("feature_extractor", task))
-    assert not posed.step_request(resolve(posed, {})).side_by_side
+    assert posed.step_request(resolve(posed, {})).many_images == "repeat"

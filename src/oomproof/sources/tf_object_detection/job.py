@@ -196,7 +196,7 @@ class ObjectDetectionJob(Job):
             images,
             boxes,
             ".".join(map(str, capability)) if capability != (0, 0) else _UNKNOWN_CARD,
-            side_by_side=planned.which("model") in _ONE_STAGE and not has_tasks(planned),
+            many_images="extend" if planned.which("model") in _ONE_STAGE and not has_tasks(planned) else "repeat",
         )
 
     def _check(self, settings: Mapping[str, Any]) -> int:

@@ -46,6 +46,12 @@ def roles_of(graph: Graph, owners: Mapping[str, str]) -> Roles:
     return Roles(phase, [_owner(node.name, owners) for node in graph.nodes], _kinds(graph, phase))
 
 
+def roles_of_copies(roles: Roles, graph: Graph, sources: Sequence[int]) -> Roles:
+    """Roles in a graph whose nodes are copies of those that ``roles`` are of: ``sources`` says of which."""
+    phase = [roles.phase[source] for source in sources]
+    return Roles(phase, [roles.owner[source] for source in sources], _kinds(graph, phase))
+
+
 def variable_roles(
     graph: Graph, roles: Roles, variables: Sequence[Variable], known: Mapping[int, tuple[str, str]]
 ) -> dict[str, tuple[str, str]]:

@@ -183,7 +183,7 @@ def prepare_step(
     reader = GraphReader(definition, captured, unknown)
 
     def read(share: float) -> _Reading:
-        graph = reader.read(captured.results, captured.targets, (*captured.inputs, *captured.constants), share)
+        graph = reader.read(share)
         graph = fold_constants(take_branches(graph))
         roles = roles_of(graph, names.scopes)
         variables = variable_roles(graph, roles, captured.variables, names.variables)

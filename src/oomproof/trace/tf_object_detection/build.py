@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from oomproof.frameworks.object_detection import before_api, import_api, parse_config, part
+from oomproof.frameworks.quick_graphs import build_quickly
 from oomproof.trace.tensorflow.graph.capture import capture, tensorflow
 from oomproof.trace.tensorflow.graph.session_graph import capture_session
 from oomproof.trace.tensorflow.trace_step import Names
@@ -21,6 +22,7 @@ def build_step(request: StepRequest) -> BuiltStep:
     before_api()
     tensorflow()  # without its greetings
     tf = import_api(tensorflow_1=request.tensorflow == 1)
+    build_quickly()
     config = parse_config(request.text)
     if request.evaluation:
         from oomproof.trace.tf_object_detection.evaluation import build_evaluation

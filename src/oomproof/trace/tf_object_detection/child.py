@@ -23,6 +23,7 @@ import numpy as np
 from oomproof.memory.about import About
 from oomproof.memory.files import timeline_file
 from oomproof.memory.timeline import Timeline
+from oomproof.trace.tensorflow.graph.repeat import NotAlike
 from oomproof.trace.tensorflow.trace_step import PreparedStep, prepare_step, timeline_of
 from oomproof.trace.tf_object_detection import many_images
 from oomproof.trace.tf_object_detection.build import build_step
@@ -40,9 +41,9 @@ def main(folder: Path, *, graphs_only: bool = False) -> int:
             many_images.write_graphs(build_and_prepare(request)[1], folder)
             return 0
         timeline = trace(request, folder)
-    except many_images.OneAfterTheOther:
+    except NotAlike:
         # A process can build the API's step once; this one begins anew, for all images.
-        (folder / REQUEST).write_text(json.dumps(replace(request, side_by_side=False).as_json()))
+        (folder / REQUEST).write_text(json.dumps(replace(request, many_images="build").as_json()))
         os.execv(sys.executable, [sys.executable, "-P", "-m", __spec__.name, str(folder)])
     # Whatever goes wrong here belongs on the parent's screen in one line; it has no other way to get there.
     except Exception as error:
@@ -66,7 +67,7 @@ def trace(request: StepRequest, folder: Path) -> Timeline:
             with many_images.graphs_of_fewer(request, folder) as fewer:
                 built, step = build_and_prepare(many_images.with_images(request, many_images.MORE), progress)
                 progress(f"waiting for the step with {many_images.FEW} images")
-                step = many_images.with_all_images(fewer(), step, request.batch)
+                step = many_images.with_all_images(fewer(), step, request)
         else:
             built, step = build_and_prepare(request, progress)
         timeline = timeline_of(

@@ -4,9 +4,12 @@ The API builds a part of its graph once for every image: 512 images took three m
 each in a process of its own, and every size of the large one follows from both (tensorflow/graph/more_images.py).
 docs/tf_object_detection.md has how close that is to the step that the API builds with all images.
 
+Where images go through the step together, what is there once for an image is extended: a node stands for several.
 Not where regions are drawn: that happens image after image, so that the network gets the further meanwhile the more
 images there are, and holds more (Mask R-CNN with 16 images came out 20 % too low). Nor where most of what a step makes
 is made for one image at a time, and given back before the next: a CenterNet with keypoints came out 76 % too high.
+There the part of an image is repeated (tensorflow/graph/repeat.py), and only where parts differ the step is built with
+all images.
 """
 
 from __future__ import annotations
@@ -18,10 +21,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from oomproof.trace.tensorflow.beside import Beside
 from oomproof.trace.tensorflow.graph.graph import Graph
 from oomproof.trace.tensorflow.graph.more_images import Extrapolation, with_more_images
+from oomproof.trace.tensorflow.graph.repeat import repeat_parts
+from oomproof.trace.tensorflow.roles import Roles, roles_of_copies
 from oomproof.trace.tensorflow.trace_step import PreparedStep
 from oomproof.trace.tf_object_detection.request import ERROR, REQUEST, StepRequest
 
@@ -47,13 +54,9 @@ class Graphs:
     guessed: int
 
 
-class OneAfterTheOther(Exception):
-    """Something in the step goes from image to image: its order, and so what meets in memory, is another with more."""
-
-
 def follow_from_few(request: StepRequest) -> bool:
     """Only where the images are alike: two steps do not show what one crowded image does."""
-    return request.side_by_side and request.batch > MANY and len(set(request.boxes)) <= 1
+    return request.many_images != "build" and request.batch > MANY and len(set(request.boxes)) <= 1
 
 
 def with_images(request: StepRequest, images: int) -> StepRequest:
@@ -102,27 +105,55 @@ def graphs_of_fewer(request: StepRequest, folder: Path) -> Iterator[Callable[[],
             child.stdin.close()
 
 
-def with_all_images(few: Graphs, more: PreparedStep, images: int) -> PreparedStep:
-    """The step with ``images`` images, from those with FEW and with MORE."""
-    line = Extrapolation(FEW, MORE, images)
-    if more.graph.depth() - few.graph.depth() > DEEPER:
-        raise OneAfterTheOther
+def with_all_images(few: Graphs, more: PreparedStep, request: StepRequest) -> PreparedStep:
+    """The step with all images, from those with FEW and with MORE."""
+    line = Extrapolation(FEW, MORE, request.batch)
+    extended = _extend(few, more, line) if request.many_images == "extend" else None
+    grown = extended or _repeat(few, more, line)
+    return replace(grown, guessed=line.at(few.guessed, more.guessed))
 
-    def grow(less: Graph | None, step: PreparedStep | None) -> PreparedStep | None:
+
+def _extend(few: Graphs, more: PreparedStep, line: Extrapolation) -> PreparedStep | None:
+    """None where something goes from image to image: what meets in memory is another with more of them."""
+    if more.graph.depth() - few.graph.depth() > DEEPER:
+        return None
+
+    def extend(less: Graph | None, step: PreparedStep | None) -> PreparedStep | None:
         if less is None or step is None:
             return step
         return replace(step, graph=with_more_images(less, step.graph, line))
 
     graph = with_more_images(few.graph, more.graph, line)
     if _share_of_single_images(graph) > EACH_ITS_OWN:
-        raise OneAfterTheOther
+        return None
     return replace(
-        more,
-        graph=graph,
-        largest=grow(few.largest, more.largest),
-        smallest=grow(few.smallest, more.smallest),
-        guessed=line.at(few.guessed, more.guessed),
+        more, graph=graph, largest=extend(few.largest, more.largest), smallest=extend(few.smallest, more.smallest)
     )
+
+
+def _repeat(few: Graphs, more: PreparedStep, line: Extrapolation) -> PreparedStep:
+    """``NotAlike`` where the parts of images differ."""
+
+    def repeat(less: Graph | None, step: PreparedStep | None) -> tuple[Graph, Roles] | None:
+        if less is None or step is None:
+            return None
+        made = repeat_parts(less, step.graph, line)
+        return made.graph, roles_of_copies(step.roles, made.graph, made.sources)
+
+    def put_into(step: PreparedStep | None, made: tuple[Graph, Roles] | None) -> PreparedStep | None:
+        return step if step is None or made is None else replace(step, graph=made[0], roles=made[1])
+
+    with (
+        Beside(partial(repeat, few.largest, more.largest)) as largest,
+        Beside(partial(repeat, few.smallest, more.smallest)) as smallest,
+    ):
+        whole = put_into(more, repeat(few.graph, more))
+        assert whole is not None
+        return replace(
+            whole,
+            largest=put_into(more.largest, largest.result()),
+            smallest=put_into(more.smallest, smallest.result()),
+        )
 
 
 def _share_of_single_images(graph: Graph) -> float:

@@ -27,6 +27,7 @@ ENVIRONMENT = {
     "TF_USE_LEGACY_KERAS": "1",
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "CUDA_VISIBLE_DEVICES": "-1",  # a forecast needs none of this machine's GPUs
+    "PYTHONHASHSEED": "0",  # the API goes through sets of names: two processes must do so in one order (many_images.py)
 }
 _LONGEST = 300
 """characters of an error that are shown"""

@@ -28,9 +28,9 @@ class StepRequest:
     recompute: bool = False
     evaluation: bool = False
     """a step of evaluation, not of training"""
-    side_by_side: bool = False
-    """images go through the step together, so that one with many may follow from steps with few; nothing large is made
-    image after image"""
+    many_images: Literal["build", "repeat", "extend"] = "build"
+    """how a step with many images comes about (many_images.py). It is built with all of them; or follows from steps
+    with few: what is there once for an image is repeated, or, where images go through the step together, extended"""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

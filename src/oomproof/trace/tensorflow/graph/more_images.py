@@ -59,11 +59,11 @@ def _grow_each(few: Sequence[Node], more: Sequence[Node], line: Extrapolation) -
     by_name = {node.name: node for node in few}
     if by_name.keys() == {node.name for node in more}:
         few = [by_name[node.name] for node in more]
-    return [_grow(before, after, line) for before, after in zip(few, more, strict=True)]
+    return [grow_node(before, after, line) for before, after in zip(few, more, strict=True)]
 
 
-def _grow(few: Node, more: Node, line: Extrapolation) -> Node:
-    outputs = tuple(_grow_output(before, after, line) for before, after in zip(few.outputs, more.outputs, strict=True))
+def grow_node(few: Node, more: Node, line: Extrapolation) -> Node:
+    outputs = tuple(grow_output(before, after, line) for before, after in zip(few.outputs, more.outputs, strict=True))
     bodies = more.bodies
     if len(few.bodies) == len(more.bodies):
         bodies = tuple(with_more_images(*pair, line) for pair in zip(few.bodies, more.bodies, strict=True))
@@ -75,7 +75,7 @@ def _grow(few: Node, more: Node, line: Extrapolation) -> Node:
     return replace(more, outputs=outputs, bodies=bodies, attrs=attrs)
 
 
-def _grow_output(few: Output, more: Output, line: Extrapolation) -> Output:
+def grow_output(few: Output, more: Output, line: Extrapolation) -> Output:
     if few.shape == more.shape:
         return more
     if len(few.shape) != len(more.shape):

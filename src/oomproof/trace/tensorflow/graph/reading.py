@@ -10,22 +10,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from oomproof.trace.tensorflow.buffers.lists import Shape
 from oomproof.trace.tensorflow.graph.capture import Captured
 from oomproof.trace.tensorflow.graph.graph import Graph, Node, Output, Ref
 from oomproof.trace.tensorflow.graph.importing import importable
-from oomproof.trace.tensorflow.sizes.sides import ARGUMENTS, NO_MEMORY, Handed, Sides
+from oomproof.trace.tensorflow.graph.operations import GraphOperation, Result, list_operations, look_at
+from oomproof.trace.tensorflow.sizes.sides import ARGUMENTS, Handed, Sides
 
 CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall", "SymbolicGradient", "RemoteCall"})
 BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 LOOPS = frozenset({"While", "StatelessWhile"})
 CHOSEN = "_Chosen"
 """stands for what a branch is handed; the same memory as before"""
-SMALL_CONSTANT = 64
-"""elements up to which a constant's value is kept: axes, permutations, sizes"""
-_KEPT = ("strides", "dilations", "data_format", "padding", "T", "var_name", "axis", "keep_dims", "equation")
 
 
 class GraphReader:
@@ -41,60 +40,84 @@ class GraphReader:
         self.guessed = 0
         self.without_bound: tuple[str, ...] = ()
         self.functions = {function.signature.name: function for function in definition.library.function}
-        plain, self.returned = importable(definition, captured.definition)
+        plain, returned = importable(definition, captured.definition)
         self.graph = tf.Graph()
         with self.graph.as_default():
             tf.import_graph_def(plain, name="")
+        self._arguments = (*captured.inputs, *captured.constants)
+        results = [self.graph.get_tensor_by_name(returned[name]) for name in captured.results]
+        targets = [self.graph.get_operation_by_name(name) for name in (*captured.targets, *self._arguments)]
+        self._whole = _Part.of(self.graph, results, targets)
+        self._parts: dict[str, _Part] = {}
 
-    def read(
-        self, results: Sequence[str], targets: Sequence[str], arguments: Sequence[str] = (), share: float = 1.0
-    ) -> Graph:
-        """The part of the graph that ``results`` (nodes that return a tensor) and ``targets`` need, with all
-        ``arguments``. What the data decides on is as long as ``share`` of its bound."""
+    def read(self, share: float = 1.0) -> Graph:
+        """The part of the graph that results and targets need, with all arguments. What the data decides on is as long
+        as ``share`` of its bound."""
         page = _Page(self, share)
-        tensors = [self.graph.get_tensor_by_name(self.returned[name]) for name in results]
-        nodes = [self.graph.get_operation_by_name(name) for name in (*targets, *arguments)]
-        refs, effects = page.write(self.graph, tensors, nodes, given={}, prefix="", after=())
+        refs, effects = page.write(self._whole, given={}, prefix="", after=())
         numbers = {node.name: number for number, node in enumerate(page.nodes)}
         self.guessed = page.sides.open
         self.without_bound = tuple(dict.fromkeys(page.sides.without_bound))
-        return Graph(tuple(page.nodes), tuple(refs), tuple(effects), tuple(numbers[name] for name in arguments))
+        return Graph(tuple(page.nodes), tuple(refs), tuple(effects), tuple(numbers[name] for name in self._arguments))
 
     def body(self, name: str, handed: Sequence[Handed], share: float) -> tuple[Graph, Sides]:
         """A function as a graph of its own, for loops, for what it is handed."""
-        function = self._function(name)
+        part = self.part(name)
         page = _Page(self, share)
-        page.sides.given.update(zip((tensor.op.name for tensor in function.inputs), handed, strict=True))
-        refs, effects = page.write(
-            function, list(function.outputs), list(function.control_outputs), given={}, prefix="", after=()
-        )
+        page.sides.given.update(zip((argument.name for argument in part.arguments), handed, strict=True))
+        refs, effects = page.write(part, given={}, prefix="", after=())
         numbers = {node.name: number for number, node in enumerate(page.nodes)}
         arguments = []
-        for tensor in function.inputs:  # an argument that nothing reads has no node yet
-            if tensor.op.name not in numbers:
-                numbers[tensor.op.name] = len(page.nodes)
-                page.nodes.append(Node(tensor.op.name, "_Arg", (), (), page.outputs(tensor.op, ())))
-            arguments.append(numbers[tensor.op.name])
+        for argument in part.arguments:  # one that nothing reads has no node yet
+            if argument.name not in numbers:
+                numbers[argument.name] = len(page.nodes)
+                page.nodes.append(Node(argument.name, "_Arg", (), (), page.outputs(argument, ())))
+            arguments.append(numbers[argument.name])
         return Graph(tuple(page.nodes), tuple(refs), tuple(effects), tuple(arguments)), page.sides
 
     def find_handed_on(self, name: str) -> set[int]:
         """Which arguments of a loop's body come out of it as they went in."""
-        function = self._function(name)
+        part = self.part(name)
         found = set()
-        for place, (given, result) in enumerate(zip(function.inputs, function.outputs, strict=True)):
-            back = result
-            while back.op.type == "Identity":
-                back = back.op.inputs[0]
-            if back is given:
+        for place, (argument, result) in enumerate(zip(part.arguments, part.tensors, strict=True)):
+            source = result.op
+            while source.type == "Identity":
+                source = source.inputs[0].op
+            if source.name == argument.name:
                 found.add(place)
         return found
 
-    def _function(self, name: str) -> Any:
+    def part(self, name: str) -> _Part:
+        """A function of the graph's library."""
         from oomproof.frameworks.tensorflow import function_def_to_graph
 
-        # Each call is read on its own: shapes follow from the function's own attributes.
-        with self.graph.as_default():
-            return function_def_to_graph(self.functions[name], include_library_functions=True)
+        if name not in self._parts:
+            with self.graph.as_default():
+                function = function_def_to_graph(self.functions[name], include_library_functions=True)
+            self._parts[name] = _Part.of(function, function.outputs, function.control_outputs, function.inputs)
+        return self._parts[name]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A graph or a function: what is needed of it."""
+
+    operations: Sequence[GraphOperation]
+    arguments: Sequence[GraphOperation]
+    tensors: Sequence[Any]
+    """its results, as TensorFlow has them"""
+    results: Sequence[str]
+    targets: Sequence[str]
+
+    @classmethod
+    def of(cls, graph: Any, results: Sequence[Any], targets: Sequence[Any], arguments: Sequence[Any] = ()) -> _Part:
+        return cls(
+            list_operations(graph, [*(tensor.op for tensor in results), *targets]),
+            [look_at(tensor.op) for tensor in arguments],
+            list(results),
+            [tensor.name for tensor in results],
+            [operation.name for operation in targets],
+        )
 
 
 class _Page:
@@ -105,9 +128,9 @@ class _Page:
         self.sides = Sides(reader.tf, share, reader.unknown)
         self.nodes: list[Node] = []
 
-    def outputs(self, operation: Any, inputs: Sequence[Ref]) -> tuple[Output, ...]:
+    def outputs(self, operation: GraphOperation, inputs: Sequence[Ref]) -> tuple[Output, ...]:
         """What the operation makes, which is the next node."""
-        return _size_outputs(operation, self.sides.of(operation, inputs, len(self.nodes)))
+        return _size_outputs(operation.results, self.sides.of(operation, inputs, len(self.nodes)))
 
     def hand_over(self, refs: Sequence[Ref], stay: Collection[int]) -> list[Handed]:
         if self.reader.unknown is not None:
@@ -116,66 +139,64 @@ class _Page:
 
     def write(
         self,
-        graph: Any,
-        results: Sequence[Any],
-        targets: Sequence[Any],
+        part: _Part,
         *,
         given: Mapping[str, Ref],
         prefix: str,
         after: tuple[int, ...],
     ) -> tuple[list[Ref], list[int]]:
-        """Writes what ``results`` and ``targets`` need. ``given`` are the tensors that a caller hands in; nodes that
+        """Writes the operations of ``part``. ``given`` are the tensors that a caller hands in; nodes that
         read nothing wait for ``after``. Returns where the results are, and the nodes that run for their effect."""
         refs: dict[str, Ref] = dict(given)
         ran: dict[str, tuple[int, ...]] = {}
-        for operation in _find_needed(graph, [*(tensor.op for tensor in results), *targets]):
+        for operation in part.operations:
             name, kind = operation.name, operation.type
             if kind in ARGUMENTS and f"{name}:0" in given:
                 ran[name] = ()
                 continue
-            inputs = tuple(refs[tensor.name] for tensor in operation.inputs)
-            controls = tuple(dict.fromkeys(number for each in operation.control_inputs for number in ran[each.name]))
+            inputs = tuple(refs[each] for each in operation.inputs)
+            controls = tuple(dict.fromkeys(number for each in operation.controls for number in ran[each]))
             if not inputs and not controls:
                 controls = after
             if kind in CALLS or kind in BRANCHES:
                 outs, done = self._write_out(operation, inputs, controls, f"{prefix}{name}/")
             else:
                 number = self._append(operation, inputs, controls, prefix + name)
-                outs, done = [(number, index) for index in range(len(operation.outputs))], (number,)
+                outs, done = [(number, index) for index in range(len(operation.results))], (number,)
             ran[name] = done
-            refs.update((tensor.name, ref) for tensor, ref in zip(operation.outputs, outs, strict=True))
-        return [refs[tensor.name] for tensor in results], [number for each in targets for number in ran[each.name]]
+            refs.update((result.name, ref) for result, ref in zip(operation.results, outs, strict=True))
+        return [refs[each] for each in part.results], [number for each in part.targets for number in ran[each]]
 
-    def _append(self, operation: Any, inputs: tuple[Ref, ...], controls: tuple[int, ...], name: str) -> int:
+    def _append(self, operation: GraphOperation, inputs: tuple[Ref, ...], controls: tuple[int, ...], name: str) -> int:
         bodies: tuple[Graph, ...] = ()
         if operation.type in LOOPS:
             outputs, bodies = self._loop(operation, inputs)
         else:
             outputs = self.outputs(operation, inputs)
-        self.nodes.append(Node(name, operation.type, inputs, controls, outputs, _attrs(operation), bodies))
+        self.nodes.append(Node(name, operation.type, inputs, controls, outputs, operation.attrs, bodies))
         return len(self.nodes) - 1
 
-    def _loop(self, operation: Any, inputs: tuple[Ref, ...]) -> tuple[tuple[Output, ...], tuple[Graph, ...]]:
-        entered = self.hand_over(inputs, self.reader.find_handed_on(operation.get_attr("body").name))
+    def _loop(self, operation: GraphOperation, inputs: tuple[Ref, ...]) -> tuple[tuple[Output, ...], tuple[Graph, ...]]:
+        entered = self.hand_over(inputs, self.reader.find_handed_on(operation.original.get_attr("body").name))
         bodies = []
         for attr in ("cond", "body"):
-            body, sides = self.reader.body(operation.get_attr(attr).name, entered, self.sides.share)
+            body, sides = self.reader.body(operation.original.get_attr(attr).name, entered, self.sides.share)
             self.sides.add(sides)
             bodies.append(body)
         given_back = [Handed(body.output(ref).shape, sides.lists.get(ref)) for ref in body.results]
         shapes = self.sides.loop(operation, inputs, len(self.nodes), entered, given_back)
-        return _size_outputs(operation, shapes), tuple(bodies)
+        return _size_outputs(operation.results, shapes), tuple(bodies)
 
     def _write_out(
-        self, operation: Any, inputs: tuple[Ref, ...], controls: tuple[int, ...], prefix: str
+        self, operation: GraphOperation, inputs: tuple[Ref, ...], controls: tuple[int, ...], prefix: str
     ) -> tuple[list[Ref], tuple[int, ...]]:
         """A call written out; of branches the heaviest, with its inputs passing a switch as they do at run time."""
         if operation.type in CALLS:
-            return self._call(operation.get_attr("f").name, inputs, controls, prefix)
+            return self._call(operation.original.get_attr("f").name, inputs, controls, prefix)
         if operation.type.endswith("If"):
-            names = [operation.get_attr(attr).name for attr in ("then_branch", "else_branch")]
+            names = [operation.original.get_attr(attr).name for attr in ("then_branch", "else_branch")]
         else:
-            names = [branch.name for branch in operation.get_attr("branches")]
+            names = [branch.name for branch in operation.original.get_attr("branches")]
         # Each is written to a page of its own to see how much it makes.
         choice, *rest = inputs
         handed = self.hand_over(rest, range(len(rest)))
@@ -194,61 +215,20 @@ class _Page:
     def _call(
         self, name: str, inputs: tuple[Ref, ...], controls: tuple[int, ...], prefix: str
     ) -> tuple[list[Ref], tuple[int, ...]]:
-        function = self.reader._function(name)
-        given = {tensor.name: ref for tensor, ref in zip(function.inputs, inputs, strict=True)}
-        refs, effects = self.write(
-            function, list(function.outputs), list(function.control_outputs), given=given, prefix=prefix, after=controls
-        )
+        part = self.reader.part(name)
+        given = {argument.results[0].name: ref for argument, ref in zip(part.arguments, inputs, strict=True)}
+        refs, effects = self.write(part, given=given, prefix=prefix, after=controls)
         return refs, tuple(dict.fromkeys([*(ref[0] for ref in refs), *effects, *controls]))
 
 
-def _size_outputs(operation: Any, shapes: Sequence[Shape]) -> tuple[Output, ...]:
-    types = [tensor.dtype.base_dtype for tensor in operation.outputs]
+def _size_outputs(results: Sequence[Result], shapes: Sequence[Shape]) -> tuple[Output, ...]:
     return tuple(
-        Output((), dtype.name, 0)
-        if dtype.name in NO_MEMORY
-        else Output(tuple(shape), dtype.name, math.prod(shape) * dtype.size)
-        for shape, dtype in zip(shapes, types, strict=True)
+        Output(tuple(shape), result.dtype, math.prod(shape) * result.item)
+        if result.has_memory
+        else Output((), result.dtype, 0)
+        for shape, result in zip(shapes, results, strict=True)
     )
 
 
 def _count_bytes(graph: Graph) -> int:
     return sum(output.bytes for node in graph.nodes for output in node.outputs)
-
-
-def _find_needed(graph: Any, wanted: Sequence[Any]) -> list[Any]:
-    """Operations that ``wanted`` depend on, each after those it depends on."""
-    order: list[Any] = []
-    state: dict[str, bool] = {}
-    stack = [(operation, False) for operation in reversed(wanted)]
-    while stack:
-        operation, entered = stack.pop()
-        name = operation.name
-        if entered:
-            order.append(operation)
-        elif name not in state:
-            state[name] = True
-            stack.append((operation, True))
-            stack.extend((tensor.op, False) for tensor in operation.inputs)
-            stack.extend((before, False) for before in operation.control_inputs)
-    # As the graph lists them, where that is an order: it decides which of two ready nodes is seen first.
-    position = {operation.name: place for place, operation in enumerate(graph.get_operations())}
-    return sorted(order, key=lambda operation: position[operation.name])
-
-
-def _attrs(operation: Any) -> dict[str, Any]:
-    attrs: dict[str, Any] = {}
-    definition = operation.node_def.attr
-    for name in _KEPT:
-        if name not in definition:
-            continue
-        value = definition[name]
-        which = value.WhichOneof("value")
-        attrs[name] = list(value.list.i) if which == "list" else getattr(value, which)
-    if operation.type == "Const":
-        shape = definition["value"].tensor.tensor_shape
-        if math.prod(side.size for side in shape.dim) <= SMALL_CONSTANT:
-            from oomproof.frameworks.tensorflow import array_of
-
-            attrs["value"] = array_of(definition["value"].tensor).ravel().tolist()
-    return attrs

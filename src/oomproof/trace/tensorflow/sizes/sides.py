@@ -15,6 +15,7 @@ from typing import Any
 from oomproof.trace.tensorflow.buffers import lists
 from oomproof.trace.tensorflow.buffers.lists import Elements, Shape
 from oomproof.trace.tensorflow.graph.graph import Ref
+from oomproof.trace.tensorflow.graph.operations import NO_MEMORY, GraphOperation, may_be_shape, shape_of
 from oomproof.trace.tensorflow.sizes.bounds import GROWS, RESERVES, Case, bound_reserve, bound_sides, from_inputs
 
 
@@ -30,9 +31,6 @@ class Handed:
 
 
 ARGUMENTS = frozenset({"Placeholder", "_Arg"})
-NO_MEMORY = frozenset({"resource", "variant", "string"})
-SHAPES_ARE = 64
-"""elements up to which integers are taken for a shape or a part of one, on which other shapes depend"""
 
 
 class Sides:
@@ -60,10 +58,10 @@ class Sides:
         self._stand_ins: dict[Ref, Any] = {}
         """in that graph, for those that are needed there"""
 
-    def of(self, operation: Any, inputs: Sequence[Ref], number: int) -> list[Shape]:
+    def of(self, operation: GraphOperation, inputs: Sequence[Ref], number: int) -> list[Shape]:
         """The shapes of what ``operation`` makes, which is written down as node ``number``."""
-        outputs = list(operation.outputs)
-        is_open = [not _complete(tensor.shape) and tensor.dtype.base_dtype.name not in NO_MEMORY for tensor in outputs]
+        results = operation.results
+        is_open = [each.shape is None and each.has_memory for each in results]
         reserve = RESERVES.get(operation.type)
         if reserve is not None:
             is_open[reserve] = False
@@ -73,21 +71,21 @@ class Sides:
                 self._numbered[number, 0] = count
                 return [tuple(count.shape.as_list())]
         source = self.lists.get(inputs[0]) if inputs else None
-        follows = any(ref in self._numbered for ref in inputs) and any(map(_may_be_shape, outputs))
+        follows = any(ref in self._numbered for ref in inputs) and any(each.may_be_shape for each in results)
         follows |= operation.type in lists.READS and source is not None and source.value is not None
         follows |= self._find_given(operation).value is not None
         if not any(is_open) and not follows:
-            self._known.update(((number, index), tensor) for index, tensor in enumerate(outputs))
-            shapes = [tuple(tensor.shape.as_list() or ()) if _complete(tensor.shape) else () for tensor in outputs]
+            self._known.update(((number, index), each.tensor) for index, each in enumerate(results))
+            shapes = [each.shape or () for each in results]
             if reserve is not None:
                 shapes[reserve] = bound_reserve(shapes[0], self.share)
             return shapes
         self.open += sum(is_open)
         if self.unknown is not None:
-            return [() if index == reserve else self._fill_shape(tensor) for index, tensor in enumerate(outputs)]
+            return [() if index == reserve else self._fill_shape(each.tensor) for index, each in enumerate(results)]
         made = self._make_results(operation, [self._here(ref) for ref in inputs], source)
         self._numbered.update(((number, index), tensor) for index, tensor in enumerate(made))
-        return [tuple(tensor.shape.as_list()) if _complete(tensor.shape) else () for tensor in made]
+        return [shape_of(tensor) or () for tensor in made]
 
     def add(self, inner: Sides) -> None:
         """Counts what a loop's body has, too."""
@@ -103,7 +101,7 @@ class Sides:
 
     def loop(
         self,
-        operation: Any,
+        operation: GraphOperation,
         inputs: Sequence[Ref],
         number: int,
         entered: Sequence[Handed],
@@ -111,19 +109,19 @@ class Sides:
     ) -> list[Shape]:
         """A loop's results are as large as the larger of what goes in and what its body gives back."""
         found: list[Shape] = []
-        for index, tensor in enumerate(operation.outputs):
+        for index, result in enumerate(operation.results):
             if inputs[index] in self.lists:
                 self.lists[number, index] = self.lists[inputs[index]] | given_back[index].elements
-            if _complete(tensor.shape) or tensor.dtype.base_dtype.name in NO_MEMORY:
-                self._known[number, index] = tensor
-                found.append(tuple(tensor.shape.as_list()) if _complete(tensor.shape) else ())
+            if result.shape is not None or not result.has_memory:
+                self._known[number, index] = result.tensor
+                found.append(result.shape or ())
                 continue
             self.open += 1
             if self.unknown is not None:
-                found.append(self._fill_shape(tensor))
+                found.append(self._fill_shape(result.tensor))
                 continue
             shape = max((handed[index].shape for handed in (entered, given_back)), key=math.prod)
-            self._numbered[number, index] = self._placeholder(tensor.dtype, shape)
+            self._numbered[number, index] = self._placeholder(result.tensor.dtype, shape)
             found.append(shape)
         return found
 
@@ -131,7 +129,7 @@ class Sides:
         sides = tensor.shape.as_list() if tensor.shape.rank is not None else [None]
         return tuple(self.unknown or 0 if side is None else side for side in sides)
 
-    def _note_list(self, operation: Any, inputs: Sequence[Ref], number: int) -> None:
+    def _note_list(self, operation: GraphOperation, inputs: Sequence[Ref], number: int) -> None:
         op = operation.type
         if not inputs:
             elements = self._find_given(operation).elements
@@ -144,13 +142,12 @@ class Sides:
         else:
             elements = self.lists.get(inputs[0])
         if elements is not None:
-            for index, tensor in enumerate(operation.outputs):
-                if tensor.dtype == self.tf.variant:
+            for index, result in enumerate(operation.results):
+                if result.dtype == "variant":
                     self.lists[number, index] = elements
 
     def _shape(self, ref: Ref) -> Shape | None:
-        shape = (self._numbered[ref] if ref in self._numbered else self._known[ref]).shape
-        return tuple(shape.as_list()) if _complete(shape) else None
+        return shape_of(self._numbered[ref] if ref in self._numbered else self._known[ref])
 
     def _value(self, ref: Ref) -> Any:
         """Of what may be a shape: its value, where it follows from shapes alone."""
@@ -161,27 +158,27 @@ class Sides:
         """What a loop or a branch can know of a tensor; ``stays``: it is the same in all turns."""
         return Handed(self._shape(ref) or (), self.lists.get(ref), self._value(ref) if stays else None)
 
-    def _count_mask(self, operation: Any, inputs: Sequence[Ref]) -> Any:
+    def _count_mask(self, operation: GraphOperation, inputs: Sequence[Ref]) -> Any:
         """How many of a mask are set: a number on which shapes may depend. None for any other operation."""
-        if operation.type != "Sum" or not _may_be_shape(operation.outputs[0]):
+        if operation.type != "Sum" or not operation.results[0].may_be_shape:
             return None
-        source = operation.inputs[0].op
-        if source.type != "Cast" or source.inputs[0].dtype != self.tf.bool or not _complete(operation.outputs[0].shape):
+        source, shape = operation.original.inputs[0].op, operation.results[0].shape
+        if source.type != "Cast" or source.inputs[0].dtype != self.tf.bool or shape is None:
             return None
         counted = self._shape(inputs[0])
         if counted is None:
             return None
-        shape = operation.outputs[0].shape.as_list()
         most = math.prod(counted) // max(1, math.prod(shape))
         with self._graph.as_default():
-            return self.tf.constant(math.ceil(most * self.share), operation.outputs[0].dtype, shape)
+            return self.tf.constant(math.ceil(most * self.share), operation.original.outputs[0].dtype, shape)
 
-    def _make_results(self, operation: Any, inputs: list[Any], source: Elements | None) -> list[Any]:
+    def _make_results(self, operation: GraphOperation, inputs: list[Any], source: Elements | None) -> list[Any]:
         """The operation's results in the graph of numbers, every side with one."""
         if operation.type in ARGUMENTS and operation.name in self.given:
-            return [self._stand_in(operation.outputs[0].dtype, self._find_given(operation))]
+            return [self._stand_in(operation.original.outputs[0].dtype, self._find_given(operation))]
         if operation.type in lists.READS and source is not None and source.shape is not None:
             return self._take_out(operation, source)
+        original = operation.original
         try:
             with self._graph.as_default():
                 made = list(
@@ -189,16 +186,16 @@ class Sides:
                         self._graph,
                         operation.type,
                         inputs,
-                        [tensor.dtype for tensor in operation.outputs],
-                        attrs=dict(operation.node_def.attr),
-                        op_def=operation.op_def,
+                        [tensor.dtype for tensor in original.outputs],
+                        attrs=dict(original.node_def.attr),
+                        op_def=original.op_def,
                     ).outputs
                 )
         # With numbers that are bounds, two shapes that are the same at run time need not agree.
         except (ValueError, TypeError, self.tf.errors.OpError):
-            made = [self._placeholder(tensor.dtype, tensor.shape) for tensor in operation.outputs]
+            made = [self._placeholder(tensor.dtype, tensor.shape) for tensor in original.outputs]
         for index, tensor in enumerate(made):
-            if _complete(tensor.shape) or tensor.dtype.base_dtype.name in NO_MEMORY:
+            if shape_of(tensor) is not None or tensor.dtype.base_dtype.name in NO_MEMORY:
                 continue
             case = Case(self.tf, inputs, tensor, len(made), self.share, source.room if source else None)
             sides = bound_sides(operation.type, case)
@@ -212,14 +209,14 @@ class Sides:
             tensor.set_shape([bound if side is None else side for side, bound in zip(known, sides, strict=True)])
         return made
 
-    def _take_out(self, operation: Any, source: Elements) -> list[Any]:
+    def _take_out(self, operation: GraphOperation, source: Elements) -> list[Any]:
         item = Handed(source.shape or (), value=source.value)
         return [
             self._stand_in(tensor.dtype, item if index == lists.READS[operation.type] else Handed(()))
-            for index, tensor in enumerate(operation.outputs)
+            for index, tensor in enumerate(operation.original.outputs)
         ]
 
-    def _find_given(self, operation: Any) -> Handed:
+    def _find_given(self, operation: GraphOperation) -> Handed:
         return self.given.get(operation.name, Handed(())) if operation.type in ARGUMENTS else Handed(())
 
     def _stand_in(self, dtype: Any, known: Handed) -> Any:
@@ -253,10 +250,5 @@ class Sides:
             return self.tf.compat.v1.placeholder(dtype, shape)
 
 
-def _complete(shape: Any) -> bool:
-    return bool(shape.is_fully_defined())
-
-
 def _may_be_shape(tensor: Any) -> bool:
-    small = not _complete(tensor.shape) or math.prod(tensor.shape.as_list()) <= SHAPES_ARE
-    return tensor.dtype.base_dtype.name in ("int32", "int64") and small
+    return may_be_shape(tensor.dtype.base_dtype.name, shape_of(tensor))
