@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from oomproof.memory.allocators.replaying import Replay
+from oomproof.memory.fewer_boxes import most_by_fewer_boxes
 from oomproof.memory.scratch import recurrent
 from oomproof.memory.smaller_steps import most_by_smaller
 from oomproof.memory.timeline import Ints, Timeline
@@ -28,13 +29,13 @@ Replaying = Callable[[Timeline, int | None], Replay]
 
 
 def most_reserved(base: Timeline, scratch: tuple[Ints, Ints, Ints], replay: Replaying) -> int:
-    """Bytes by this step or a smaller one, whichever call is thirsty; ``scratch`` is expected, low and high."""
-    most, worst = -1, base
-    for history in _histories(base, scratch):
-        reserved = replay(history, None).reserved
-        if reserved > most:
-            most, worst = reserved, history
-    return max(most, most_by_smaller(worst, replay))
+    """Bytes by this step, a smaller one, or one with fewer boxes, whichever call is thirsty; ``scratch`` is expected,
+    low and high."""
+    histories = list(_histories(base, scratch))
+    reserved = [replay(history, None).reserved for history in histories]
+    most = max(reserved)
+    worst = histories[reserved.index(most)]
+    return max(most, most_by_smaller(worst, replay), most_by_fewer_boxes(histories, replay))
 
 
 def _histories(base: Timeline, scratch: tuple[Ints, Ints, Ints]) -> Iterator[Timeline]:
