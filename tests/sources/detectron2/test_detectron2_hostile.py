@@ -47,6 +47,24 @@ def test_values_of_other_types_are_told(tmp_path: Path, value: str) -> None:
         read(tmp_path / "c.yaml")
 
 
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (f"SOLVER:\n  IMS_PER_BATCH: {10**29}\n", "SOLVER.IMS_PER_BATCH"),
+        ("SOLVER:\n  MAX_ITER: 0x7fffffffffffffff\n", "SOLVER.MAX_ITER"),
+        (f"INPUT:\n  MIN_SIZE_TRAIN: [800, {10**30}]\n", "INPUT.MIN_SIZE_TRAIN"),
+    ],
+)
+def test_numbers_that_nobody_trains_with_are_told_where_they_stand(tmp_path: Path, text: str, key: str) -> None:
+    """When the file is read: a framework would take seconds and hundreds of megabytes first."""
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(InputError, match=rf"c\.yaml:2: {key} must be at most 2147483647; got") as raised:
+        read(tmp_path / "c.yaml")
+    assert len(str(raised.value)) < 300 + len(str(tmp_path))
+    (tmp_path / "seed.yaml").write_text(f"SEED: {1 << 40}\n")
+    assert read(tmp_path / "seed.yaml").values["SEED"] == 1 << 40, "a seed may be any number"
+
+
 def test_bases_that_fan_out(tmp_path: Path) -> None:
     (tmp_path / "0.yaml").write_text("VERSION: 2\n")
     for number in range(1, 9):

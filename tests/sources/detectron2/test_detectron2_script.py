@@ -117,7 +117,7 @@ def test_what_comes_from_the_command_line_is_said(tmp_path: Path) -> None:
         """,
     )
     assert "which config file args.config_file is" in config.lost and config.lost.endswith("--config-file FILE")
-    assert "add_pointrend_config adds keys and code of a project" in "\n".join(config.notes)
+    assert "add_pointrend_config adds keys and code of a project" in "\n".join(config.guesses)
     assert set(config.unknown) == set(DEFAULTS)
 
 

@@ -237,7 +237,7 @@ GUESSED = {
 @pytest.mark.parametrize("way", GUESSED)
 def test_what_may_change_the_config_is_said_and_not_written(way: str, tmp_path: Path) -> None:
     job = opened(tmp_path, GUESSED[way])
-    assert any("may change the config" in note for note in job.config.notes)
+    assert any("may change the config" in guess for guess in job.config.guesses)
     with pytest.raises(InputError, match="may change the config"):
         _ = job.place
 

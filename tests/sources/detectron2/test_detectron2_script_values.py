@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from oomproof.errors import InputError
+from oomproof.sources import open_job
 from oomproof.sources.detectron2.config.schema import DEFAULTS
 from oomproof.sources.detectron2.job import Detectron2Job
 from oomproof.sources.detectron2.script.script import open_script
@@ -280,6 +281,68 @@ def test_the_config_file_of_the_command_line(tmp_path: Path) -> None:
     assert job.config.values["SOLVER.BASE_LR"] == 0.01 and job.config.values["MODEL.MASK_ON"] is True
     with pytest.raises(InputError, match="there is no file"):
         opened(tmp_path, text, config_file="absent.yaml")
+
+
+def test_the_gpus_of_the_command_line_are_those_that_are_given(tmp_path: Path) -> None:
+    path = tmp_path / "train_net.py"
+    path.write_text(
+        "args = default_argument_parser().parse_args()\ncfg = get_cfg()\n"
+        "cfg.SOLVER.IMS_PER_BATCH = 2 * args.num_gpus\nDefaultTrainer(cfg).train()\n"
+    )
+    for given, batch in (({}, 2), ({"gpus": "4"}, 8), ({"gpus": 8}, 16)):
+        job = open_job(str(path), given=given)
+        assert isinstance(job, Detectron2Job) and job.config.values["SOLVER.IMS_PER_BATCH"] == batch
+
+
+TRAININGS = {
+    "loop": """
+        for batch in (2, 4, 8):
+            cfg = get_cfg()
+            cfg.SOLVER.IMS_PER_BATCH = batch
+            DefaultTrainer(cfg).train()
+        """,
+    "calls": """
+        def train(batch):
+            cfg = get_cfg()
+            cfg.SOLVER.IMS_PER_BATCH = batch
+            trainer = DefaultTrainer(cfg)
+            trainer.resume_or_load(resume=False)
+            return trainer.train()
+        train(2)
+        train(batch=4)
+        train(8)
+        """,
+    "phases": """
+        cfg = get_cfg()
+        cfg.SOLVER.IMS_PER_BATCH = 2
+        DefaultTrainer(cfg).train()
+        cfg.SOLVER.IMS_PER_BATCH = 4
+        trainer = DefaultTrainer(cfg)
+        trainer.train()
+        cfg.SOLVER.IMS_PER_BATCH = 8
+        DefaultTrainer(cfg).train()
+        """,
+}
+
+
+@pytest.mark.parametrize("way", TRAININGS)
+def test_what_differs_between_trainings_of_one_script_has_to_be_given(way: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"IMS_PER_BATCH depends on which of the script's 3 trainings.* give it"):
+        settings_of(tmp_path, TRAININGS[way])
+    assert settings_of(tmp_path, TRAININGS[way], "SOLVER.IMS_PER_BATCH", "8")["SOLVER.IMS_PER_BATCH"] == 8
+
+
+def test_what_trainings_of_one_script_have_in_common_is_known(tmp_path: Path) -> None:
+    text = """
+        for fold in range(5):
+            cfg = get_cfg()
+            cfg.SOLVER.IMS_PER_BATCH = 6
+            cfg.OUTPUT_DIR = f"fold{fold}"
+            DefaultTrainer(cfg).train()
+        cfg.SOLVER.IMS_PER_BATCH = 1
+        cfg.merge_from_file("of the evaluation.yaml")
+        """
+    assert settings_of(tmp_path, text)["SOLVER.IMS_PER_BATCH"] == 6
 
 
 def test_an_option_without_a_default_is_asked_for(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import oomproof
 from oomproof.errors import InputError
 from oomproof.memory.about import About
 from oomproof.memory.settings import Settings
@@ -78,11 +79,18 @@ def test_code_that_may_change_the_config_forbids_writing(call: str, tmp_path: Pa
         """
     job = opened(tmp_path, text)
     name = call.partition("(")[0].rpartition(".")[2]
-    assert any(f"train_net.py:5: {name}" in note for note in job.config.notes)
+    assert any(f"train_net.py:5: {name}" in guess for guess in job.config.guesses)
     with pytest.raises(InputError, match=f"{name}.*a plan cannot be written"):
         _ = job.place
     with pytest.raises(InputError, match="cannot be written"):
         job.write(planned(job), tmp_path / "fitted.yaml")
+
+
+def test_code_that_may_change_the_config_stands_under_the_verdict(tmp_path: Path) -> None:
+    job = opened(tmp_path, "import mine\ncfg = get_cfg()\nmine.setup(cfg)\nDefaultTrainer(cfg).train()\n")
+    forecast = oomproof.check(job, on="8GiB", image_size=(64, 64), boxes=2, **{"SOLVER.IMS_PER_BATCH": 1})
+    said = f"{tmp_path}/train_net.py:3: setup of mine may change the config, which is not known here"
+    assert forecast.unseen == (said,)
 
 
 def test_code_of_detectron2_and_of_python_does_not(tmp_path: Path) -> None:

@@ -79,7 +79,8 @@ class Detectron2Job(Job):
         else:
             told = (*describe_validation(self.values(settings), request.batch), *step.about.notes)
         # Workers hand over lists of images; the model stacks them on the device.
-        return replace(step, about=replace(step.about, notes=told, settings=settings, stacked_by_workers=False))
+        about = replace(step.about, notes=told, settings=settings, stacked_by_workers=False)
+        return replace(step, about=replace(about, unseen=(*about.unseen, *self.config.guesses)))
 
     def torch_pieces(self, settings: Settings) -> tuple[Any, Settings]:
         """The job in plain pieces, and the settings of its training."""

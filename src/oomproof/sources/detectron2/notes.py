@@ -47,7 +47,7 @@ def note_full_samplers(values: Mapping[str, Any]) -> str:
     most = int(values["MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE"] * values["MODEL.ROI_HEADS.POSITIVE_FRACTION"])
     return (
         f"samplers are taken as full: {most} regions of objects in every image, as crowded data and a trained "
-        "network give; the lower figure is that of samplers which find nothing beyond the annotated boxes"
+        "network give; on sparse data a step takes less"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,7 +50,9 @@ def _open(opening: Opening) -> Job:
 
         if is_lazy_config(Path(text)):
             raise refuse_lazy_config(Path(text))
-        return open_script(Path(text), opening.pairs, opening.config_file)
+        gpus = str(opening.given.get("gpus", 1))  # what is no number is refused with the other settings
+        count = int(gpus) if re.fullmatch(r"[0-9]{1,6}", gpus) else 1
+        return open_script(Path(text), opening.pairs, opening.config_file, count)
     if opening.config_file:
         raise InputError(
             f"--config-file {opening.config_file} is for training scripts of Detectron2; {text} is not one"

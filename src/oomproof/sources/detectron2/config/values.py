@@ -12,6 +12,9 @@ from oomproof.sources.detectron2.config.schema import DEFAULTS, PROJECTS, SECTIO
 
 LEAVES = (tuple, list, str, int, float, bool, type(None))
 """the types a key may have in Detectron2"""
+_MOST = (1 << 31) - 1
+"""no key of a training is larger; told here, before a framework is loaded"""
+_ANY_NUMBER = frozenset({"SEED"})
 
 
 def decode(value: Any) -> Any:
@@ -34,6 +37,9 @@ def check_value(key: str, value: Any, where: str) -> Any:
         )
     if key not in DEFAULTS:
         raise InputError(describe_unknown_key(key, where))
+    numbers = value if isinstance(value, (list, tuple)) else (value,)
+    if key not in _ANY_NUMBER and any(isinstance(number, int) and number > _MOST for number in numbers):
+        raise InputError(f"{where}: {key} must be at most {_MOST}; got {_shorten_value(value)}")
     default = DEFAULTS[key]
     kind, wanted = type(value), type(default)
     if kind is wanted or ((value is None or default is None) and kind in LEAVES):

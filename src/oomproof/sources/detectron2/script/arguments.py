@@ -16,8 +16,8 @@ NAMES = ("args", "opt", "arguments", "flags")
 """what people call them, where a launcher passes them on"""
 _CONFIG_FILE = re.compile(r"(config|cfg|yaml)(_?(file|path|yaml|fname|name))?")
 _SWITCHES = {"store_true": False, "store_false": True}
-_OF_DETECTRON2 = {"config_file": "", "num_gpus": 1, "num_machines": 1, "machine_rank": 0}
-"""what its ``default_argument_parser`` adds"""
+_OF_DETECTRON2 = {"config_file": "", "num_machines": 1, "machine_rank": 0}
+"""what its ``default_argument_parser`` adds, besides ``num_gpus``"""
 _TRAINING = {"eval_only": False, "resume": False}
 """as they are when something is trained anew"""
 
@@ -87,6 +87,8 @@ def argument(reader: Reader, content: Parts, wanted: str) -> Any:
         return reader.config_file
     if wanted == "opts" and wanted not in content.parts:  # KEY VALUE behind the job
         return reader.memory.new(Items(tuple(reader.overrides)))
+    if wanted == "num_gpus" and reader.has_detectron2s_parser:
+        return reader.gpus_given
     plain = {**(_OF_DETECTRON2 if reader.has_detectron2s_parser else {}), **content.parts, **_TRAINING}
     return plain[wanted] if wanted in plain and wanted not in reader.arguments else _default(reader, content, wanted)
 

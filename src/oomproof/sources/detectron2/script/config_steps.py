@@ -206,7 +206,7 @@ def guess(reader: Reader, section: Section, why: str) -> None:
     content = reader.memory[section.of]
     if isinstance(content, Made):
         config = content.config
-        config = replace(config, notes=(*config.notes, why), guesses=(*config.guesses, why))
+        config = replace(config, guesses=(*config.guesses, why))
         reader.memory[section.of] = replace(content, config=config)
 
 

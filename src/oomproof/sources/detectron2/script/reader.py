@@ -1,4 +1,5 @@
-"""Follows what a script does to its config, in the order in which it would run, up to the beginning of the training.
+"""Follows what a script does to its config, in the order in which it would run. It may train more than once: what its
+trainings have in common is known.
 
 What depends on more than the code (the command line, the environment, files that are made on the way) is not guessed:
 it stays unknown, and so does everything that comes of it.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +46,7 @@ from oomproof.sources.detectron2.script.contents import (
     Super,
     Unknown,
 )
-from oomproof.sources.detectron2.script.joining import join_memories, join_values
+from oomproof.sources.detectron2.script.joining import join_memories, join_runs, join_values
 
 _DEEPEST = 25
 _MOST_STEPS = 100_000
@@ -57,15 +59,18 @@ _CALLS: dict[type, Callable[[Any, Any, Call], Any]] = {
 }
 
 
-class TrainingBegins(Exception):
-    """What comes after it cannot change the training any more."""
+class FollowedEnough(Exception):
+    """Behind a training, code that is too long to be followed is left alone."""
 
 
 class Reader:
     """The state of one script while it is followed."""
 
-    def __init__(self, path: Path, tree: ast.Module, overrides: Sequence[str] = (), config_file: str = "") -> None:
+    def __init__(
+        self, path: Path, tree: ast.Module, overrides: Sequence[str] = (), config_file: str = "", gpus: int = 1
+    ) -> None:
         self.path, self.tree, self.overrides, self.config_file = path, tree, tuple(overrides), config_file
+        self.gpus_given = gpus
         self.file = str(path)
         self.memory = Memory()
         self.module = self.memory.new(Parts("scope", {"__name__": "__main__", "__file__": str(path)}))
@@ -102,10 +107,11 @@ class Reader:
         """Follows the script; if it trains nothing by itself, also what others may call."""
         try:
             statements.follow_statements(self, self.tree.body, self.module)
-        except ScriptEnds:
+        except (ScriptEnds, FollowedEnough):
             pass
-        except TrainingBegins:
-            return
+        except InputError:
+            if not self.trains():
+                raise
         for node in self.tree.body:
             if self.runs:
                 return
@@ -123,7 +129,7 @@ class Reader:
                 for each in node.body if isinstance(node, ast.ClassDef) else ():
                     if isinstance(each, ast.FunctionDef) and each not in self._followed and not self.runs:
                         self.call(self.function(each, self.module), Call((made,), {}, each))
-        except (ScriptEnds, TrainingBegins):
+        except (ScriptEnds, FollowedEnough):
             pass
 
     # -- what the other files ask for ------------------------------------------------------------------------------
@@ -133,6 +139,8 @@ class Reader:
 
     def count(self) -> None:
         self._steps += 1
+        if self._steps > _MOST_STEPS and self.trains():
+            raise FollowedEnough
         if self._steps > _MOST_STEPS:
             raise InputError(f"{self.path} does too much to be followed; give its config as a YAML file")
 
@@ -223,10 +231,8 @@ class Reader:
     def either(self, why: str, one: Callable[[], Outcome], other: Callable[[], Outcome]) -> Outcome:
         return both_ways.either(self, why, one, other)
 
-    def stop_if_sure(self) -> None:
-        """Where the training begins by one of two ways only, the other is still to be followed."""
-        if not self.forks:
-            raise TrainingBegins
+    def trains(self) -> bool:
+        return any(run.begun for run in self._found_runs())
 
     def end(self) -> None:
         raise ScriptEnds
@@ -234,12 +240,19 @@ class Reader:
     # -- what was found --------------------------------------------------------------------------------------------
 
     def choose_run(self) -> Run:
-        """The first training that the script begins; of one that begins none, the config that it cares most for."""
-        if self.runs and isinstance(run := self.memory[self.runs[0]], Run):
-            return run
+        """What all trainings of the script have in common; of one that begins none, the config that it cares most
+        for."""
+        runs = self._found_runs()
+        if runs:
+            others = [each for each in runs[1:] if each.begun]
+            why = f"which of the script's {len(others) + 1} trainings is meant"
+            return reduce(lambda run, other: join_runs(run, other, why), others, runs[0])
         if self.blind:
             raise InputError(f"{self.blind[0]}, which the script alone does not tell; give its YAML file instead")
         made = [content for ref in self.configs if isinstance(content := self.memory.get(ref), Made)]
         if not made:
             raise InputError(f"{self.path} makes no config that its code alone tells; give its YAML file instead")
         return Run(max(made, key=lambda each: each.touched).config)
+
+    def _found_runs(self) -> list[Run]:
+        return [run for ref in self.runs if isinstance(run := self.memory[ref], Run)]

@@ -79,10 +79,11 @@ def _file_makes_config(path: Path) -> bool:
         return False
 
 
-def open_script(path: Path, overrides: Sequence[str], config_file: str = "") -> Detectron2Job:
+def open_script(path: Path, overrides: Sequence[str], config_file: str = "", gpus: int = 1) -> Detectron2Job:
     """The job that the script trains, with KEY VALUE pairs over it, as over ``args.opts``. ``config_file`` is the file
-    that it merges, where its code does not say which: ``--config-file FILE`` of the script's own command line."""
-    script = follow_script(path, overrides, config_file)
+    that it merges, where its code does not say which: ``--config-file FILE`` of the script's own command line, as
+    ``gpus`` is its ``--num-gpus``."""
+    script = follow_script(path, overrides, config_file, gpus)
     if script.config.lost:
         raise InputError(script.config.lost)
     config = override_config(script.config, overrides)
@@ -94,9 +95,9 @@ def read_script(path: Path) -> Config:
     return follow_script(path).config
 
 
-def follow_script(path: Path, overrides: Sequence[str] = (), config_file: str = "") -> Script:
+def follow_script(path: Path, overrides: Sequence[str] = (), config_file: str = "", gpus: int = 1) -> Script:
     tree = parse_file(path)
-    reader = Reader(path, tree, overrides, config_file)
+    reader = Reader(path, tree, overrides, config_file, gpus)
     try:
         reader.read()
         run = reader.choose_run()

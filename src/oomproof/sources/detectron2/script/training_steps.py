@@ -110,9 +110,8 @@ def call_method(reader: Reader, run: Ref, name: str, call: Call) -> Any:
     assert isinstance(content, Run)
     if name == "register_hooks" and call.every:
         register(reader, run, call.every[0])
-    elif name == "train" and not content.is_model and run == reader.runs[0]:
+    elif name == "train" and not content.is_model:
         reader.memory[run] = replace(content, begun=True)
-        reader.stop_if_sure()
     elif name == "build_hooks":
         return reader.memory.new(Items(()))
     return run if name in ("to", "cuda", "train") else Unknown(name)
