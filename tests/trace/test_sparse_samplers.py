@@ -21,7 +21,7 @@ from oomproof.memory.make_forecast import build_forecast
 from oomproof.memory.runtime import Runtime
 from oomproof.memory.settings import Settings
 from oomproof.sources import open_job
-from oomproof.sources.least_memory import FULL_ALONE, with_least
+from oomproof.sources.least_memory import FULL_ALONE, SPARSE, with_least
 from oomproof.sources.settings import resolve
 from oomproof.trace.request import TraceRequest
 from oomproof.trace.torch.gpu.sparse_samplers import has_samplers, sparse_samplers
@@ -69,7 +69,10 @@ def test_a_real_step_with_empty_samplers_is_not_below_it(boxes: int) -> None:
     request = TraceRequest(resolve(job, {}))
     full = job.trace(request)
     assert full.about.full_samplers and not full.about.least
-    least = with_least(job, request, full).about.least
+    assert SPARSE not in full.about.notes
+    about = with_least(job, request, full).about
+    assert SPARSE in about.notes
+    least = about.least
     assert 0 < least < 0.8 * full.peak().bytes
     # The trace is of a GPU's step; what the CPU takes beyond it only makes the real one larger.
     pieces = Pieces(job.model, job.batch, job.loss, OPTIMIZERS["sgd"])

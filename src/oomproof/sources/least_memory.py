@@ -17,6 +17,7 @@ from oomproof.trace.request import TraceRequest, be_silent
 
 FEWEST_OBJECTS = 1
 """in an image, where nobody has said how many: trainings drop images without any"""
+SPARSE = "the lower figure is that of sparse data: samplers which find nothing beyond the annotated boxes"
 FULL_ALONE = "samplers are taken as full: on sparse data a step takes less, also less than the lower figure"
 
 
@@ -30,7 +31,8 @@ def with_least(job: Job, request: TraceRequest, step: Timeline) -> Timeline:
         found = job.trace(sparse).peak().bytes
     except JobError:  # a job's own heads may not do with so little
         return replace(step, about=replace(step.about, notes=(*step.about.notes, FULL_ALONE)))
-    return replace(step, about=replace(step.about, least=max(1, found)))
+    notes = (*step.about.notes, SPARSE) if step.about.full_samplers else step.about.notes
+    return replace(step, about=replace(step.about, notes=notes, least=max(1, found)))
 
 
 def _depends_on_data(request: TraceRequest, step: Timeline) -> bool:
