@@ -89,6 +89,11 @@ def test_set_without_both_sides(refused: Refused, step: str, pair: str) -> None:
     assert "--set wants NAME=VALUE" in refused("check", step, "--on", "8GiB", "--set", pair)
 
 
+def test_one_set_for_two_settings(refused: Refused, step: str) -> None:
+    said = refused("check", step, "--on", "8GiB", "--set", "workers=2", "precision=fp16", "batch=4")
+    assert "--set precision=fp16 --set batch=4" in said and "Detectron2" not in said
+
+
 def test_save_into_a_missing_folder_or_onto_one(refused: Refused, step: str, tmp_path: Path) -> None:
     assert "no folder" in refused("check", step, "--on", "8GiB", "--save", str(tmp_path / "no" / "a.timeline"))
     assert "is a folder" in refused("check", step, "--on", "8GiB", "--save", str(tmp_path))

@@ -132,3 +132,19 @@ def test_the_tail_that_a_supervisor_keeps_may_be_bytes(tmp_path: Path) -> None:
         assert oomproof.explain(stream).cause == "host_shuffle_buffer"
     with path.open() as stream:
         assert oomproof.explain(stream).cause == "host_shuffle_buffer"
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "No algorithm worked!  Error messages:",
+        "NOT_FOUND: nothing worked for this convolution [Op:__inference_train_function_9921]",
+        "\t [[{{node model/conv2d_7/Conv2D}}]]",
+    ],
+)
+def test_tensorflow_is_known_without_its_name(last: str) -> None:
+    trial = "Profiling failure on CUDNN engine eng28: RESOURCE_EXHAUSTED: Allocating 9663676416 bytes exceeds the limit"
+    found = oomproof.explain([trial, last])
+    assert found.facts["framework"] == "tensorflow"
+    if "No algorithm worked" in last:
+        assert "TF_CUDNN_USE_AUTOTUNE" in found.next and "torch" not in found.next

@@ -95,3 +95,11 @@ def test_what_is_not_an_exception_is_the_users_too() -> None:
 
     with pytest.raises(JobError, match="Unusual: no"), blaming_user_code():
         raise Unusual("no")
+
+
+def test_the_end_of_a_generator_is_the_users_where_they_raise_it() -> None:
+    def leaves() -> nn.Module:
+        raise GeneratorExit
+
+    with pytest.raises(JobError, match=r"the job raised GeneratorExit at .*: raise GeneratorExit"):
+        trace(model=leaves)

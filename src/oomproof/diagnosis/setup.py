@@ -29,7 +29,10 @@ _FRAMEWORKS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
         ("tfod", r"object_detection[/\\.]|pipeline\.config|model_main(?:_tf2)?\.py|model_lib"),
         ("jax", r"\bjax[/\\.]|jaxlib|flax|\bjit\("),
         ("keras", r"keras"),
-        ("tensorflow", r"tensorflow|allocator GPU_\d+_bfc|/job:localhost/replica"),
+        (
+            "tensorflow",
+            r"tensorflow|allocator GPU_\d+_bfc|/job:localhost/replica|\[Op:\w{1,80}\]|\{\{node |No algorithm worked!",
+        ),
         ("torch", r"\btorch[/\\.]|PyTorch|CUDA out of memory|MPS backend|DefaultCPUAllocator|DataLoader worker"),
     )
 )

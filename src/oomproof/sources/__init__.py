@@ -6,6 +6,7 @@ May import memory/, data/, trace/ and changes/; frameworks only inside functions
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -47,6 +48,9 @@ def open_job(
         forms = [form for each in list_sources() for form in each.forms]
         raise InputError(f"'{text}' is not a job: expected {', '.join(forms[:-1])} or {forms[-1]}")
     if pairs and not source.takes_pairs:
+        if all("=" in pair for pair in pairs):
+            each_one = " ".join(f"--set {shlex.quote(pair)}" for pair in pairs)
+            raise InputError(f"'{pairs[0]}' came without a --set of its own: expected {each_one}")
         takers = " and ".join(each.name for each in list_sources() if each.takes_pairs)
         raise InputError(
             f"'{pairs[0]}': pairs KEY VALUE after the job are for configs of {takers}; {text} takes --set NAME=VALUE"

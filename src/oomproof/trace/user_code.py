@@ -59,9 +59,11 @@ def blaming_user_code() -> Iterator[None]:
     try:
         with _staying_alive():
             yield
-    except (OomproofError, KeyboardInterrupt, GeneratorExit):
+    except (OomproofError, KeyboardInterrupt):
         raise
     except BaseException as error:  # a user's code may raise what is not an Exception
+        if isinstance(error, GeneratorExit) and not _user_line(error):  # this generator is closed
+            raise
         if _is_own_fault(error):
             raise internal_error(error) from error
         reason = str(error).strip().splitlines()[0][:_LONGEST] if str(error).strip() else ""
