@@ -32,6 +32,12 @@ EXACT: dict[str, tuple[Shape, Shape, int, int, int]] = {
     "four channels": ((4, 4, 28, 28), (16, 4, 3, 3), 1, 1, 1),
     "one channel": ((4, 1, 28, 28), (16, 1, 3, 3), 1, 1, 1),
     "six channels": ((4, 6, 28, 28), (16, 6, 5, 5), 1, 2, 1),
+    "fewer rows than the filter": ((2, 512, 2, 2), (512, 512, 3, 3), 1, 1, 1),
+    "fewer rows than the filter, strided": ((4, 256, 2, 2), (512, 256, 3, 3), 2, 1, 1),
+    "fewer rows than the filter, wide": ((4, 64, 2, 40), (128, 64, 3, 3), 1, 1, 1),
+    "fewer rows than the filter, in groups": ((4, 64, 2, 6), (64, 16, 3, 3), 1, 1, 4),
+    "fewer rows than the filter, large": ((2, 64, 4, 200), (64, 64, 5, 5), 1, 2, 1),
+    "fewer columns than the filter": ((4, 64, 8, 2), (64, 64, 3, 3), 1, 1, 1),
 }
 """input, weight, stride, padding, groups"""
 SHARED: dict[str, tuple[Shape, Shape, int, int, int]] = {

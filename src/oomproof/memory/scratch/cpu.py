@@ -2,7 +2,7 @@
 
 Measured op by op with torch 2.14 (oneDNN 3.12) on an AVX2 machine, with one thread and with two: a convolution works on
 copies whose channels are blocked, and writes the result back into a plain tensor. A weight gradient whose taps are
-spread (dilation) or many (jit_avx2_conv_kernel_f32.cpp: 14 in a row) goes through im2col and takes four times the
+spread (dilation), many (jit_avx2_conv_kernel_f32.cpp: 14 in a row) or more than the image has rows goes through im2col and takes four times the
 weight for its sum, because gemm_convolution_utils.cpp books bytes as if they were numbers. Tensors that are
 channels_last already are read as they are; only weights are copied, up to three times. What PyTorch computes by itself
 is in cpu_columns.py.
@@ -76,7 +76,13 @@ def _backward(call: Convolution, threads: int) -> int:
 
 def _has_no_kernel(call: Convolution) -> bool:
     """Whether no jitted kernel makes this weight's gradient."""
-    return not call.transposed and (_spread(call) or (call.w[-1] >= _MANY_TAPS and not call.depthwise))
+    many_taps = call.w[-1] >= _MANY_TAPS and not call.depthwise
+    return not call.transposed and (_spread(call) or many_taps or _is_lower_than_filter(call))
+
+
+def _is_lower_than_filter(call: Convolution) -> bool:
+    """``jcp.kh <= jcp.ih`` is asked there; an image may be narrower than the filter."""
+    return len(call.w) > 3 and call.w[-2] > call.x[-2]
 
 
 def _im2col(call: Convolution, threads: int) -> int:
