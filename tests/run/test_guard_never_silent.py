@@ -189,6 +189,23 @@ def test_a_divisor_that_shows_later_is_told(caplog: pytest.LogCaptureFixture) ->
     assert len([each for each in caplog.messages if "neither the mean nor the sum" in each]) == 1
 
 
+@pytest.mark.parametrize("ignored", [1, 4, 7])
+def test_labels_that_a_loss_ignores_are_told_wherever_they_are(ignored: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Pixels, of which one image has only one that counts: it is not among the first of the batch."""
+    images, labels = batch(8)[0], torch.randint(0, CLASSES, (8, 1), generator=torch.Generator().manual_seed(2))
+    labels = labels.repeat(1, 5)
+    labels[ignored, 1:] = -100
+
+    def pixels(model: nn.Module, given: Any) -> torch.Tensor:
+        return cross_entropy(model(given[0]).unsqueeze(2).expand(-1, -1, 5), given[1], ignore_index=-100)
+
+    model = net()
+    guard = Guard(model, sgd(model), {"batch": 4})
+    for _ in range(4):
+        guard.step((images, labels), pixels)
+    assert len([each for each in caplog.messages if "neither the mean nor the sum" in each]) == 1
+
+
 def test_a_look_at_the_losses_that_does_not_fit_is_told(caplog: pytest.LogCaptureFixture) -> None:
     failing = Failing(1, 2)
 

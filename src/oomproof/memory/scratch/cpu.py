@@ -2,10 +2,10 @@
 
 Measured op by op with torch 2.14 (oneDNN 3.12) on an AVX2 machine, with one thread and with two: a convolution works on
 copies whose channels are blocked, and writes the result back into a plain tensor. A weight gradient whose taps are
-spread (dilation), many (jit_avx2_conv_kernel_f32.cpp: 14 in a row) or more than the image has rows goes through im2col and takes four times the
-weight for its sum, because gemm_convolution_utils.cpp books bytes as if they were numbers. Tensors that are
-channels_last already are read as they are; only weights are copied, up to three times. What PyTorch computes by itself
-is in cpu_columns.py.
+spread (dilation), many (jit_avx2_conv_kernel_f32.cpp: 14 in a row) or more than the image has rows goes through im2col
+and takes four times the weight for its sum, because gemm_convolution_utils.cpp books bytes as if they were numbers.
+Tensors that are channels_last already are read as they are; only weights are copied, up to three times. What PyTorch
+computes by itself is in cpu_columns.py.
 The tracer counts the plain results before the call, so what is priced here is what comes on top of them.
 """
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -19,24 +18,22 @@ from oomproof.changes.torch.micro_batches import move_batch, part_sizes, split, 
 from oomproof.changes.torch.passes import (
     Loss,
     Passes,
-    Share,
     check_training,
     in_channels_last,
     prepare_model,
     unwrap_model,
 )
-from oomproof.changes.torch.step import as_mapping, largest_micro_batch, shares_of
+from oomproof.changes.torch.step import as_mapping, largest_micro_batch
 from oomproof.changes.torch.training import training_from
-from oomproof.changes.torch.whole_batch import find_detector, look_at
 from oomproof.errors import CannotDo, OutOfMemory
-from oomproof.run.guard import means
 from oomproof.run.guard import ranks as meeting
 from oomproof.run.guard.before_step import BeforeStep
 from oomproof.run.guard.earlier_gradients import set_aside
 from oomproof.run.guard.evaluation import evaluate_in_parts
 from oomproof.run.guard.failures import CaughtFailure, attempt, free_memory, keep_to_budget
-from oomproof.run.guard.given_batch import WRITTEN, GivenBatch, copy_apart
+from oomproof.run.guard.given_batch import WRITTEN, GivenBatch
 from oomproof.run.guard.loading import load_with_fewer
+from oomproof.run.guard.loss_shares import LossShares
 from oomproof.run.guard.protected_update import (
     INTACT,
     NOT_INTACT,
@@ -95,7 +92,6 @@ class Guard:
         if passes.scaler is not None:
             passes.scaler.scale(torch.zeros((), device=passes.device))  # it makes its tensors when first used
         keep_to_budget(passes.device)
-        self.weight = weight
         self.steps = self.recoveries = 0
         self.sizes = Sizes(largest_micro_batch(settings), floor, patience)
         self.evaluation_sizes = Sizes(patience=patience)
@@ -106,13 +102,11 @@ class Guard:
             optimizer, passes.device, training.optimizer_state
         )
         self._before = BeforeStep(passes.model, passes.device)
-        self._detector = None if weight else find_detector(passes.model)
+        self._shares = LossShares(passes, self._before, weight, self._say_once)
         self._largest_part = 0
-        self.kept = "the update is the same" if self._detector or weight else MEANS
+        self.kept = "the update is the same" if self._shares.divisor_is_known else MEANS
         """what the log says of a batch that is split"""
         self._said: set[str] = set()
-        self._losses_join = means.UNKNOWN
-        self._looks = means.Looks()
         self._given = GivenBatch(())
 
     @property
@@ -270,7 +264,7 @@ class Guard:
         images = splittable_images(batch)
         parts = split(batch, self.sizes.count(images)) if images else [batch]
         self._largest_part = part_sizes(images, len(parts))[0] if images else 0
-        shares, drawing = self._shares(batch, parts)
+        shares, drawing = self._shares.of(batch, parts)
         result = torch.zeros((), device=passes.device)
         passes.begin()
         with drawing:
@@ -281,51 +275,8 @@ class Guard:
                 self._say_once(remark)
         return result
 
-    def _shares(self, batch: Any, parts: list[Any]) -> tuple[list[Share], AbstractContextManager[None]]:
-        if len(parts) > 1 and self._detector is not None:
-            passes = self._passes
-            whole = look_at(self._detector, lambda part: passes.losses(self._apart(part)), parts, passes.device)
-            if whole is not None:
-                return list(whole.weights), whole.as_one_batch()
-            self._say_once(
-                f"losses of {type(self._detector).__name__} are divided by what a batch has; they can be weighed where "
-                "loss(model, batch) returns the dict of losses as the model does"
-            )
-        if len(parts) > 1 and self.weight is None and self._find_how_losses_join(batch) == means.SUM:
-            return [1.0] * len(parts), nullcontext()
-        return list(shares_of(parts, batch, self.weight)), nullcontext()
-
-    def _find_how_losses_join(self, batch: Any) -> str:
-        """How the losses of images make one of a batch; told where it is neither mean nor sum, or not what it was."""
-        if self._looks.is_due():
-            passes = self._passes
-            found, failure = attempt(
-                "looking at losses",
-                lambda: means.how_losses_join(passes.model, lambda some: passes.losses(self._apart(some)), batch),
-            )
-            self._before.restore()  # random numbers and buffers are as before the look
-            if failure is not None:
-                free_memory(passes.device)
-                self._say_once(
-                    "how the losses of two images make one could not be looked at for want of memory; they are taken "
-                    "to be a mean over images, unless Guard(weight=lambda batch: ...) says what they are divided by"
-                )
-                return self._losses_join
-            known, self._losses_join = self._losses_join, found
-            if found == means.OTHER or (known in (means.MEAN, means.SUM) and found != known):
-                self._say_once(
-                    "the loss of some images is neither the mean nor the sum of their losses, so a split batch is "
-                    "another training: give Guard(weight=lambda batch: ...) what it is divided by, such as its boxes"
-                )
-        return self._losses_join
-
     def _on_device(self, part: Any) -> Any:
         here = move_batch(part, self._passes.device)
-        return in_channels_last(here) if self._passes.training.channels_last else here
-
-    def _apart(self, part: Any) -> Any:
-        """To be looked at: whatever a loss does to it, the batch stays as it is."""
-        here = copy_apart(part, self._passes.device)
         return in_channels_last(here) if self._passes.training.channels_last else here
 
     def _begin_again(self) -> None:
