@@ -253,8 +253,12 @@ def test_kernels_of_pytorch_itself() -> None:
     assert price_of({"op": "nms", "elements": 64}, TENSOR_CORES)[0] == 64 * 8
     assert price_of({"op": "nms", "elements": 65}, TENSOR_CORES)[0] == 65 * 2 * 8
     sort = {"op": "sort", "elements": 1000, "item": 4}
-    assert price_of(sort, TENSOR_CORES) == (12000, 0, 24000), "a second buffer of keys and indices"
-    for scan in ("nonzero", "cumsum", "masked_select"):
+    assert price_of(sort, TENSOR_CORES) == (12000, 0, 32000), "a second buffer of keys and indices, and its places"
+    assert price_of(sort | {"op": "topk"}, TENSOR_CORES) == (12000, 0, 44000), "few long rows are sorted whole"
+    assert price_of(sort | {"op": "_unique2"}, TENSOR_CORES) == (12000, 0, 56000), "results as long as the argument"
+    gathered = {"op": "index_put_", "elements": 1000, "item": 48, "copied": 500}
+    assert price_of(gathered, TENSOR_CORES) == (48500, 0, 48500)
+    for scan in ("nonzero", "cumsum"):
         assert price_of({"op": scan, "elements": 1000, "item": 1}, TENSOR_CORES) == (0, 0, 8000)
     assert price_of({"op": "nms", "elements": 0}, TENSOR_CORES) == (0, 0, 0)
 
@@ -265,7 +269,7 @@ def test_every_call_gets_the_price_of_its_spec() -> None:
         step.call(owner="net", spec={"op": "sort", "elements": elements, "item": 4})
     expected, low, high = price_calls(step.build(), TENSOR_CORES)
     assert expected.tolist() == [1200, 2400, 1200]
-    assert (low.tolist(), high.tolist()) == ([0] * 3, [2400, 4800, 2400])
+    assert (low.tolist(), high.tolist()) == ([0] * 3, [3200, 6400, 3200])
     assert [len(column) for column in price_calls(Builder().build(), TENSOR_CORES)] == [0, 0, 0]
 
 

@@ -12,6 +12,7 @@ import torchvision
 from real_cpu import second_step
 from torch import nn
 from torch.func import functional_call, grad, jacrev, vmap
+from torch.nn import functional as F
 from torch.nn.utils.parametrizations import orthogonal
 
 from oomproof.api.check import forecast_step
@@ -37,6 +38,17 @@ class Deformed(nn.Module):
 
     def forward(self, x: torch.Tensor) -> Any:
         return self.deformed(x, self.offsets(x))
+
+
+class Squares(nn.Module):
+    """A layer that takes no scratch of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight
 
 
 def mlp(rows: int = 512) -> nn.Module:
@@ -77,6 +89,16 @@ JOBS = {
         lambda: nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.Conv2d(32, 32, 3, padding=1, groups=32)),
         images(4, 16, 64),
         lambda m, x: m(x).sum(),
+    ),
+    # The loss keeps the memory that it was reduced in, and what folds are made of stays with them.
+    "mean squared error": Pieces(Squares, images(4, 16, 64), lambda m, x: F.mse_loss(m(x), x)),
+    "smooth loss": Pieces(Squares, images(4, 16, 64), lambda m, x: F.smooth_l1_loss(m(x), x, reduction="sum")),
+    "cross entropy of two": Pieces(Squares, images(4, 16, 64), lambda m, x: F.binary_cross_entropy(m(x).sigmoid(), x)),
+    "margins": Pieces(Squares, images(4, 16, 64), lambda m, x: F.soft_margin_loss(m(x), x)),
+    "folds": Pieces(
+        Squares,
+        images(4, 16, 32),
+        lambda m, x: F.fold(F.unfold(m(x), 3, padding=1), (32, 32), 3, padding=1).pow(2).mean(),
     ),
     "vmap": Pieces(mlp, lambda: torch.rand(512, 256), of_each_row),
     "gradients of every row": Pieces(lambda: mlp(64), lambda: torch.rand(32, 256), None, step=update_by_row),

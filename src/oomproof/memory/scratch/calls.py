@@ -24,6 +24,20 @@ FACTORISED = frozenset({
     "_linalg_det", "_linalg_slogdet",
 })  # fmt: skip
 """linear algebra that a library does in workspace of its own"""
+WRITTEN_OUT = frozenset({
+    "mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss_backward", "binary_cross_entropy_with_logits",
+    "logsumexp", "_trilinear", "multinomial", "dist",
+})  # fmt: skip
+"""operations that PyTorch writes in tensors inside one kernel; ``elements`` are the numbers of those"""
+FLASH_BACKWARD = "_scaled_dot_product_flash_attention_backward"
+EFFICIENT_BACKWARD = "_scaled_dot_product_efficient_attention_backward"
+SORTED = frozenset({"index_put", "index_put_", "_index_put_impl_", "embedding_dense_backward"})
+"""kernels that sort indices first; ``elements`` are the indices, ``item`` what is laid out for each"""
+GATHERED = SORTED | frozenset({
+    FLASH_BACKWARD, EFFICIENT_BACKWARD, "_cdist_backward", "_pdist_backward", "masked_scatter", "masked_scatter_",
+    "masked_select",
+})  # fmt: skip
+"""kernels of a GPU that gather their results in memory of their own: ``elements`` times ``item`` bytes of it"""
 
 
 @dataclass(frozen=True)
@@ -70,6 +84,8 @@ class Kernel:
     op: str
     elements: int
     item: int
+    copied: int = 0
+    """bytes of arguments that are laid out anew before anything else"""
 
 
 Call = Convolution | Recurrent | Kernel
@@ -82,7 +98,8 @@ def read_call(text: str) -> Call:
         if spec["op"] in (FORWARD, BACKWARD):
             return Recurrent(spec["op"], *(_size(spec[name]) for name in ("copies", "weights", "gates")))
         if not spec["op"].startswith("convolution"):
-            return Kernel(str(spec["op"]), _size(spec["elements"]), _size(spec.get("item", 0)))
+            sizes = (_size(spec[name]) if name in spec else 0 for name in ("item", "copied"))
+            return Kernel(str(spec["op"]), _size(spec["elements"]), *sizes)
         shapes = {name: tuple(_size(side) for side in spec[name]) for name in ("x", "w", "y", "stride", "dilation")}
         if not len(shapes["x"]) == len(shapes["w"]) == len(shapes["y"]) >= 3 or not spec["groups"] >= 1:
             raise ValueError("shapes of a convolution")

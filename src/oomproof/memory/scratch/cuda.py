@@ -11,7 +11,7 @@ import math
 
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.scratch import Price, recurrent
-from oomproof.memory.scratch.calls import FACTORISED, FOURIER, Call, Convolution, Kernel
+from oomproof.memory.scratch.calls import FACTORISED, FOURIER, GATHERED, Call, Convolution, Kernel
 from oomproof.memory.scratch.everywhere import price_everywhere
 from oomproof.memory.scratch.recurrent import Recurrent
 
@@ -29,6 +29,10 @@ _WORK_AREAS = {**dict.fromkeys(FOURIER, 3), **dict.fromkeys(FACTORISED, 4)}
 """what libraries work in, as many times what they are given: at most, and one time expected. cuFFT's area is as large
 as its data, which are also copied where axes are permuted; cuSOLVER is given a copy by columns, and no formula tells
 what it takes beside it. Both are guesses."""
+_SORTS = {"topk": 3, "_unique2": 4, "unique_dim": 4, "unique_consecutive": 4}
+"""buffers of keys and indices at most, beside one of indices: two where a few long rows are sorted as one
+(SortStable.cu); a third where few and long rows are sorted whole for their largest (TensorTopK.cpp); results as long as
+what they are of, and places, where equal ones are dropped (Unique.cu)"""
 
 
 def price(device: Device, benchmark: bool = False, largest: int = LARGEST_FOURIER) -> Price:
@@ -113,7 +117,9 @@ def _kernel(call: Kernel) -> tuple[int, int, int]:
         return given, given, given
     if call.op in _WORK_AREAS:
         return given, 0, _WORK_AREAS[call.op] * given
-    if call.op in ("nonzero", "cumsum", "masked_select", "logcumsumexp"):
+    if call.op in GATHERED:
+        return given + call.copied, 0, given + call.copied
+    if call.op in ("nonzero", "cumsum", "logcumsumexp"):
         return 0, 0, call.elements * _INDEX
     keys = call.elements * (call.item + _INDEX)  # radix sort keeps a second buffer of keys and indices
-    return keys, 0, 2 * keys
+    return keys, 0, _SORTS.get(call.op, 2) * keys + call.elements * _INDEX

@@ -221,6 +221,10 @@ class Ledger:
         for block in blocks:
             self.builder.resize(block, 0)
 
+    def hold(self, tensor: torch.Tensor, nbytes: int) -> None:
+        """A tensor whose memory is larger than its shape says."""
+        self.builder.resize(self.track(tensor, "input"), nbytes)
+
     def on_host(self, tensor: torch.Tensor) -> None:
         """A tensor that a real run has in host RAM: it takes nothing of the device."""
         block = self.track(tensor, "host")

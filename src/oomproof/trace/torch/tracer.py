@@ -36,6 +36,7 @@ from oomproof.trace.torch.around.said_device import Asked
 from oomproof.trace.torch.around.stand_ins import stand_ins
 from oomproof.trace.torch.contents import LARGEST_VALUE, Contents
 from oomproof.trace.torch.gpu.scratch import call_spec
+from oomproof.trace.torch.gpu.written_out import held_bytes
 from oomproof.trace.torch.ledger import Ledger
 from oomproof.trace.torch.shapes.fakes import Fakes
 from oomproof.trace.torch.shapes.forms import SAME
@@ -188,6 +189,7 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         self.ledger.note_nodes()
         if fresh or written:  # a view costs nothing
             self.ledger.ran(facts.name, work, fresh.values(), written)
+            self._hold_more(facts, args, fresh)
             if self._lands_off_device(args, kwargs):
                 for each in fresh.values():
                     self.ledger.take_off_device(each)
@@ -202,6 +204,10 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         elif fresh or written:
             self.contents.remember(func, facts, args, kwargs, fresh=fresh, written=written)
         return out
+
+    def _hold_more(self, facts: OpFacts, args: Any, fresh: dict[int, torch.Tensor]) -> None:
+        if facts.keeps_more and 0 in fresh:
+            self.ledger.hold(fresh[0], held_bytes(facts.name, args, fresh[0]))
 
     def _lands_off_device(self, args: Any, kwargs: Any) -> bool:
         """Whether results are in host RAM: where all that they are made from is."""

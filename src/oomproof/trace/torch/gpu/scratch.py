@@ -5,23 +5,48 @@ The tracer only notes the call; memory/overheads.py says what it costs on a devi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from oomproof.memory.scratch.calls import DEFORMED, FACTORISED, FOURIER, MATRIX_EXPONENTIAL, PRODUCTS
+from oomproof.memory.scratch.calls import (
+    DEFORMED,
+    EFFICIENT_BACKWARD,
+    FACTORISED,
+    FLASH_BACKWARD,
+    FOURIER,
+    GATHERED,
+    MATRIX_EXPONENTIAL,
+    PRODUCTS,
+    WRITTEN_OUT,
+)
 from oomproof.memory.scratch.recurrent import BACKWARD, FORWARD
+from oomproof.trace.torch.gpu.attention_scratch import efficient_backward, flash_backward
 from oomproof.trace.torch.gpu.recurrent_scratch import recurrent_backward, recurrent_forward
+from oomproof.trace.torch.gpu.sorted_scratch import sorted_places, sorted_rows
+from oomproof.trace.torch.gpu.written_out import written_out
 
-_CTC, _BAGS = "_ctc_loss_backward", "_embedding_bag_backward"
+_CTC = "_ctc_loss_backward"
 _SORTS = frozenset({"sort", "topk", "unique_dim", "_unique2", "unique_consecutive", "argsort", "msort", "kthvalue"})
-_SCANS = frozenset({"nonzero", "cumsum", "masked_select", "logcumsumexp"})
-_SCATTERS = frozenset({"index_put", "index_put_", "_index_put_impl_", "embedding_dense_backward"}) | {_BAGS}
+_SCANS = frozenset({"nonzero", "cumsum", "logcumsumexp"})
+_BY_NAME: dict[str, Callable[[str, Any], dict[str, Any] | None]] = {
+    **dict.fromkeys(("embedding_dense_backward", "_embedding_bag_backward"), sorted_rows),
+    **dict.fromkeys(("index_put", "index_put_", "_index_put_impl_"), sorted_places),
+    **dict.fromkeys(WRITTEN_OUT, written_out),
+}
+_OF_ALL_ARGUMENTS = {
+    FORWARD: recurrent_forward,
+    BACKWARD: recurrent_backward,
+    FLASH_BACKWARD: flash_backward,
+    EFFICIENT_BACKWARD: efficient_backward,
+}
 _BY_ELEMENTS = _SORTS | _SCANS | FACTORISED | {_CTC, MATRIX_EXPONENTIAL}
 TAKE_SCRATCH = (
-    frozenset({"convolution", "convolution_backward", "nms", FORWARD, BACKWARD})
+    frozenset({"convolution", "convolution_backward", "nms", *_OF_ALL_ARGUMENTS})
     | _BY_ELEMENTS
-    | _SCATTERS
+    | _BY_NAME.keys()
+    | GATHERED
     | DEFORMED
     | FOURIER
     | PRODUCTS
@@ -34,12 +59,12 @@ def call_spec(name: str, args: Any, outs: list[torch.Tensor]) -> dict[str, Any] 
     """What to note of an operation, or None where its kernel needs nothing beyond its tensors."""
     if name.startswith("convolution"):
         return _forward_convolution(args, outs) if name == "convolution" else _backward_convolution(args)
-    if name in (FORWARD, BACKWARD):
-        return recurrent_forward(args) if name == FORWARD else recurrent_backward(args)
-    if name in DEFORMED:
-        return _note_columns(name, args, outs)
-    if name in _SCATTERS:
-        return _scatter(name, args)
+    if name in _OF_ALL_ARGUMENTS:
+        return _OF_ALL_ARGUMENTS[name](args)
+    if name in _BY_NAME:
+        return _BY_NAME[name](name, args)
+    if name in DEFORMED or name in GATHERED:
+        return (_note_columns if name in DEFORMED else _gathered)(name, args, outs)
     return _by_elements(name, args, outs) if name in TAKE_SCRATCH else None
 
 
@@ -86,14 +111,18 @@ def _note_columns(name: str, args: Any, outs: list[torch.Tensor]) -> dict[str, A
     return {"op": name, "elements": columns + y.numel() + copies, "item": y.element_size()}
 
 
-def _scatter(name: str, args: Any) -> dict[str, Any] | None:
-    if name == _BAGS:  # sorted by CUDA as the indices of a plain table are; the largest of a bag needs no sorting
-        largest = 2
-        plain = {"op": "embedding_dense_backward", "elements": args[1].numel(), "item": 8}
-        return None if args[8] == largest else plain
-    accumulate = name == "embedding_dense_backward" or (len(args) > 3 and bool(args[3]))
-    indices = args[1] if name == "embedding_dense_backward" else next(i for i in args[1] if i is not None)
-    return {"op": name, "elements": indices.numel(), "item": 8} if accumulate else None
+def _gathered(name: str, args: Any, outs: list[torch.Tensor]) -> dict[str, Any]:
+    """Differences of every pair (DistanceKernel.cu), or 8 bytes of places: where the chosen are (Indexing.cu), or how
+    many were chosen before each (IndexKernel.cpp)."""
+    if name == "_cdist_backward":  # (gradient, x1, x2, p, distances)
+        return {"op": name, "elements": args[4].numel() * args[1].shape[-1], "item": args[1].element_size()}
+    if name == "_pdist_backward":  # (gradient, x, p, distances)
+        count = args[1].shape[0]
+        return {"op": name, "elements": max(0, count - 1) * args[1].numel(), "item": args[1].element_size()}
+    if name == "masked_select":
+        return {"op": name, "elements": outs[0].numel() * max(args[0].dim(), args[1].dim(), 1), "item": 8}
+    mask = args[0].numel() if args[1].numel() < args[0].numel() or not args[1].is_contiguous() else 0
+    return {"op": name, "elements": args[0].numel(), "item": 8, "copied": mask}
 
 
 def _convolution(name: str, x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor, how: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import torch
 from oomproof.frameworks.torch import current_node, schema_of, unsafe_view
 from oomproof.memory.scratch.recurrent import FORWARD
 from oomproof.trace.torch.gpu.scratch import TAKE_SCRATCH
+from oomproof.trace.torch.gpu.written_out import KEEP_MORE
 from oomproof.trace.torch.values import tensors_in
 
 aten = torch.ops.aten
@@ -62,6 +63,8 @@ class OpFacts:
     random: bool
     scratch: bool
     """its kernel may take memory that no tensor shows"""
+    keeps_more: bool
+    """its result may hold more memory than its shape says"""
     recurs: bool
     """its results are new tensors, which share nothing with its arguments, or the tensor that it writes to"""
 
@@ -94,6 +97,7 @@ def look_up(func: Any) -> OpFacts:
         at_once=at_once,
         random=random,
         scratch=name in TAKE_SCRATCH,
+        keeps_more=name in KEEP_MORE,
         recurs=makes_new or in_place,
     )
 
