@@ -131,9 +131,8 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             # Questions about a fake tensor (its device) are not operations, and must not fail; what optimizers tell a
             # profiler about themselves is not part of the step.
             return self._fake(func, types, args, kwargs)
-        if func is aten.index_put.default:
-            func = as_for_real(func)
-            facts = look_up(func)
+        if (for_real := as_for_real(func)) is not func:
+            func, facts = for_real, look_up(for_real)
         self._between_operations()
         remember = self.ledger.advance()
         if func is aten.index.Tensor:

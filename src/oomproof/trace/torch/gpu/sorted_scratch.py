@@ -70,8 +70,8 @@ def _numbers_of_a_place(table: torch.Tensor, indices: Any) -> int:
 
 def _count_places(table: torch.Tensor, indices: Any, values: torch.Tensor, rest: int) -> int:
     """How many places a mask has only values would tell; as many as there are values for, or all."""
-    most = max(1, table.numel() // max(1, rest))
-    return min(most, values.numel() // max(1, rest)) if values.dim() and values.numel() > rest else most
+    most: int = max(1, table.numel() // max(1, rest))
+    return min(most, int(values.numel() // max(1, rest))) if values.dim() and values.numel() > rest else most
 
 
 def _count_pairs(indices: Any) -> int:

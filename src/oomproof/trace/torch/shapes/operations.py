@@ -39,7 +39,8 @@ milliseconds, and for ``view`` it has a rule in Python, for sizes that are symbo
 
 
 _ANSWERED_APART = frozenset({
-    "index", "index_put", "lift", "lift_fresh", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
+    "index", "index_put", "scatter", "scatter_add", "index_add", "put", "lift", "lift_fresh", "upsample_nearest1d",
+    "upsample_nearest2d", "upsample_nearest3d",
 })  # fmt: skip
 RANDOM_FILL = frozenset({"uniform_", "normal_", "trunc_normal_", "bernoulli_", "random_", "erfinv_"})
 
@@ -107,13 +108,26 @@ def empty_image(facts: OpFacts, args: Any) -> bool:
     return facts.name.startswith("upsample_nearest") and not facts.name.endswith("_backward") and not args[0].numel()
 
 
+_CHOICES = tuple(
+    f"{name}Backward" for name in ("Max", "Min", "Median", "Nanmedian", "Kthvalue", "Mode", "Topk", "Sort", "Msort")
+)
+_IN_PLACE = {
+    aten.index_put.default: (aten.index_put_.default, ("IndexBackward",)),
+    aten.scatter.src: (aten.scatter_.src, _CHOICES),
+    aten.scatter_add.default: (aten.scatter_add_.default, ("GatherBackward", "CummaxBackward", "CumminBackward")),
+    aten.index_add.default: (aten.index_add_.default, ("IndexSelectBackward",)),
+    aten.put.default: (aten.put_.default, ("TakeBackward",)),
+}
+
+
 def as_for_real(func: Any) -> Any:
-    """Autograd fills the gradient of ``x[indices]`` in place. Only for tensor subclasses, as fake tensors are, it makes
-    a second table (index_backward in torch/csrc/autograd/FunctionsManual.cpp, 2.14)."""
-    if func is not aten.index_put.default:
+    """Autograd fills the gradient of ``x[indices]`` in place, and those of other choices. Only for tensor subclasses,
+    as fake tensors are, it makes a second table (index_backward and value_selecting_reduction_backward in
+    torch/csrc/autograd/FunctionsManual.cpp, 2.14)."""
+    if func not in _IN_PLACE:
         return func
-    node = current_node()
-    return aten.index_put_.default if node is not None and node.name().startswith("IndexBackward") else func
+    node, (in_place, nodes) = current_node(), _IN_PLACE[func]
+    return in_place if node is not None and node.name().startswith(nodes) else func
 
 
 def mixes(facts: OpFacts, args: Any, outs: Any) -> bool:
