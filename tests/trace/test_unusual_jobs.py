@@ -58,6 +58,26 @@ def test_a_compiled_function_runs_as_it_is_written() -> None:
     assert traced(lambda m, x: doubled(m(x)).sum()).peak().bytes == traced(lambda m, x: (m(x) * 2).sum()).peak().bytes
 
 
+DIVIDES = nn.DataParallel.__init__, nn.DataParallel.forward
+MADE_BEFORE = nn.DataParallel(net())
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: nn.DataParallel(net()),
+        lambda: nn.DataParallel(net().cuda(), device_ids=[0, 1]),
+        lambda: nn.Sequential(nn.DataParallel(net())),
+        lambda: MADE_BEFORE,
+    ],
+)
+def test_a_model_for_many_gpus_is_forecast_on_one(model: Callable[[], nn.Module]) -> None:
+    found = traced(model=model)
+    assert found.peak().bytes == traced().peak().bytes
+    assert any("nn.DataParallel" in note and "one GPU" in note for note in found.about.notes)
+    assert (nn.DataParallel.__init__, nn.DataParallel.forward) == DIVIDES  # as it was
+
+
 def test_compile_works_again_afterwards() -> None:
     before = torch.compile, nn.Module.compile
     traced(model=lambda: torch.compile(net()))

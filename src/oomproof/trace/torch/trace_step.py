@@ -35,6 +35,7 @@ from oomproof.trace.torch.around.left_behind import find_leftovers, let_go, mode
 from oomproof.trace.torch.around.said_device import Asked, describe_other_way
 from oomproof.trace.torch.around.threads import tracing_threads
 from oomproof.trace.torch.around.uncompiled import unwrap_factory, without_compiling
+from oomproof.trace.torch.around.undivided import without_dividing
 from oomproof.trace.torch.around.without_dynamo import without_dynamo
 from oomproof.trace.torch.gpu.detections import detections_filled
 from oomproof.trace.torch.gpu.dialect import Dialect, dialect_in_force
@@ -67,6 +68,7 @@ def trace_step(
     def trace_once(told: Asked | None, known: About) -> Timeline:
         with (
             without_compiling() as compiled,
+            without_dividing() as undivided,
             without_dynamo(),
             _steady_lifetimes(),
             _same_chance(),
@@ -84,7 +86,7 @@ def trace_step(
                 sparse=sparse,
                 progress=progress,
             )
-            return replace(step, about=replace(step.about, notes=(*step.about.notes, *compiled)))
+            return replace(step, about=replace(step.about, notes=(*step.about.notes, *compiled, *undivided)))
 
     try:
         return trace_once(asked if dialect == "cuda" else None, known)
