@@ -26,6 +26,7 @@ from oomproof.memory.timeline import Timeline
 from oomproof.sources.settings import resolve
 from oomproof.sources.tf_object_detection.config.config import config_of_text
 from oomproof.sources.tf_object_detection.job import ObjectDetectionJob, open_config
+from oomproof.sources.tf_object_detection.planned_values import find_planned_values
 from oomproof.trace.request import TraceRequest
 from oomproof.trace.tf_object_detection.process import ENVIRONMENT, trace_api_step
 from oomproof.trace.tf_object_detection.request import ERROR, REQUEST, TIMELINE, StepRequest
@@ -91,6 +92,42 @@ def test_nasnets_settings_are_those_of_contrib() -> None:
         [sys.executable, "-c", NASNET], env=environment, capture_output=True, text=True, check=False
     )  # fmt: skip
     assert done.stdout.split()[-3:] == ["NCHW", "18", "12"], done.stderr[-2000:]
+
+
+ANCHORS = """
+import math, sys
+from oomproof.frameworks.object_detection import import_api, parse_config, part
+import_api(tensorflow_1=False)
+generator = parse_config(sys.argv[1]).model.ssd.anchor_generator
+side = int(sys.argv[2])
+grids = [(math.ceil(side / stride),) * 2 for stride in (16, 32, 64, 100, 150, 300)]
+made = part("builders.anchor_generator_builder").build(generator).generate(grids, im_height=side, im_width=side)
+sides = []
+for boxes in made:
+    for top, left, bottom, right in boxes.get().numpy():
+        if top > 0 and left > 0 and bottom < 1 and right < 1:
+            sides.append(side * math.sqrt((bottom - top) * (right - left)))
+print(round(min(sides)), sum(boxes.num_boxes_static() for boxes in made))
+"""
+
+
+@pytest.mark.parametrize("reduced", ["true", "false"])
+def test_the_apis_own_anchors_of_a_larger_input_keep_the_smallest_in_pixels(reduced: str) -> None:
+    """In a reduced lowest layer, the smallest is none of the config's scales."""
+    text = CONFIGS["ssd_inception_tf1"].replace("min_scale", f"reduce_boxes_in_lowest_layer: {reduced} min_scale")
+    config = config_of_text(text, "ssd.config")
+    job = open_config(config, "ssd.config")
+    values = find_planned_values(config, resolve(job, {"image_size": "896x896"}))
+    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(SOURCE)}
+    found = []
+    for said, side in ((text, 224), (config.with_values(values).text, 896), (text, 896)):
+        command = [sys.executable, "-c", ANCHORS, said, str(side)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        found.append([int(each) for each in done.stdout.split()[-2:]])
+    smallest, rescaled, as_it_was = found
+    assert smallest[0] == {"true": 22, "false": 45}[reduced], "0.1 and 0.2 of 224 pixels"
+    assert rescaled == [smallest[0], as_it_was[1]], "in pixels, and no more of them"
 
 
 def test_a_pyramid_of_tensorflow_1_is_built_too() -> None:

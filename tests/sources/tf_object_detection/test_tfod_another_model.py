@@ -17,6 +17,7 @@ from oomproof.sources.tf_object_detection.config.config import Config, config_of
 from oomproof.sources.tf_object_detection.job import ObjectDetectionJob, open_config
 from oomproof.sources.tf_object_detection.knobs import knobs_of
 from oomproof.sources.tf_object_detection.lighter import BOXES, MASKS, describe_lighter, find_lighter
+from oomproof.sources.tf_object_detection.notes import notes_of
 from oomproof.sources.tf_object_detection.planned_values import find_planned_values
 from oomproof.trace.request import TraceRequest
 from oomproof.trace.tf_object_detection import process
@@ -64,6 +65,9 @@ def test_a_pyramid_brings_its_anchors_and_head_along() -> None:
     assert made.value(f"{ssd}.image_resizer.fixed_shape_resizer.height") == 1024
     assert "ssd_anchor_generator" not in made.text, "min_scale is not rescaled, since it is gone"
     assert config_of_text(made.text, "again").value(f"{ssd}.num_classes") == 3
+    job = job_of(PLAIN)
+    settings = resolve(job, {"feature_extractor": "ssd_resnet50_v1_fpn_keras", "image_size": "1024x1024"})
+    assert not [note for note in notes_of(job.config, settings) if "anchors are rescaled" in note]
 
 
 def test_pyramids_are_of_the_same_tensorflow() -> None:

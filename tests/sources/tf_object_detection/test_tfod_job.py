@@ -96,18 +96,36 @@ def test_the_resizer_gets_the_image_size() -> None:
     assert planned(padded, image_size=682)[f"{start}.min_dimension"] == 400
 
 
+ANCHORS = "model.ssd.anchor_generator.ssd_anchor_generator"
+UNREDUCED = SSD.replace("min_scale: 0.2", "min_scale: 0.2 reduce_boxes_in_lowest_layer: false")
+
+
 def test_anchors_of_a_larger_input_keep_the_smallest_in_pixels() -> None:
     """Anchors of SSD are parts of the image: 0.2 of 300 pixels are 60, and 60 of 1200 are 0.05."""
-    path = "model.ssd.anchor_generator.ssd_anchor_generator"
-    changed = planned(image_size=1200)
-    assert changed[f"{path}.min_scale"] == pytest.approx(0.05)
-    assert f"{path}.max_scale" not in changed
-    assert f"{path}.min_scale" not in planned(image_size=256)
-    listed = SSD.replace("min_scale: 0.2", "scales: [0.2, 0.4, 0.8]")
-    assert planned(listed, image_size=600)[f"{path}.scales"] == pytest.approx((0.1, 0.2828, 0.8), rel=1e-3)
-    job = job_of()
+    changed = planned(UNREDUCED, image_size=1200)
+    assert changed[f"{ANCHORS}.min_scale"] == pytest.approx(0.05)
+    assert f"{ANCHORS}.max_scale" not in changed
+    assert f"{ANCHORS}.min_scale" not in planned(UNREDUCED, image_size=256)
+    listed = UNREDUCED.replace("min_scale: 0.2", "scales: [0.2, 0.4, 0.8]")
+    assert planned(listed, image_size=600)[f"{ANCHORS}.scales"] == pytest.approx((0.1, 0.2828, 0.8), rel=1e-3)
+    nothing = UNREDUCED.replace("min_scale: 0.2", "scales: [0, 0.4]")
+    assert planned(nothing, image_size=600)[f"{ANCHORS}.scales"] == pytest.approx((0, 0.2))
+    job = job_of(UNREDUCED)
     told = notes_of(job.config, resolve(job, {"image_size": 1200}))
     assert any("smallest keeps its 60 pixels (60)" in note for note in told)
+
+
+def test_the_anchor_of_a_reduced_lowest_layer_stays_in_pixels() -> None:
+    """It is a tenth of the base anchor, whatever the scales are: 30 of 300 pixels, and 30 of 1200 by a smaller base."""
+    changed = planned(image_size=1200)
+    assert changed[f"{ANCHORS}.base_anchor_height"] == changed[f"{ANCHORS}.base_anchor_width"] == pytest.approx(0.25)
+    assert f"{ANCHORS}.min_scale" not in changed
+    assert changed[f"{ANCHORS}.max_scale"] * 0.25 == pytest.approx(0.95)
+    listed = planned(SSD.replace("min_scale: 0.2", "scales: [0.2, 0.4, 0.8]"), image_size=600)
+    assert listed[f"{ANCHORS}.scales"] == pytest.approx((0.2, 0.5657, 1.6), rel=1e-3)
+    job = job_of()
+    told = notes_of(job.config, resolve(job, {"image_size": 1200}))
+    assert any("smallest keeps its 30 pixels (30)" in note for note in told)
 
 
 def test_another_optimizer_keeps_the_schedule() -> None:

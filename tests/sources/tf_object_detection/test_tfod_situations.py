@@ -127,8 +127,8 @@ def test_ssd_from_300_to_1024(tmp_path: Path) -> None:
     oomproof.sources.open_job(config).write(plan.settings, tmp_path / "large.config")
     large = read_config(tmp_path / "large.config")
     assert large.value("model.ssd.image_resizer.fixed_shape_resizer.height") == 1024
-    scale = large.value("model.ssd.anchor_generator.ssd_anchor_generator.min_scale")
-    assert scale * 1024 == pytest.approx(0.2 * 300, rel=0.01)
+    base = large.value("model.ssd.anchor_generator.ssd_anchor_generator.base_anchor_height")
+    assert base * 1024 == pytest.approx(300, rel=0.01)
 
 
 @pytest.mark.thorough

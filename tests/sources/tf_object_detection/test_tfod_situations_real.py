@@ -100,8 +100,8 @@ def test_ssd_inception_from_300_to_1024(tmp_path: Path) -> None:
     oomproof.sources.open_job(config).write(plan.settings, tmp_path / "large.config")
     written_config = read_config(tmp_path / "large.config")
     assert written_config.value("model.ssd.image_resizer.fixed_shape_resizer.height") == 1024
-    scale = written_config.value("model.ssd.anchor_generator.ssd_anchor_generator.min_scale")
-    assert scale * 1024 == pytest.approx(0.2 * 300, rel=0.01)
+    base = written_config.value("model.ssd.anchor_generator.ssd_anchor_generator.base_anchor_height")
+    assert base * 1024 == pytest.approx(300, rel=0.01)
 
 
 def test_what_fits_in_training_dies_in_evaluation(tmp_path: Path) -> None:

@@ -31,11 +31,10 @@ def notes_of(config: Config, settings: Mapping[str, Any], batch: BatchSpec | Non
     if settings["use_moving_average"] and not config.is_set("train_config.optimizer.use_moving_average"):
         found.append("use_moving_average is not in the file and true by default: one more copy of every weight")
     before = size_of(config) if has_size(config) else settings["image_size"]
-    if anchor := smallest_anchor(config, before):
-        grown = min(settings["image_size"]) > min(before)
-        if grown:
-            planned = config.with_values(find_planned_values(config, settings))
-            now = smallest_anchor(planned, settings["image_size"])
+    anchor = smallest_anchor(config, before)
+    if anchor and min(settings["image_size"]) > min(before):
+        planned = config.with_values(find_planned_values(config, settings))
+        if now := smallest_anchor(planned, settings["image_size"]):  # none with a pyramid, whose anchors are in pixels
             found.append(
                 f"for the larger input, anchors are rescaled: the smallest keeps its {anchor:.0f} pixels ({now:.0f}), "
                 "the largest still covers the image; the network must be trained with them"
