@@ -236,3 +236,103 @@ def test_what_a_script_leaves_open_can_be_given(tmp_path: Path) -> None:
     assert resolve(job, {"batch": "4"})["batch_size"] == 4
     known_later = f'{READ}configs["train_config"].batch_size = count()\nconfigs["train_config"].batch_size = 6\n'
     assert resolve(opened(tmp_path, known_later), {})["batch_size"] == 6
+
+
+BATCH, HEIGHT, WIDTH = (
+    "train_config.batch_size",
+    "model.ssd.image_resizer.fixed_shape_resizer.height",
+    "model.ssd.image_resizer.fixed_shape_resizer.width",
+)
+AS_IN = f'{READ}train = configs["train_config"]\nresizer = configs["model"].ssd.image_resizer.fixed_shape_resizer\n'
+"""24 images of 300 x 300"""
+LOOP = "for reader in p.eval_input_reader:\n    reader.shuffle = True\n"
+FILES = 'F = {"CONFIG": "pipeline.config"}\nconfigs = config_util.get_configs_from_pipeline_file(F["CONFIG"])\n'
+PROTO = 'p = pipeline_pb2.TrainEvalPipelineConfig()\ntext_format.Merge(open("pipeline.config").read(), p)\n'
+READS_IN_A_FUNCTION = """
+def edit(path, batch, *, side=320):
+    p = pipeline_pb2.TrainEvalPipelineConfig()
+    with open(path) as file:
+        text_format.Merge(file.read(), p)
+    p.train_config.batch_size = batch
+    p.model.ssd.image_resizer.fixed_shape_resizer.height = side
+parser.add_argument("--batch", type=int, default=3)
+edit("pipeline.config", args.batch)
+"""
+CLASS = """
+class Editor:
+    def __init__(self, path):
+        self.configs = config_util.get_configs_from_pipeline_file(path)
+        self.by = 4
+    def shrink(self, more):
+        self.configs["train_config"].batch_size //= self.by + more
+editor = Editor("pipeline.config")
+editor.shrink(2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (f"{AS_IN}resizer.height, resizer.width = 512, 640\n", {HEIGHT: 512, WIDTH: 640}),
+        (f'{AS_IN}sizes = {{"s": (64, 96)}}\nh, w = sizes["s"]\nresizer.height = h\nresizer.width = w\n', {WIDTH: 96}),
+        (f"{AS_IN}a, b = 1, 2\na, b = b, a\ntrain.batch_size = a\n", {BATCH: 2}),
+        (f"{AS_IN}resizer.height = resizer.width = 512\n", {HEIGHT: 512, WIDTH: 512}),
+        (f"{AS_IN}train.batch_size //= 8\n", {BATCH: 3}),
+        (f"{AS_IN}train.batch_size = max(1, train.batch_size // 5)\n", {BATCH: 4}),
+        (f"{AS_IN}train.batch_size = 2 if resizer.height > 299 else 8\n", {BATCH: 2}),
+        (f"{AS_IN}batch = 1\nfor _ in range(3):\n    batch *= 2\ntrain.batch_size = batch\n", {BATCH: 8}),
+        (f"{AS_IN}for name, value in [('batch_size', 5)]:\n    setattr(train, name, value)\n", {BATCH: 5}),
+        (
+            f'{AS_IN}more = dict(batch_size=2)\nover = {{"batch_size": 6}}\nover["train_steps"] = 5\n'
+            "configs = config_util.merge_external_params_with_configs(configs, kwargs_dict=over)\n",
+            {BATCH: 6, "train_config.num_steps": 5},
+        ),
+        (
+            f'{PROTO}if p.model.WhichOneof("model") == "faster_rcnn":\n    p.model.faster_rcnn.num_classes = 9\n'
+            'elif p.model.HasField("ssd"):\n    p.model.ssd.num_classes = 4\n',
+            {"model.ssd.num_classes": 4, "model.faster_rcnn": None},
+        ),
+        (
+            f"{PROTO}other = pipeline_pb2.TrainEvalPipelineConfig()\nother.train_config.batch_size = 7\n"
+            "p.MergeFrom(other)\n",
+            {BATCH: 7, HEIGHT: 300},
+        ),
+        (
+            f"{PROTO}other = pipeline_pb2.TrainEvalPipelineConfig()\nother.train_config.batch_size = 7\n"
+            "p.train_config.CopyFrom(other.train_config)\n",
+            {BATCH: 7, "train_config.optimizer": None},
+        ),
+        (f"{PROTO}{LOOP}", {"eval_input_reader[0].shuffle": True}),
+        (
+            f"{PROTO}step = p.train_config.data_augmentation_options.add()\nstep.ssd_random_crop.SetInParent()\n"
+            "step.random_crop_image.min_area = 0.5\n",
+            {"train_config.data_augmentation_options[1].random_crop_image.min_area": 0.5},
+        ),
+        (READS_IN_A_FUNCTION, {BATCH: 3, HEIGHT: 320}),
+        (FILES, {BATCH: 24}),
+        (f"{AS_IN}def edit():\n    train.batch_size = 5\nedit()\n", {BATCH: 5}),
+        (CLASS, {BATCH: 4}),
+    ],
+)  # fmt: skip
+def test_what_scripts_do_is_followed(tmp_path: Path, code: str, expected: dict[str, object]) -> None:
+    config = config_of(follow(tmp_path, code))
+    assert {path: config.value(path) for path in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        f"{AS_IN}while free() > 1:\n    train.batch_size += 1\n",
+        f"{AS_IN}batch = 1\nfor _ in gpus():\n    batch *= 2\ntrain.batch_size = batch\n",
+        f"{AS_IN}for batch in range(9):\n    if fits(batch):\n        break\ntrain.batch_size = batch\n",
+        f"{AS_IN}train.batch_size, other = choose()\n",
+        f"{AS_IN}config_util.merge_external_params_with_configs(configs, kwargs_dict=vars(given))\n",
+        f'{AS_IN}config_util.merge_external_params_with_configs(configs, kwargs_dict={{"batch_size": count()}})\n',
+        f"{AS_IN}setattr(train, name(), 5)\n",
+        f"{PROTO}p.MergeFrom(elsewhere())\n",
+        f"{AS_IN}def edit(batch):\n    train.batch_size = batch\nbatch = 2\nedit(*sizes())\n",
+    ],
+)
+def test_what_only_a_run_tells_is_not_taken_for_known(tmp_path: Path, code: str) -> None:
+    with pytest.raises(InputError, match=r"give (--set batch_size=VALUE|the pipeline\.config itself)"):
+        opened(tmp_path, code)

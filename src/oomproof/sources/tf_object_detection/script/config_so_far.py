@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oomproof.errors import InputError
-from oomproof.sources.tf_object_detection.config.config import Config
+from oomproof.sources.tf_object_detection.config.config import Config, config_of_text
 from oomproof.sources.tf_object_detection.config.paths import parse_path
+from oomproof.sources.tf_object_detection.script.folding import read_dotted_name
 from oomproof.sources.tf_object_detection.script.known_values import ScriptConstants
 
 KEYS = {
@@ -22,6 +23,7 @@ KEYS = {
     "graph_rewriter_config": "graph_rewriter",
 }
 """of the dictionary that config_util makes of a config"""
+_SCALARS = (int, float, str, bool)
 
 
 @dataclass(eq=False)
@@ -37,6 +39,9 @@ class Tracked:
     """paths of fields that only a run decides, and the note on each"""
     lost: str = ""
     """why the file that it begins with is not known; empty where it is"""
+
+    def is_open(self, path: str) -> bool:
+        return any(f"{path}.".startswith(f"{each}.") for each in self.open)
 
     def note_mistake(self, note: str) -> None:
         self.notes.append(note)
@@ -59,9 +64,9 @@ class ConfigNode:
 
 def node_of(value: ast.expr, names: Mapping[str, ConfigNode], constants: ScriptConstants) -> ConfigNode | None:
     """What of a config an expression such as ``configs["train_config"].optimizer`` names."""
+    if (dotted := read_dotted_name(value)) in names:  # a name, or self.configs
+        return names[dotted]
     match value:
-        case ast.Name():
-            return names.get(value.id)
         case ast.Attribute():
             above = node_of(value.value, names, constants)
             return above.part(value.attr) if above is not None else None
@@ -75,6 +80,49 @@ def node_of(value: ast.expr, names: Mapping[str, ConfigNode], constants: ScriptC
             if known and isinstance(index, int) and not isinstance(index, bool):
                 return ConfigNode(above.of, f"{above.path}[{_from_front(above, index)}]")
     return None
+
+
+def read_field(value: ast.expr, names: Mapping[str, ConfigNode], constants: ScriptConstants) -> tuple[bool, Any]:
+    """What a config says where an expression asks it: a field's value, the chosen member, whether a field is set."""
+    asked = ""
+    node = None
+    match value:
+        case ast.Attribute() | ast.Subscript() | ast.Name():
+            node = node_of(value, names, constants)
+        case ast.Call(func=ast.Attribute(value=of, attr="WhichOneof" | "HasField" as asked), args=[argument]):
+            node = node_of(of, names, constants)
+            known, name = constants.evaluate(argument)
+            if node is not None and asked == "HasField":
+                node = node.part(str(name)) if known else None
+    if node is None or not node.path or not node.of.known or node.of.lost or node.of.is_open(node.path):
+        return False, None
+    try:
+        found = _ask(node, asked)
+    except InputError:
+        return False, None
+    parts = found if isinstance(found, tuple) else (found,)
+    known = all(isinstance(each, _SCALARS) for each in parts) or bool(asked)
+    return known, found if known else None
+
+
+def _ask(node: ConfigNode, what: str) -> Any:
+    if what == "HasField":
+        return node.of.config.is_set(node.path)
+    return node.of.config.which(node.path) or None if what else node.of.config.value(node.path)
+
+
+def list_items(value: ast.expr, node: ConfigNode | None) -> list[ast.expr] | None:
+    """Expressions for the items of a repeated field; None where they are not known."""
+    if node is None or not node.path or not node.of.known or node.of.lost:
+        return None
+    try:
+        found = node.of.config.value(node.path)
+    except InputError:
+        return None
+    if not isinstance(found, tuple):
+        return None
+    indices = [ast.copy_location(ast.Constant(at), value) for at in range(len(found))]
+    return [ast.copy_location(ast.Subscript(value, index, ast.Load()), value) for index in indices]
 
 
 def _from_front(node: ConfigNode, index: int) -> int:
@@ -100,6 +148,38 @@ def set_field(node: ConfigNode, value: Any, where: str, said: str) -> None:
     except InputError as error:
         why = str(error).replace("the API refuses the file", "the script stops here with an AttributeError")
         tracked.note_mistake(f"{where}: {why if why.startswith(said) else f'{said}: {why}'}")
+
+
+def decides_memory(path: str) -> bool:
+    """Whether a message may hold what a forecast needs; the whole config and its model do."""
+    return not path.startswith("eval_") and "data_augmentation_options" not in path
+
+
+def take_from(node: ConfigNode, source: ConfigNode | None, *, copy: bool) -> bool:
+    """``node.CopyFrom(source)``, or MergeFrom; False where it is not known what that gives."""
+    if source is None or source.is_dictionary or not (node.of.known and source.of.known) or source.of.lost:
+        return False
+    before = node.of.config
+    if not node.path and not source.path:
+        text = source.of.config.text if copy else f"{before.text}\n{source.of.config.text}"
+        node.of.config = config_of_text(text, before.name, before.path)
+        node.of.open = {**({} if copy else node.of.open), **source.of.open}
+        return True
+    if not node.path or not source.path:
+        return False
+    try:
+        values = source.of.config.value(source.path)
+        if copy:
+            node.of.config = before.with_value(node.path, values or {})
+        elif values:
+            alone = config_of_text("", before.name).with_value(node.path, values).text
+            node.of.config = config_of_text(f"{before.text}\n{alone}", before.name, before.path)
+    except InputError:
+        return False
+    for path, note in source.of.open.items():
+        if path.startswith(source.path):
+            node.of.open[node.path + path.removeprefix(source.path)] = note
+    return True
 
 
 def note_unknown(node: ConfigNode, value: ast.expr, where: str) -> None:

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from oomproof.sources.detectron2.script.expression import value_of
+from oomproof.sources.tf_object_detection.script.folding import WRONG, as_literal, fold, read_dotted_name
 
 _SWITCHES = {"store_true": False, "store_false": True}
+UNNAMED = "**"
+"""the key of what a dictionary has under keys that are not known"""
 
 
-def read_dotted_name(node: ast.expr) -> str:
-    """``cfg.SOLVER["STEPS"]`` as cfg.SOLVER.STEPS; empty for what is not a name."""
-    match node:
-        case ast.Name():
-            return node.id
-        case ast.Attribute():
-            above = read_dotted_name(node.value)
-            return f"{above}.{node.attr}" if above else ""
-        case ast.Subscript(slice=ast.Constant(value=str(key))):
-            above = read_dotted_name(node.value)
-            return f"{above}.{key}" if above else ""
-    return ""
+def read_key(key: ast.expr | None) -> str:
+    """Of a dictionary, as it is written."""
+    return str(key.value) if isinstance(key, ast.Constant) else UNNAMED
 
 
 def literal_defaults(tree: ast.Module) -> dict[str, Any]:
@@ -41,42 +36,58 @@ def literal_defaults(tree: ast.Module) -> dict[str, Any]:
         elif "default" in given:
             try:
                 found[str(name)] = value_of(given["default"], {})
-            except (ValueError, KeyError, TypeError, ArithmeticError):
+            except WRONG:
                 continue
     return found
 
 
 class ScriptConstants:
-    """Names whose value is known, as the script goes on."""
+    """Names whose value is known, as the script goes on: ``name``, ``name.attribute``, ``name.key`` of a dictionary.
 
-    def __init__(self, arguments: dict[str, Any]) -> None:
-        self.arguments = arguments
+    ``look_up`` tells what is known of an expression beside names: (whether it is, the value).
+    """
+
+    def __init__(
+        self, arguments: dict[str, Any], look_up: Callable[[ast.expr], tuple[bool, Any]] = lambda node: (False, None)
+    ) -> None:
+        self.arguments, self.look_up = arguments, look_up
         self.values: dict[str, Any] = {}
+        self.dictionaries: dict[str, dict[str, ast.expr]] = {}
+        """by name: what the script says of each key"""
 
     def learn(self, name: str, value: ast.expr) -> None:
         known, found = self.evaluate(value)
+        self.forget([name])
         if known:
             self.values[name] = found
-        else:
-            self.values.pop(name, None)
+        if isinstance(value, ast.Dict):
+            self.dictionaries[name] = {}
+            for key, each in zip(value.keys, value.values, strict=True):
+                self.learn_key(name, read_key(key), each)
+
+    def learn_key(self, name: str, key: str, value: ast.expr) -> None:
+        """``name[key] = value``."""
+        self.learn(f"{name}.{key}", value)
+        if name in self.dictionaries:
+            self.dictionaries[name][key] = self.fill(value)
+
+    def fill(self, value: ast.expr) -> ast.expr:
+        """A literal where the value is known now; it may be another later."""
+        known, found = self.evaluate(value)
+        try:
+            return as_literal(found, value) if known else value
+        except ValueError:
+            return value
+
+    def forget(self, names: Iterable[str]) -> None:
+        for name in names:
+            for each in [known for known in self.values if known == name or known.startswith(f"{name}.")]:
+                del self.values[each]
+            self.dictionaries.pop(name, None)
 
     def evaluate(self, value: ast.expr) -> tuple[bool, Any]:
         """(whether the value is known, the value)."""
         try:
-            return True, value_of(self._fill_arguments(value), self.values)
-        except (ValueError, KeyError, TypeError, ArithmeticError):
+            return True, value_of(fold(value, self.values, self.arguments, self.look_up), self.values)
+        except WRONG:
             return False, None
-
-    def _fill_arguments(self, value: ast.expr) -> ast.expr:
-        """With arguments of the script (``args.batch_size``) as their defaults."""
-        arguments = self.arguments
-
-        class Arguments(ast.NodeTransformer):
-            def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-                known = isinstance(node.value, ast.Name) and node.value.id in ("args", "opt", "arguments", "flags")
-                if known and arguments.get(node.attr) is not None:
-                    return ast.copy_location(ast.parse(repr(arguments[node.attr]), mode="eval").body, node)
-                return self.generic_visit(node)
-
-        filled: ast.expr = Arguments().visit(ast.parse(ast.unparse(value), mode="eval").body)
-        return filled

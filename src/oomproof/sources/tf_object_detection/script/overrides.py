@@ -5,11 +5,14 @@ As in tf-models-research-object-detection 2.8.0.post1: any other key is passed o
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 from oomproof.errors import InputError
 from oomproof.sources.tf_object_detection.config.config import Config
 from oomproof.sources.tf_object_detection.script.config_so_far import KEYS, ConfigNode, Tracked, set_field
+from oomproof.sources.tf_object_detection.script.folding import read_dotted_name
+from oomproof.sources.tf_object_detection.script.known_values import UNNAMED, ScriptConstants, read_key
 
 _GENERIC = ("graph_rewriter_config", "model", "train_input_config", "train_config", "eval_config")
 _SINGLE = {
@@ -32,6 +35,43 @@ _RATES = {
     "constant_learning_rate": "learning_rate",
     "exponential_decay_learning_rate": "initial_learning_rate",
 }
+
+
+def override_by(tracked: Tracked, call: ast.Call, constants: ScriptConstants, file: str) -> None:
+    """``merge_external_params_with_configs(configs, hparams, kwargs_dict)`` of a script."""
+    given = next((each.value for each in call.keywords if each.arg == "kwargs_dict"), None)
+    given = given or (call.args[2] if len(call.args) > 2 else None)
+    if given is None and all(each.arg for each in call.keywords):
+        return
+    keys = _keys_of(given, constants)
+    if keys is None:
+        tracked.lost = f"{file}:{call.lineno}: the overrides are not known before the script runs"
+        return
+    for key, value in keys.items():
+        known, new = constants.evaluate(value)
+        where = f"{file}:{getattr(value, 'lineno', call.lineno)}"
+        if known and key != UNNAMED:
+            override(tracked, key, new, where)
+            continue
+        note = f"{where}: {ast.unparse(value)} is not known before the script runs"
+        tracked.notes.append(note)
+        first, _, rest = key.partition(".")
+        for path in paths_for(tracked.config, key) or [f"{KEYS.get(first, first)}.{rest}"]:
+            tracked.open[path] = note
+        if key == UNNAMED:
+            tracked.lost = note
+
+
+def _keys_of(given: ast.expr | None, constants: ScriptConstants) -> dict[str, ast.expr] | None:
+    """What a dictionary of the script says of each key; None where that is not known."""
+    match given:
+        case ast.Dict():
+            return {read_key(key): value for key, value in zip(given.keys, given.values, strict=True)}
+        case ast.Call(func=ast.Name(id="dict"), args=[]):
+            return {each.arg or UNNAMED: each.value for each in given.keywords}
+        case ast.Name() | ast.Attribute():
+            return constants.dictionaries.get(read_dotted_name(given))
+    return None
 
 
 def override(tracked: Tracked, key: str, value: Any, where: str) -> None:

@@ -16,15 +16,23 @@ from oomproof.sources.tf_object_detection.script.config_so_far import (
     KEYS,
     ConfigNode,
     Tracked,
+    decides_memory,
+    list_items,
     node_of,
     note_unknown,
+    read_field,
     set_field,
+    take_from,
 )
-from oomproof.sources.tf_object_detection.script.known_values import ScriptConstants, literal_defaults, read_dotted_name
-from oomproof.sources.tf_object_detection.script.overrides import override
+from oomproof.sources.tf_object_detection.script.folding import as_literal, read_dotted_name
+from oomproof.sources.tf_object_detection.script.known_values import ScriptConstants, literal_defaults
+from oomproof.sources.tf_object_detection.script.overrides import override_by
+from oomproof.sources.tf_object_detection.script.scopes import assigned_names, bind_arguments, is_cut_short
 
 _OPENERS = ("open", "GFile", "Open", "FastGFile")
 _MOST_CALLS = 50
+_MOST_TURNS = 50
+"""of a loop over known values that are followed one by one"""
 _USUAL_NAMES = {**KEYS, "input_config": "train_input_reader", "model_config": "model", "pipeline_config": ""}
 """what names of snippets stand for where nothing in the script says it"""
 
@@ -33,7 +41,20 @@ class ScriptReader:
     def __init__(self, path: Path, tree: ast.Module) -> None:
         self.path, self.tree = path, tree
         self.functions = {each.name: each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)}
-        self.constants = ScriptConstants(literal_defaults(tree))
+        self.classes = {
+            node.name: each
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef)
+            for each in node.body
+            if isinstance(each, ast.FunctionDef) and each.name == "__init__"
+        }
+        self.constants = ScriptConstants(literal_defaults(tree), self._look_up)
+        self.outermost: dict[str, ConfigNode] = {}
+        """names of the script itself, and what of a config they stand for"""
+        self.scope = self.outermost
+        """those of the function that is followed"""
+        self.turns = 0
+        """loops around the present line that may run any number of times"""
         self.files: dict[str, str | None] = {}
         """names that stand for an open file or its text, and which file; None where that is not known"""
         self.found: list[Tracked] = []
@@ -43,11 +64,11 @@ class ScriptReader:
 
     def follow(self) -> tuple[Tracked | None, list[Tracked]]:
         """The first config that the script reads or makes, or None; and everything with something to tell."""
-        self._body(self.tree.body, {})
+        self._body(self.tree.body, self.scope)
         called = {read_dotted_name(node.func) for node in ast.walk(self.tree) if isinstance(node, ast.Call)}
         for function in sorted(self.functions.values(), key=lambda each: each.name in called):
             if function.name not in self._calls:  # run by a launcher, such as tf.app.run
-                self._call(function, {})
+                self._call(function, None, self.scope)
         return (self.found[0] if self.found else None), [*self.found, self.usual]
 
     def _body(self, body: list[ast.stmt], names: dict[str, ConfigNode]) -> ConfigNode | None:
@@ -62,8 +83,10 @@ class ScriptReader:
                     for item in statement.items:
                         self._assign(item.optional_vars, item.context_expr, names)
                     returned = self._body(statement.body, names)
-                case ast.For() | ast.While() | ast.Try():
-                    returned = self._body(statement.body, names)
+                case ast.For() | ast.While():
+                    returned = self._loop(statement, names)
+                case ast.Try():
+                    returned = self._body([*statement.body, *statement.orelse, *statement.finalbody], names)
                 case _:
                     returned = None
                     self._statement(statement, names)
@@ -71,16 +94,44 @@ class ScriptReader:
                 return returned
         return None
 
+    def _loop(self, loop: ast.For | ast.While, names: dict[str, ConfigNode]) -> ConfigNode | None:
+        """Each turn where they are known; else once, with nothing known of what a turn leaves to the next."""
+        turns = self._turns(loop, names) if isinstance(loop, ast.For) and not is_cut_short(loop) else None
+        if turns is not None:
+            assert isinstance(loop, ast.For)
+            for value in turns:
+                self._assign(loop.target, value, names)
+                if (returned := self._body(loop.body, names)) is not None:
+                    return returned
+            return None
+        changed = assigned_names(loop)
+        self.constants.forget(changed)
+        self.turns += 1
+        returned = self._body(loop.body, names)
+        self.turns -= 1
+        self.constants.forget(changed)
+        return returned
+
+    def _turns(self, loop: ast.For, names: dict[str, ConfigNode]) -> list[ast.expr] | None:
+        """What the loop's name stands for in each turn; None where that is not known."""
+        known, values = self.constants.evaluate(loop.iter)
+        if not known:
+            items = list_items(loop.iter, self._node(loop.iter, names))
+            return items if items is not None and len(items) <= _MOST_TURNS else None
+        if not isinstance(values, (list, tuple)) or len(values) > _MOST_TURNS:
+            return None
+        return [as_literal(each, loop.iter) for each in values]
+
     def _statement(self, statement: ast.stmt, names: dict[str, ConfigNode]) -> None:
         match statement:
-            case ast.Assign(targets=[target], value=value):
-                self._assign(target, value, names)
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    self._assign(target, value, names)
             case ast.AnnAssign(target=target, value=ast.expr() as value):
                 self._assign(target, value, names)
             case ast.AugAssign():
-                self._assign(
-                    statement.target, ast.BinOp(_to_load(statement.target), statement.op, statement.value), names
-                )
+                changed = ast.BinOp(_parse(ast.unparse(statement.target)), statement.op, statement.value)
+                self._assign(statement.target, ast.copy_location(changed, statement), names)
             case ast.Delete(targets=[target]):
                 self._clear(self._node(target, names))
             case ast.Expr(value=value):
@@ -88,6 +139,9 @@ class ScriptReader:
 
     def _assign(self, target: ast.expr | None, value: ast.expr, names: dict[str, ConfigNode]) -> None:
         if target is None:
+            return
+        if isinstance(target, (ast.Tuple, ast.List)):
+            self._assign_each(target.elts, value, names)
             return
         if isinstance(target, (ast.Attribute, ast.Subscript)):
             node = self._node(target, names)
@@ -103,7 +157,25 @@ class ScriptReader:
             self.files.pop(name, None)
             if self._is_file(value):
                 self.files[name] = self._file_of(value)
-            self.constants.learn(name, value)
+            match target:
+                case ast.Subscript(value=above, slice=ast.Constant(value=str(key))):
+                    self.constants.learn_key(read_dotted_name(above), key, value)
+                case _:
+                    self.constants.learn(name, value)
+
+    def _assign_each(self, targets: list[ast.expr], value: ast.expr, names: dict[str, ConfigNode]) -> None:
+        """``height, width = 512, 512``: all values are found before the first is given away."""
+        filled = self.constants.fill(value)
+        parts = filled.elts if isinstance(filled, (ast.Tuple, ast.List)) else []
+        if len(parts) != len(targets) or any(isinstance(each, ast.Starred) for each in (*parts, *targets)):
+            parts = [value] * len(targets)
+        for target, part in zip(targets, [self.constants.fill(each) for each in parts], strict=True):
+            self._assign(target, part, names)
+
+    def _look_up(self, value: ast.expr) -> tuple[bool, Any]:
+        if self.turns:  # a turn before this one may have left another value
+            return False, None
+        return read_field(value, self.scope, self.constants)
 
     def _set(self, node: ConfigNode, value: ast.expr) -> None:
         known, new = self.constants.evaluate(value)
@@ -124,11 +196,37 @@ class ScriptReader:
             return node_of(value, names, self.constants)
         last = read_dotted_name(value.func).rpartition(".")[2] or getattr(value.func, "attr", "")
         given = [node_of(each, names, self.constants) for each in value.args]
-        if last in self.functions:
-            parameters = [each.arg for each in self.functions[last].args.args]
-            return self._call(self.functions[last], dict(zip(parameters, given, strict=False)))
+        function = self.functions.get(last) or self.classes.get(last)
+        if function is not None:
+            return self._call(function, value, names)
+        if last == "setattr" and len(value.args) == 3:
+            self._set_by_name(value, names)
+            return None
+        if last == "add" and isinstance(value.func, ast.Attribute):
+            return self._add(value, value.func.value, names)
         self._method(value, last, names)
         return self._follow_call(last, value, given)
+
+    def _set_by_name(self, call: ast.Call, names: dict[str, ConfigNode]) -> None:
+        node = self._node(call.args[0], names)
+        known, name = self.constants.evaluate(call.args[1])
+        if node is not None and known:
+            self._set(node.part(str(name)), call.args[2])
+        elif node is not None:
+            node.of.lost = f"{self._at(call)}: which field is set is not known here"
+
+    def _add(self, call: ast.Call, to: ast.expr, names: dict[str, ConfigNode]) -> ConfigNode | None:
+        """One more message of a repeated field."""
+        node = self._node(to, names)
+        if node is None or not node.path or not node.of.known:
+            return None
+        values = {each.arg: self.constants.evaluate(each.value)[1] for each in call.keywords if each.arg}
+        try:
+            there = list(node.of.config.value(node.path) or ())
+            set_field(node, [*there, values], self._at(call), node.path)
+        except (InputError, TypeError):
+            return None
+        return ConfigNode(node.of, f"{node.path}[{len(there)}]")
 
     def _follow_call(self, name: str, call: ast.Call, given: list[ConfigNode | None]) -> ConfigNode | None:
         """The config that a call of the API or of protobuf gives."""
@@ -141,7 +239,7 @@ class ScriptReader:
         elif name in ("create_pipeline_proto_from_configs", "create_configs_from_pipeline_proto") and first is not None:
             made = ConfigNode(first.of, "", name.startswith("create_configs"))
         elif name == "merge_external_params_with_configs" and first is not None:
-            self._override(first, call)
+            override_by(first.of, call, self.constants, str(self.path))
             made = first
         elif name in ("Merge", "Parse") and len(given) > 1 and given[1] is not None:
             self._merge(given[1], call)
@@ -166,7 +264,12 @@ class ScriptReader:
             known, field = self.constants.evaluate(call.args[0])
             self._clear(node.part(str(field)) if known else None)
         elif name in ("CopyFrom", "MergeFrom"):
-            node.of.notes.append(f"{self._at(call)}: {name} takes fields from elsewhere, which are not known here")
+            source = node_of(call.args[0], names, self.constants)
+            if not take_from(node, source, copy=name == "CopyFrom"):
+                note = f"{self._at(call)}: {name} takes fields from elsewhere, which are not known here"
+                node.of.notes.append(note)
+                if decides_memory(node.path):
+                    node.of.lost = note
 
     def _clear(self, node: ConfigNode | None) -> None:
         if node is not None and node.path and node.of.known:
@@ -217,19 +320,6 @@ class ScriptReader:
             text = f"{node.of.config.text}\n" if node.of.config.text else ""
             node.of.config = config_of_text(text + read_text(file), str(file), file)
 
-    def _override(self, node: ConfigNode, call: ast.Call) -> None:
-        given = next((each.value for each in call.keywords if each.arg == "kwargs_dict"), None)
-        given = given or (call.args[2] if len(call.args) > 2 else None)
-        if not isinstance(given, ast.Dict):
-            node.of.notes.append(f"{self._at(call)}: the overrides are not known before the script runs")
-            return
-        for key, value in zip(given.keys, given.values, strict=True):
-            known, new = self.constants.evaluate(value)
-            if known and isinstance(key, ast.Constant):
-                override(node.of, str(key.value), new, self._at(value))
-            else:
-                node.of.notes.append(f"{self._at(value)}: {ast.unparse(value)} is not known before the script runs")
-
     def _is_file(self, value: ast.expr) -> bool:
         """Whether an expression is an open file, or the text of one."""
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "read":
@@ -251,18 +341,44 @@ class ScriptReader:
         self.found.append(tracked)
         return ConfigNode(tracked)
 
-    def _call(self, function: ast.FunctionDef, given: dict[str, Any]) -> ConfigNode | None:
+    def _call(
+        self, function: ast.FunctionDef, call: ast.Call | None, names: dict[str, ConfigNode]
+    ) -> ConfigNode | None:
+        """A function of the script, with what is known of its arguments; its own names end with it."""
         if len(self._calls) > _MOST_CALLS or function.name in self._active:
             return None
+        given = bind_arguments(function, call)
+        inner = {name: node for name, node in self.outermost.items() if name not in given}
+        inner |= {name: node for name, node in names.items() if name.startswith("self.")}
+        known: dict[str, ast.expr] = {}
+        files: dict[str, str | None] = {}
+        for name, value in given.items():
+            node = None if value is None else node_of(value, names, self.constants)
+            if node is not None:
+                inner[name] = node
+            elif value is not None:
+                known[name] = self.constants.fill(value)
+                if self._is_file(value):
+                    files[name] = self._file_of(value)
+        outside = self.constants.values.copy(), self.constants.dictionaries.copy(), self.files.copy(), self.scope
+        self.constants.forget(given)
+        for name, value in known.items():
+            self.constants.learn(name, value)
+        self.files.update(files)
+        self.scope = inner
         self._calls.append(function.name)
         self._active.append(function.name)
-        returned = self._body(function.body, {name: node for name, node in given.items() if node is not None})
+        returned = self._body(function.body, inner)
         self._active.pop()
+        kept = {name: value for name, value in self.constants.values.items() if name.startswith("self.")}
+        self.constants.values, self.constants.dictionaries, self.files, self.scope = outside
+        self.constants.values.update(kept)
+        names.update({name: node for name, node in inner.items() if name.startswith("self.")})
         return returned
 
     def _at(self, node: ast.AST) -> str:
         return f"{self.path}:{getattr(node, 'lineno', 0)}"
 
 
-def _to_load(target: ast.expr) -> ast.expr:
-    return ast.parse(ast.unparse(target), mode="eval").body
+def _parse(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
