@@ -41,19 +41,22 @@ class Drawing:
 
 
 def draw_step(images: int) -> Graph:
-    """Regions drawn image after image (each draw waits for the one before), targets in a second loop with the same
-    names, and gradients that come in the opposite order and are as large as the whole batch."""
+    """Regions drawn image after image (each draw waits for two guards of the one before, which read nothing), targets in
+    a second loop with the same names, and gradients that come in the opposite order and are as large as the whole
+    batch."""
     made = Drawing()
     given = made.add("images", "_Arg", shapes=((images, 64, 64),))
     features = made.add("net/Relu", "Relu", given, shapes=((images, 32, 32, 8),))
     count = made.add("count", "Const", shapes=((2,),), value=[images, 7])
     (split, _) = made.add("unstack", "Unpack", features, shapes=((32, 32, 8),) * images)
     drawn: list[Ref] = []
+    before: tuple[int, ...] = ()
     for image in range(images):
         limit = made.add("loss/draw/limit", "Const", shapes=((16, 32),))
-        before = (drawn[-1][0],) if drawn else ()
         squared = made.add("loss/Square", "Square", (split, image), shapes=((32, 32, 8),))
         drawn.append(made.add("loss/draw", "RandomUniform", squared, limit, shapes=((100, 4),), controls=before))
+        guard, _ = made.add("loss/guard", "NoOp", shapes=(), controls=(drawn[-1][0],))
+        before = (made.add("loss/guard", "NoOp", shapes=(), controls=(guard,))[0],)
     targets = [
         made.add("loss/Square", "Square", each, features, shapes=((100, images),)) for each in drawn
     ]  # the name again: two an image, in two loops

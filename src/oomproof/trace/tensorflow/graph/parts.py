@@ -109,7 +109,8 @@ def _find(step: _Step, other: _Step) -> ImageParts:
 
 
 def _spread(graph: Graph, image: list[int | None], grows: Sequence[bool], splits: set[int]) -> None:
-    """What reads only from one part, or is read by only one, belongs to it; then the same for what merely waits."""
+    """What reads only from one part, or is read by only one, belongs to it. Where tensors do not tell, waiting does:
+    what waits for one part belongs to it, even if the next part waits for it; that is how parts hang together."""
     readers: list[list[int]] = [[] for _ in graph.nodes]
     waiters: list[list[int]] = [[] for _ in graph.nodes]
     for number, node in enumerate(graph.nodes):
@@ -128,13 +129,23 @@ def _spread(graph: Graph, image: list[int | None], grows: Sequence[bool], splits
         return True
 
     count = len(graph.nodes)
+
+    def spread() -> None:
+        changed = True
+        while changed:
+            changed = False
+            for number, node in enumerate(graph.nodes):
+                sources = (output if source in splits else image[source] for source, output in node.inputs)
+                changed |= join(number, sources)
+            for number in range(count - 1, -1, -1):
+                changed |= join(number, (image[reader] for reader in readers[number]))
+
+    spread()
     changed = True
     while changed:
         changed = False
         for number, node in enumerate(graph.nodes):
-            sources = (output if source in splits else image[source] for source, output in node.inputs)
-            changed |= join(number, sources)
-        for number in range(count - 1, -1, -1):
-            changed |= join(number, (image[reader] for reader in readers[number]))
-    for number, node in enumerate(graph.nodes):
-        join(number, (image[each] for each in (*node.controls, *waiters[number])))
+            changed |= join(number, (image[each] for each in node.controls))
+        spread()
+    for number in range(count - 1, -1, -1):
+        join(number, (image[each] for each in waiters[number]))
