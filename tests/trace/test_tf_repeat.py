@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from oomproof.trace.tensorflow.graph import repeat
 from oomproof.trace.tensorflow.graph.graph import Graph, Node, Output, Ref
 from oomproof.trace.tensorflow.graph.more_images import Extrapolation
 from oomproof.trace.tensorflow.graph.parts import find_parts, kin_of, numbers_of
@@ -41,8 +42,8 @@ class Drawing:
 
 
 def draw_step(images: int) -> Graph:
-    """Regions drawn image after image (each draw waits for two guards of the one before, which read nothing), targets in
-    a second loop with the same names, and gradients that come in the opposite order and are as large as the whole
+    """Regions drawn image after image (each draw waits for two guards of the one before, which read nothing), targets
+    in a second loop with the same names, and gradients that come in the opposite order and are as large as the whole
     batch."""
     made = Drawing()
     given = made.add("images", "_Arg", shapes=((images, 64, 64),))
@@ -135,6 +136,16 @@ def test_a_part_that_another_process_built_in_another_order_is_refused() -> None
             nodes[number] = replace(node, outputs=(Output((100, 4, 1), "float32", 1600),))
     with pytest.raises(NotAlike):
         repeat_parts(replace(few, nodes=tuple(nodes)), draw_step(MORE), Extrapolation(FEW, MORE, 16))
+
+
+def test_copies_that_do_not_wait_as_the_originals_do_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where what makes images wait for one another is lost, all copies would be there at once."""
+    monkeypatch.setattr(
+        repeat._Repeating, "_wait", lambda self, number, control, image, which: self._as_it_was(control)
+    )  # fmt: skip
+    few, more = (replace(each, targets=()) for each in (draw_step(FEW), draw_step(MORE)))
+    with pytest.raises(NotAlike):
+        repeat_parts(few, more, Extrapolation(FEW, MORE, 16))
 
 
 def test_more_images_than_were_built_are_asked_for() -> None:

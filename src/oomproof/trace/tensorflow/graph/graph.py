@@ -57,13 +57,17 @@ class Graph:
             count[ref] = count.get(ref, 0) + 1
         return count
 
-    def depth(self) -> int:
-        """Nodes on the longest way through."""
+    def levels(self) -> list[int]:
+        """Of each node: nodes on the longest way to it, itself included."""
         ways: list[int] = []
         for node in self.nodes:
             before = [*(ref[0] for ref in node.inputs), *node.controls]
             ways.append(1 + max((ways[number] for number in before), default=0))
-        return max(ways, default=0)
+        return ways
+
+    def depth(self) -> int:
+        """Nodes on the longest way through."""
+        return max(self.levels(), default=0)
 
     def users(self) -> list[list[int]]:
         """For each node, those that wait for it, each once."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 from oomproof.trace.tensorflow.graph.graph import Graph, Node, Ref
@@ -21,6 +22,8 @@ from oomproof.trace.tensorflow.graph.parts import ImageParts, find_parts
 SMALL = 1 << 10
 """bytes of a node's results up to which it does not matter how they grow, nor on which part they hang: constants that
 grappler moved or merged"""
+UNEVEN = 1
+"""nodes by which steps from image to image may differ: ways that take turns in being the longest"""
 Key = tuple[int, int]
 """(node of the graph with fewer images, image): the image is -1 for what stands once"""
 _ONCE = -1
@@ -79,13 +82,16 @@ class _Repeating:
         """The node at the same place as ``number``, in the part of image ``which`` of the large step."""
         if self.parts.image[number] is None:
             return number, _ONCE
-        source = which if which < self.middle else self.last if which == self.line.images - 1 else self.middle
-        found = self.parts.nodes.get((self.parts.place[number], source))
+        found = self.parts.nodes.get((self.parts.place[number], self._source_of(which)))
         if found is None:
             if self._is_small(number):
                 return self._as_it_was(number)
             raise NotAlike(self.more.nodes[number].name)
         return found, which
+
+    def _source_of(self, which: int) -> int:
+        """The image whose part stands for that of image ``which`` of the large step."""
+        return which if which < self.middle else self.last if which == self.line.images - 1 else self.middle
 
     def _as_it_was(self, number: int) -> Key:
         image = self.parts.image[number]
@@ -286,7 +292,26 @@ class _Repeating:
             tuple(dict.fromkeys(number_of[key] for key in self._gather_controls(self.more.targets))),
             tuple(now(number) for number in self.more.arguments),
         )
+        self._require_steady(graph.levels(), number_of)
         return Repeated(graph, tuple(sources))
+
+    def _require_steady(self, levels: Sequence[int], number_of: Mapping[Key, int]) -> None:
+        """``NotAlike`` where copies are less far from one another than the originals.
+
+        How far a node is from the beginning is the largest of several ways, each of which is longer by the same with
+        every image, or shorter: from image to image the difference cannot shrink. It does where what made one part
+        wait for the other was lost, and then copies would meet in memory that never do.
+        """
+        images = range(1, self.line.images)
+        for place in {self.parts.place[number] for number in self.parts.place if not self._is_small(number)}:
+            sources = [self.parts.nodes.get((place, self._source_of(which))) for which in images]
+            if None in sources:
+                continue
+            keys = [(number, which) for number, which in zip(sources, images, strict=True) if number is not None]
+            found = [levels[number_of[key]] for key in keys]
+            steps = [after - before for before, after in pairwise(found)]
+            if any(later < earlier - UNEVEN for earlier, later in pairwise(steps)):
+                raise NotAlike(self.more.nodes[keys[0][0]].name)
 
 
 def _forms(node: Node) -> list[tuple[str, int]]:
