@@ -67,6 +67,15 @@ def unet(side: int = 128, base: int = 16) -> tuple[Any, Batch]:
     return model, (images(4, side), tf.zeros((4, side, side), tf.int32))
 
 
+def conv_lstm() -> tuple[Any, Batch]:
+    """For videos: a loop over frames."""
+    entry = keras.Input((8, 48, 48, 3))
+    x = layers.ConvLSTM2D(16, 3, padding="same", return_sequences=True)(entry)
+    x = layers.Flatten()(layers.MaxPooling3D()(layers.Conv3D(8, 3, padding="same", activation="relu")(x)))
+    model = compiled(keras.Model(entry, layers.Dense(4, activation="softmax")(x)))
+    return model, (tf.zeros((4, 8, 48, 48, 3)), tf.zeros((4,), tf.int32))
+
+
 def application(name: str, batch: int, side: int) -> tuple[Any, Batch]:
     model = getattr(keras.applications, name)(weights=None, input_shape=(side, side, 3), classes=10)
     return compiled(model), labelled(batch, side)

@@ -17,7 +17,8 @@ import pytest
 pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 
 import keras
-from keras_nets import Batch, application, dense_head, retinanet, three_layers, unet
+import tensorflow as tf
+from keras_nets import Batch, application, conv_lstm, dense_head, retinanet, three_layers, unet
 from real_tf import Measured, measure
 from seen_edges import edges_as_seen
 
@@ -26,7 +27,14 @@ from oomproof.memory.cards.devices import find_device
 from oomproof.memory.runtime import Runtime
 from oomproof.trace.keras.on_tensorflow import prepare_keras
 from oomproof.trace.tensorflow.order.order import order_by_executor
-from oomproof.trace.tensorflow.trace_step import PreparedStep, find_measured_order, lay_out_step, timeline_of
+from oomproof.trace.tensorflow.trace_step import (
+    AHEAD,
+    PreparedStep,
+    find_measured_order,
+    lay_out_step,
+    prepare_step,
+    timeline_of,
+)
 from thorough import thorough_but
 
 MODELS: dict[str, Callable[[], tuple[Any, Batch]]] = {
@@ -123,6 +131,41 @@ def test_half_precision(policy: str) -> None:
         keras.mixed_precision.set_global_policy(kept)
     step, real, before = traced_and_real(model, batch)
     assert abs(check(step, real.without_scratch + before, real.order)) < 0.05
+
+
+@pytest.mark.thorough
+@pytest.mark.slow
+def test_what_loops_keep_for_gradients() -> None:
+    """How far turns run ahead differs from run to run: the upper figure must cover it."""
+    step, real, before = traced_and_real(*conv_lstm())
+    told = forecaster.build_forecast(timeline_of(step, "cpu"), find_device("64GiB"), Runtime(), "job", {})
+    assert told.allocated.expected >= real.without_scratch + before
+
+
+def test_turns_that_run_ahead() -> None:
+    side, turns = 256, 8
+    weights, state = tf.Variable(tf.ones((side, side))), tf.Variable(tf.ones((side, side)))
+
+    @tf.function
+    def run(frames: Any) -> None:
+        images = tf.TensorArray(tf.float32, turns, element_shape=(side, side)).unstack(frames)
+
+        def turn(i: Any, y: Any) -> Any:
+            entered = images.read(i) @ weights  # waits for no other turn
+            for _ in range(3):
+                y = tf.tanh(y @ weights)
+            return i + 1, y + entered
+
+        start = (0, tf.zeros((side, side)))
+        state.assign(tf.while_loop(lambda i, y: i < turns, turn, start, maximum_iterations=turns)[1])
+
+    frames = tf.ones((turns, side, side))
+    real = measure(lambda: run(frames))
+    step = prepare_step(run.get_concrete_function(frames), [frames], dialect="cpu")
+    known = frames.shape.num_elements() * 4 + 2 * side * side * 4
+    told = timeline_of(step, "cuda").about.orders
+    one_by_one = max(peak for name, peak in told.items() if AHEAD not in name)
+    assert max(told.values()) >= real.without_scratch + known > one_by_one
 
 
 @pytest.mark.thorough

@@ -130,6 +130,20 @@ def test_a_counter_tells_how_often_a_loop_turns() -> None:
     assert many - few >= 8 * MIB
 
 
+def test_each_list_of_a_loop_goes_on_by_itself() -> None:
+    """TensorFlow's optimizer begins the lists that gradients need with one empty list where they are alike."""
+    weight = matrix()
+
+    def looped(times: int) -> Any:
+        def turn(i: Any, y: Any) -> Any:
+            return i + 1, tf.tanh(y @ weight) * tf.sigmoid(y * 2.0)
+
+        return lambda x: tf.while_loop(lambda i, y: i < times, turn, (0, x), maximum_iterations=times)[1]
+
+    few, many = peak(looped(4), weight), peak(looped(12), weight)
+    assert many - few >= 3 * 8 * MIB  # the state, the tanh and the sigmoid of each turn
+
+
 def test_what_a_loop_may_hold_besides_is_told() -> None:
     weight = matrix()
 

@@ -21,7 +21,7 @@ from oomproof.trace.tensorflow.buffers.liveness import Execution
 from oomproof.trace.tensorflow.graph.branches import take_branches
 from oomproof.trace.tensorflow.graph.capture import Captured, capture, tensorflow
 from oomproof.trace.tensorflow.graph.folding import fold_constants
-from oomproof.trace.tensorflow.graph.graph import Graph
+from oomproof.trace.tensorflow.graph.graph import Graph, Node
 from oomproof.trace.tensorflow.graph.grappler import run_grappler
 from oomproof.trace.tensorflow.graph.reading import GraphReader
 from oomproof.trace.tensorflow.order.order import Order, likely_orders, order_by_name, other_orders
@@ -35,6 +35,7 @@ WEIGHS = 1 << 20
 LARGEST = "unknown sides at their longest"
 SHARE = 0.5
 """how much of what the data decides on is expected to be there (what a mask leaves over): nothing is known of it"""
+AHEAD = "turns of loops ahead"
 SHORTEST, FEWEST = "unknown sides at their shortest", 0.02
 """what the lower figure counts of it: an image may have one object of a hundred that there is room for"""
 STEPS = 2
@@ -131,6 +132,9 @@ def timeline_of(
 
     def find_others() -> dict[str, int]:
         found: dict[str, int] = {}
+        if _loops_that_weigh(step.graph):
+            top = step.largest or step
+            found |= _peaks(top, likely_orders(top.graph, on_gpu=on_gpu), dialect, AHEAD, turns_ahead=True)
         if step.largest is not None:
             graph = step.largest.graph
             largest = likely_orders(graph, on_gpu=on_gpu) | other_orders(graph, on_gpu=on_gpu)
@@ -149,9 +153,14 @@ def timeline_of(
     return replace(expected, about=replace(describe_step(step, dialect, about or About()), orders=peaks))
 
 
-def _peaks(step: PreparedStep, orders: Mapping[str, Order], dialect: Dialect, sides: str = "") -> dict[str, int]:
+def _peaks(
+    step: PreparedStep, orders: Mapping[str, Order], dialect: Dialect, sides: str = "", *, turns_ahead: bool = False
+) -> dict[str, int]:
     named = {f"{name}, {sides}" if sides else name: order for name, order in orders.items()}
-    return {name: lay_out_step(step, order, dialect, steps=1).peak().bytes for name, order in named.items()}
+    return {
+        name: lay_out_step(step, order, dialect, steps=1, turns_ahead=turns_ahead).peak().bytes
+        for name, order in named.items()
+    }
 
 
 def in_the_middle(peaks: Mapping[str, int]) -> str:
@@ -202,13 +211,17 @@ def prepare_step(
         return replace(ready, largest=as_step(largest.result()), smallest=as_step(smallest.result()))
 
 
-def lay_out_step(step: PreparedStep, order: Order, dialect: Dialect, steps: int = STEPS) -> Timeline:
-    """The step in an order, as a Timeline. Its work is that of the second step."""
+def lay_out_step(
+    step: PreparedStep, order: Order, dialect: Dialect, steps: int = STEPS, *, turns_ahead: bool = False
+) -> Timeline:
+    """The step in an order, as a Timeline. Its work is that of the second step. ``turns_ahead``: turns of loops run
+    ahead as far as they can."""
     graph, captured = step.graph, step.captured
     builder = Builder()
     on_gpu = dialect == "cuda"
     # On a CPU, what kernels take for themselves depends on the processor's cache; it is left out there.
-    run = Execution(builder, on_gpu=on_gpu, scratch=read_convolution if on_gpu else lambda graph, node: None)
+    scratch = read_convolution if on_gpu else lambda graph, node: None
+    run = Execution(builder, on_gpu=on_gpu, turns_ahead=turns_ahead, scratch=scratch)
     for variable in captured.variables:
         kind, owner = step.variables[variable.node]
         run.hold_variable(variable.node, variable.bytes, kind=kind, owner=owner, shape=variable.shape)
@@ -252,12 +265,12 @@ def describe_step(step: PreparedStep, dialect: Dialect, about: About) -> About:
             f"results of {', '.join(step.without_bound[:4])} that are larger than what goes in: the data decides on "
             "their size, and no bound is known"
         )
-    loops = [node for node in step.graph.nodes if node.bodies and _weighs(node.bodies[-1])]
+    loops = _loops_that_weigh(step.graph)
     if loops:
         which = "a loop" if len(loops) == 1 else f"{len(loops)} loops"
         not_counted.append(
-            f"what turns of {which} hold besides lists where TensorFlow runs up to ten of them at once; and more than "
-            "two elements of a list where the number of turns cannot be told"
+            f"turns of {which} that end late, where TensorFlow runs up to ten of them at once (those that begin early "
+            "are in the upper figure); and more than two elements of a list where the number of turns cannot be told"
         )
     return replace(
         about,
@@ -272,6 +285,10 @@ def describe_step(step: PreparedStep, dialect: Dialect, about: About) -> About:
             "nodes": len(step.graph.nodes),
         },
     )
+
+
+def _loops_that_weigh(graph: Graph) -> list[Node]:
+    return [node for node in graph.nodes if node.bodies and _weighs(node.bodies[-1])]
 
 
 def _weighs(body: Graph) -> bool:

@@ -39,6 +39,16 @@ class HeldMemory:
         return sum(part.bytes + part.elements() for part in self.parts)
 
 
+def copy_list(memory: HeldMemory | None) -> HeldMemory | None:
+    """A list of its own with the same elements. Lists are values: where several are begun with one empty list, as
+    TensorFlow's optimizer makes of empty lists that are alike, each goes on by itself."""
+    if memory is None or memory.block >= 0:
+        return memory
+    for part in memory.parts:
+        part.references += 1
+    return HeldMemory(-1, 0, room=memory.room, parts=list(memory.parts), is_full=memory.is_full)
+
+
 def put_into(memory: HeldMemory, item: HeldMemory, allocate: Callable[[int], int]) -> None:
     """A list keeps what is put into it; in a loop, as many as it has room for. ``allocate`` makes a block."""
     item.references += 1

@@ -14,6 +14,7 @@ from typing import Any
 from oomproof.memory.timeline import KINDS, Builder, Shape
 from oomproof.trace.tensorflow.buffers import held, kernels
 from oomproof.trace.tensorflow.buffers.held import TRIPS, HeldMemory
+from oomproof.trace.tensorflow.buffers.turns_ahead import MOST_TURNS, count_bytes_ahead
 from oomproof.trace.tensorflow.graph.graph import Graph, Node, Output, Ref
 from oomproof.trace.tensorflow.order.order import gpu_order
 from oomproof.trace.tensorflow.roles import Roles
@@ -41,10 +42,13 @@ class Execution:
         builder: Builder,
         *,
         on_gpu: bool,
+        turns_ahead: bool = False,
         scratch: Callable[[Graph, Node], Mapping[str, Any] | None] = lambda graph, node: None,
     ) -> None:
         self.builder = builder
         self.on_gpu = on_gpu
+        self.turns_ahead = turns_ahead
+        """whether turns of a loop run ahead as far as they can"""
         self.scratch = scratch
         self.variables: dict[str, HeldMemory] = {}
         """by the name of the handle"""
@@ -245,9 +249,13 @@ class Execution:
         node = frame.graph.nodes[number]
         roles = frame.roles
         state = [frame.values.get(ref) for ref in node.inputs]
-        for memory in state:
+        for place, memory in enumerate(state):
+            if any(memory is each for each in state[:place]) and not _hands_on(node.bodies[-1], place):
+                state[place] = memory = held.copy_list(memory)
             self._take(memory)
-        self._enter_lists(node, state, turns_of(frame.graph, node))
+        turns = turns_of(frame.graph, node)
+        self._enter_lists(node, state, turns)
+        ahead = self._run_ahead(frame, number, turns) if self.turns_ahead else None
         for _ in range(TRIPS):
             for body in node.bodies:
                 inner = RunningGraph(body, roles.inside(number, body), body.uses())
@@ -266,6 +274,16 @@ class Execution:
         for index, memory in enumerate(state):
             self._put(frame, (number, index), memory)
             self._drop(memory)
+        self._drop(ahead)
+
+    def _run_ahead(self, frame: RunningGraph, number: int, turns: int | None) -> HeldMemory | None:
+        """What all turns but one have ready for the rest of them."""
+        node = frame.graph.nodes[number]
+        at_once = min(MOST_TURNS if turns is None else turns, int(node.attrs.get("parallel_iterations", MOST_TURNS)))
+        nbytes = count_bytes_ahead(node.bodies[-1]) * (at_once - 1)
+        if nbytes <= 0:
+            return None
+        return self.hold(nbytes, kind="temporary", owner=frame.roles.owner[number], op=node.op)
 
     def _enter_lists(self, node: Node, state: Sequence[HeldMemory | None], turns: int | None) -> None:
         for place, memory in enumerate(state):

@@ -15,7 +15,10 @@ SMALL_CONSTANT = 64
 """elements up to which a constant's value is kept: axes, permutations, sizes"""
 SHAPES_ARE = 64
 """elements up to which integers are taken for a shape or a part of one, on which other shapes depend"""
-_KEPT = ("strides", "dilations", "data_format", "padding", "T", "var_name", "axis", "keep_dims", "equation")
+_KEPT = (
+    *("strides", "dilations", "data_format", "padding", "T", "var_name", "axis", "keep_dims", "equation"),
+    "parallel_iterations",
+)
 
 
 @dataclass(frozen=True, slots=True)
