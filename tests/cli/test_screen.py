@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from oomproof.cli.screen import at_long_work
+from oomproof.cli.screen import at_long_work, at_work, complain, show
 
 pty = pytest.importorskip("pty", reason="terminals as Unix has them")
 
 WORK = """
 import time
-from oomproof.cli.screen import at_long_work
+from oomproof.cli.screen import at_long_work, at_work, complain, show
 with at_long_work({quiet}) as say:
     say("opening the job", 0.0)
     say("looking at [batch] 4 x 4", 0.5)
@@ -65,3 +65,22 @@ def test_lines_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
             say("tracing" if part < 3 else "done", part / 4)
     out, err = capsys.readouterr()
     assert (out, err) == ("", "tracing\ndone\n")
+
+
+def test_what_a_terminal_would_obey_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "a\x1b[2J\x1b]0;title\x9b31m.yaml"
+    told = r"a\x1b[2J\x1b]0;title\x9b31m.yaml"
+    show(name)
+    complain(name)
+    with at_work(quiet=False) as say:
+        say(f"opening {name}")
+    assert capsys.readouterr() == (f"{told}\n", f"oomproof: {told}\nopening {told}\n")
+
+
+def test_colours_of_a_report_stay(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.text import Text
+
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    show(Text("red", style="red"))
+    assert capsys.readouterr().out == "\x1b[31mred\x1b[0m\n"

@@ -69,3 +69,26 @@ def test_a_link_to_a_device_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).symlink_to("/dev/zero")
     with pytest.raises(InputError, match="a device, which has no end"):
         oomproof.explain(tmp_path / name)
+
+
+@pytest.mark.skipif(not Path("/proc/kmsg").exists(), reason="a regular file that waits for content")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("explain", "train.log"),
+        ("check", "x.pickle", "--on", "8GiB"),
+        ("check", "x.timeline", "--on", "8GiB"),
+        ("check", "x.ipynb", "--on", "8GiB"),
+        ("check", "x.config", "--on", "8GiB"),
+        ("data", "x.json"),
+    ],
+    ids=lambda words: words[1],
+)
+def test_files_of_the_system_that_wait_are_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Or not opened at all, for whoever may not read them."""
+    (tmp_path / words[1]).symlink_to("/proc/kmsg")
+    command = [sys.executable, "-m", "oomproof", *words]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
+    last = ran.stderr.splitlines()[-1]
+    assert (ran.returncode, "internal error" in ran.stderr) == (1, False), ran.stderr
+    assert last.startswith("oomproof: ") and words[1] in last

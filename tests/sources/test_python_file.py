@@ -103,6 +103,14 @@ def test_no_function_said(write: Write) -> None:
     refused(write(JOB).removesuffix(":job"), "which function", "train.py:FUNCTION")
 
 
+def test_no_file_where_no_function_is_said(tmp_path: Path) -> None:
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "link.py").symlink_to("nowhere")
+    refused(str(tmp_path / "folder.py"), "folder.py is not a file")
+    refused(str(tmp_path / "link.py"), "there is no file", "-- python FILE.py")
+    refused(str(tmp_path / "none.py"), "there is no file")
+
+
 def test_missing_file(tmp_path: Path) -> None:
     refused(f"{tmp_path}/nowhere.py:job", "there is no file", "nowhere.py")
     refused("whatever", "'whatever' is not a job")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
@@ -17,6 +18,8 @@ WIDEST = 120
 """columns; longer lines are hard to read however wide the screen"""
 NARROWEST, USUAL = 20, 80
 """columns; COLUMNS=0, as some terminals in an editor say, means that nobody knows"""
+_COMMANDS = re.compile(r"\x1b(?!\[[\d;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
+"""what a terminal obeys, but for colours and the ends of lines; names of files may hold such"""
 
 
 def show(report: RenderableType) -> None:
@@ -30,7 +33,8 @@ def show(report: RenderableType) -> None:
             console.print(report)
     except OSError as error:  # rich flushes the screen even where it writes nothing to it
         raise cannot_write(error) from error
-    write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
+    harmless = _COMMANDS.sub(_escape, captured.get())
+    write("\n".join(line.rstrip() for line in harmless.splitlines()) + "\n")
 
 
 def write(text: str) -> None:
@@ -56,9 +60,19 @@ def cannot_write(error: OSError) -> OomproofError:
 
 def complain(message: str) -> None:
     """One line on stderr, whatever the message has inside."""
-    line = " ".join(f"oomproof: {message}".split())
+    line = _make_printable(f"oomproof: {message}")
     encoding = sys.stderr.encoding or "utf-8"
     print(line.encode(encoding, "replace").decode(encoding), file=sys.stderr)
+
+
+def _make_printable(text: str) -> str:
+    """As one line, with everything shown that a terminal would obey."""
+    line = " ".join(text.split())
+    return line if line.isprintable() else "".join(each if each.isprintable() else _escape(each) for each in line)
+
+
+def _escape(found: str | re.Match[str]) -> str:
+    return (found if isinstance(found, str) else found[0]).encode("unicode_escape").decode("ascii")
 
 
 @contextmanager
@@ -99,7 +113,7 @@ def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
         from rich.console import Console
 
         with Console(stderr=True, highlight=False, markup=False).status("starting") as status:
-            yield status.update
+            yield lambda doing: status.update(_make_printable(doing))
     else:
         yield _lines()
 
@@ -130,7 +144,7 @@ def _bar() -> Iterator[Callable[[str, float], None]]:
         def say(doing: str, part: float) -> None:
             nonlocal most
             most = max(most, min(1.0, part))  # a bar that runs backwards makes people doubt it
-            progress.update(task, description=doing, completed=most)
+            progress.update(task, description=_make_printable(doing), completed=most)
 
         yield say
 
@@ -143,6 +157,6 @@ def _lines() -> Callable[[str], None]:
         nonlocal last
         if doing != last:
             last = doing
-            print(doing, file=sys.stderr, flush=True)
+            print(_make_printable(doing), file=sys.stderr, flush=True)
 
     return line

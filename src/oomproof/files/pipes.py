@@ -8,8 +8,9 @@ import select
 import stat
 import time
 from pathlib import Path
+from typing import cast
 
-from oomproof.files.regular import NotAFile
+from oomproof.files.regular import NotAFile, open_regular
 
 PATIENCE = 5.0
 """seconds to wait for somebody who opens a pipe to write"""
@@ -23,7 +24,7 @@ def open_log(path: Path) -> io.BufferedReader:
     if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):  # first: to open a device may already do something
         raise NotAFile(None, "a device, which has no end", str(path))
     if not stat.S_ISFIFO(mode):
-        return path.open("rb")
+        return cast("io.BufferedReader", open_regular(path))
     # With O_NONBLOCK, for open() would wait for ever where nobody writes.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:

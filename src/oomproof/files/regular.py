@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import stat
 from pathlib import Path
 from typing import BinaryIO
@@ -20,7 +21,10 @@ def open_regular(path: str | os.PathLike[str], buffering: int = -1) -> BinaryIO:
     except ValueError:  # a NUL in the name
         raise NotAFile(None, "not a name that a file can have", str(path)) from None
     try:
-        refuse_others(os.fstat(descriptor).st_mode, path)
+        status = os.fstat(descriptor)
+        refuse_others(status.st_mode, path)
+        if status.st_size == 0 and not _has_content(descriptor):
+            raise NotAFile(None, "a file of the system, with nothing to read now", str(path))
         return os.fdopen(descriptor, "rb", buffering)
     except BaseException:
         os.close(descriptor)
@@ -34,6 +38,16 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
     if len(content) > most:
         raise NotAFile(None, f"larger than {most >> 20} MiB", str(path))
     return content
+
+
+def _has_content(descriptor: int) -> bool:
+    """Or an end: some of the system's files (/proc/kmsg) are regular ones of no bytes, and wait for content as pipes
+    do."""
+    if not hasattr(select, "poll"):
+        return True
+    ready = select.poll()
+    ready.register(descriptor, select.POLLIN)
+    return bool(ready.poll(0))
 
 
 def refuse_others(mode: int, path: str | os.PathLike[str]) -> None:

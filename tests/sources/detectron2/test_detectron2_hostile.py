@@ -10,6 +10,7 @@ import pytest
 
 from oomproof.errors import InputError
 from oomproof.sources.detectron2.config.config import read
+from oomproof.sources.detectron2.config.schema import DEFAULTS
 from oomproof.sources.detectron2.config.yaml_file import parse, read_text
 from oomproof.sources.detectron2.script.expression import evaluate_text
 
@@ -45,6 +46,24 @@ def test_values_of_other_types_are_told(tmp_path: Path, value: str) -> None:
     (tmp_path / "c.yaml").write_text(f"SOLVER:\n  MAX_ITER: {value}\n")
     with pytest.raises(InputError, match=r"c\.yaml:2: SOLVER.MAX_ITER must be a whole number"):
         read(tmp_path / "c.yaml")
+
+
+@pytest.mark.parametrize("default", [int, float, tuple, list])
+def test_keys_without_a_value_are_told(tmp_path: Path, default: type) -> None:
+    """Detectron2 reads null for any key, and stops where it counts with it; a few it can do without."""
+    found = [key for key, value in DEFAULTS.items() if type(value) is default and key != "VERSION"]
+    left = []
+    for key in found:
+        *sections, last = key.split(".")
+        lines = [f"{'  ' * depth}{name}:" for depth, name in enumerate(sections)]
+        (tmp_path / "c.yaml").write_text("\n".join([*lines, f"{'  ' * len(lines)}{last}: null\n"]))
+        try:
+            read(tmp_path / "c.yaml")
+        except InputError as error:
+            assert f"c.yaml:{len(lines) + 1}: {key} has no value (null)" in str(error)
+        else:
+            left.append(key)
+    assert set(left) <= {"SOLVER.WEIGHT_DECAY_NORM", "SOLVER.BIAS_LR_FACTOR"} and len(left) < len(found)
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,21 @@ def test_a_config_that_names_another_module_is_refused(tmp_path: Path) -> None:
         oomproof.check(str(hostile), on="8GiB")
 
 
+@pytest.mark.parametrize(
+    ("config", "made"),
+    [
+        ({}, "dict"),
+        ({"class_name": None}, "dict"),
+        ({"module": "keras.layers", "class_name": "ReLU", "config": {}, "registered_name": None}, "ReLU"),
+    ],
+)
+def test_a_config_that_makes_no_model_is_told(tmp_path: Path, config: Any, made: str) -> None:
+    with zipfile.ZipFile(tmp_path / "none.keras", "w") as archive:
+        archive.writestr("config.json", json.dumps(config))
+    with pytest.raises(DamagedFile, match=f"none.keras should be a saved Keras model; its config makes a {made}"):
+        oomproof.check(str(tmp_path / "none.keras"), on="8GiB")
+
+
 @pytest.mark.parametrize("name", ["bad.keras", "bad.h5"])
 def test_a_damaged_file_is_told(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"PK\x03\x04 nothing of use")

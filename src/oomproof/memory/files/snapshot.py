@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from oomproof.errors import DamagedFile, InputError
+from oomproof.files.regular import read_regular
 from oomproof.memory.about import About
 from oomproof.memory.files.plain_pickle import NotPlain, read_plain
 from oomproof.memory.files.timeline_check import MAX_BYTES, clean_value
@@ -56,7 +57,7 @@ def load_snapshot(path: str | os.PathLike[str]) -> Timeline:
                 f"expected at most {MAX_FILE >> 20} MiB; found {file.stat().st_size >> 20} MiB; "
                 "record less, with _record_memory_history(max_entries=100000)"
             )
-        content = file.read_bytes()
+        content = read_regular(file, MAX_FILE)
         return _timeline(read_plain(content), file.name, len(content))
     except NotPlain as error:
         raise DamagedFile(f"{clean_value(file.name)}: {error}; {RECORD}") from None

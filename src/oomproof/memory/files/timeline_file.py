@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from oomproof.errors import DamagedFile, InputError
+from oomproof.files.regular import NotAFile, open_regular
 from oomproof.files.replacing import new_content
 from oomproof.memory.files.timeline_check import BLOCKS, CALLS, MARKS, SHAPE, Wrong, check_timeline, clean_value
 from oomproof.memory.timeline import Calls, Ints, Timeline
@@ -56,11 +57,11 @@ def load_timeline(path: str | os.PathLike[str]) -> Timeline:
     try:
         if file.stat().st_size > MAX_FILE:
             raise Wrong(f"expected at most {MAX_FILE >> 20} MiB; found {file.stat().st_size >> 20} MiB")
-        with zipfile.ZipFile(file) as archive:
+        with open_regular(file) as content, zipfile.ZipFile(content) as archive:
             return check_timeline(*_read(archive))
     except Wrong as error:
         raise DamagedFile(f"{file.name}: {error}; {AGAIN}") from None
-    except PermissionError as error:
+    except (PermissionError, NotAFile) as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from None
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError, ValueError) as error:
         # What zipfile, zlib and json raise on bytes that are not what they claim to be.

@@ -121,6 +121,11 @@ def load_model(path: Path, custom: str = "", loss: str = "own") -> Any:
     if needed:
         objects = _objects(path, needed, custom)
     model = _build_model(keras, path, config, objects)
+    if not isinstance(model, keras.Model):
+        raise DamagedFile(
+            f"{path.name} should be a saved Keras model; its config makes a {type(model).__name__}. Save it anew with "
+            "model.save('model.keras')"
+        )
     if not getattr(model, "compiled", False):
         if is_compiled(config):
             raise InputError(

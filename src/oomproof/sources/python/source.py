@@ -20,6 +20,10 @@ def _recognises(text: str) -> bool:
 def _open(opening: Opening) -> Job:
     path, _, function = opening.text.rpartition(":")
     if not path.endswith(".py"):
+        file = Path(opening.text)
+        if not file.is_file():
+            problem = f"{file} is not a file" if file.exists() else f"there is no file {file}"
+            raise InputError(f"{problem}: expected FILE.py:FUNCTION, or -- python FILE.py for a script (docs/jobs.md)")
         raise InputError(f"which function of {opening.text} makes the job? Say {opening.text}:FUNCTION (docs/jobs.md)")
     if opening.given.get("backend"):
         from oomproof.sources.keras.installed import use_backend

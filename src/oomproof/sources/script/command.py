@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from oomproof.errors import InputError
+from oomproof.files.regular import open_regular
 
 MARK = "-- "
 """stands before a command that the user has marked as one"""
@@ -182,6 +183,10 @@ def _interpreter(word: str) -> str:
 
 
 def _require_file(path: str) -> str:
-    if not Path(path).is_file():
+    if not Path(path).exists():
         raise InputError(f"there is no file {path}: check the path, from the folder that you are in")
+    try:
+        open_regular(path).close()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; expected a script or a notebook") from None
     return path

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.errors import InputError, did_you_mean
+from oomproof.files.regular import read_regular
 from oomproof.memory.batch_spec import MOST_OBJECTS, OBJECTS_HELP, OTHER_OBJECTS
 from oomproof.sources.job import ASSUMED, Setting, Settings
 from oomproof.sources.torch.job import TorchJob
@@ -19,6 +20,8 @@ from oomproof.sources.transformers.tasks import Task, keep_accepted, tasks_of
 
 _BATCH = 8
 """per_device_train_batch_size of TrainingArguments"""
+_MOST_CONFIG = 64 << 20
+"""bytes of a config.json; those of the hub have some KB"""
 
 
 def open_transformers(name: str) -> NamedJob:
@@ -90,10 +93,10 @@ def _config(name: str) -> Any:
 def _local(path: Path) -> Any:
     file = path / "config.json" if path.is_dir() else path
     try:
-        content = json.loads(file.read_text())
+        content = json.loads(read_regular(file, _MOST_CONFIG).decode())
         kind = content["model_type"]
         config = _transformers().CONFIG_MAPPING[kind].from_dict(content)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"{file} is not a config of transformers: expected JSON with a known model_type; "
             f"{type(error).__name__}: {error}"

@@ -15,6 +15,8 @@ LEAVES = (tuple, list, str, int, float, bool, type(None))
 _MOST = (1 << 31) - 1
 """no key of a training is larger; told here, before a framework is loaded"""
 _ANY_NUMBER = frozenset({"SEED"})
+_MAY_BE_MISSING = frozenset({"SOLVER.WEIGHT_DECAY_NORM", "SOLVER.BIAS_LR_FACTOR"})
+"""numbers that Detectron2's optimizer does without (0.6)"""
 
 
 def decode(value: Any) -> Any:
@@ -42,6 +44,11 @@ def check_value(key: str, value: Any, where: str) -> Any:
         raise InputError(f"{where}: {key} must be at most {_MOST}; got {_shorten_value(value)}")
     default = DEFAULTS[key]
     kind, wanted = type(value), type(default)
+    if value is None and wanted in (int, float, tuple, list) and key not in _MAY_BE_MISSING:
+        raise InputError(
+            f"{where}: {key} has no value (null), which Detectron2 reads and then stops at where it uses it; expected "
+            f"{_article(wanted)} such as {default!r}, or remove the key"
+        )
     if kind is wanted or ((value is None or default is None) and kind in LEAVES):
         return value
     if isinstance(value, (list, tuple)) and isinstance(default, (list, tuple)):

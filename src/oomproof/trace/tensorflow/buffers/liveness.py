@@ -251,8 +251,8 @@ class Execution:
         state = [frame.values.get(ref) for ref in node.inputs]
         for place, memory in enumerate(state):
             if any(memory is each for each in state[:place]) and not _hands_on(node.bodies[-1], place):
-                state[place] = memory = held.copy_list(memory)
-            self._take(memory)
+                state[place] = held.copy_list(memory)
+            self._take(state[place])
         turns = turns_of(frame.graph, node)
         self._enter_lists(node, state, turns)
         ahead = self._run_ahead(frame, number, turns) if self.turns_ahead else None
