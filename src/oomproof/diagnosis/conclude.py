@@ -27,7 +27,13 @@ _TELL_APART = {
 }
 _TENSORFLOW = tuple(f"tf.config.experimental.get_memory_info('GPU:0')['{name}']" for name in ("current", "peak"))
 _JAX = tuple(f"jax.local_devices()[0].memory_stats()['{name}']" for name in ("bytes_in_use", "peak_bytes_in_use"))
-_FIGURES = {"tensorflow": _TENSORFLOW, "keras": _TENSORFLOW, "tfod": _TENSORFLOW, "jax": _JAX}
+_FIGURES = {
+    "tensorflow": _TENSORFLOW,
+    "keras": _TENSORFLOW,
+    "tfod": _TENSORFLOW,
+    "matterport": _TENSORFLOW,
+    "jax": _JAX,
+}
 """what shows the memory in use, and the most so far; PyTorch's where nothing else is known"""
 
 
@@ -52,6 +58,8 @@ def conclude(causes: Sequence[Cause], facts: Mapping[str, Any]) -> Diagnosis:
 def _tell_apart(first: Cause, rival: Cause, framework: str | None) -> str:
     known = _TELL_APART.get(frozenset((first.id, rival.id)))
     if known is None:
+        if first.next and rival.next.startswith(first.next.split(" ; ")[0]):
+            return first.next  # one cure for both
         # Nobody should halve a batch on a guess; one run tells.
         if rival.id == "batch_too_big":
             return f"{first.next} ; if that does not help: one step with a batch of 1 shows whether it is the batch"

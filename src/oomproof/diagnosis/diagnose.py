@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from oomproof.diagnosis import advice, not_memory
 from oomproof.diagnosis.causes import RULES, moment, rank_causes
-from oomproof.diagnosis.conclude import conclude
+from oomproof.diagnosis.conclude import NO_RIVALS, conclude
 from oomproof.diagnosis.diagnosis import Cause, Diagnosis
 from oomproof.diagnosis.facts import Facts, Failure, ProgressLine
 
@@ -16,13 +17,26 @@ LEAST = 0.3
 """below this, a cause is not called the cause"""
 AFTERMATH = ("ChildFailedError", "CalledProcessError", "ProcessExitedException", "SystemExit", "RuntimeError")
 """exceptions of those who watch a process that was killed"""
+NEARLY_NOTHING = 0.05
+"""of the time a run took: what may be left of it when it says that it is done"""
+_CLOCK = r"((?:\d{1,4} days?, )?\d{1,3}:\d\d:\d\d)"
+_TIMES = re.compile(rf"(?:Overall training speed: \d+ iterations in|Total training time:) {_CLOCK}")
+_TIME_LEFT = re.compile(rf"\beta: {_CLOCK}")
 SEND = "send the last 100 lines before the end, with the traceback, and: nvidia-smi ; free -g ; dmesg -T | tail"
 
 
 def diagnose(facts: Facts) -> Diagnosis:
     causes = rank_causes(_causes(facts))
     causes = tuple(replace(cause, next=cause.next or advice.advise_next_step(cause.id, facts)) for cause in causes)
-    return conclude(causes, describe_facts(facts))
+    return _mention_later_run(facts, conclude(causes, describe_facts(facts)))
+
+
+def _mention_later_run(facts: Facts, found: Diagnosis) -> Diagnosis:
+    later = moment.find_later_run(facts, facts.main) if facts.main is not None else None
+    if later is None or found.cause in NO_RIVALS:
+        return found
+    end = "came to its end" if later.doing == "done" else "goes on"
+    return replace(found, why=f"{found.why}; a later run in this log {end} (line {later.line})")
 
 
 def _causes(facts: Facts) -> list[Cause]:
@@ -63,9 +77,10 @@ def _another_error(facts: Facts) -> Cause | None:
 
 def _reasons(facts: Facts) -> list[Failure]:
     """The errors that explain the end, as far as memory does not."""
-    errors, main = [error for error in facts.errors if error.fatal] or list(facts.errors), facts.main
+    found = _errors_of_last_job(facts)
+    errors, main = [error for error in found if error.fatal] or found, facts.main
     if main is None:
-        return errors
+        return errors if errors and moment.find_later_run(facts, errors[-1]) is None else []
     if main.family == "handle":
         return [error for error in errors if error.kind == "version"]
     if main.family != "exit" and (main.family, main.kind) != ("loader", "worker_gone"):
@@ -79,6 +94,14 @@ def _reasons(facts: Facts) -> list[Failure]:
         and error.kind not in ("nan", "terminated", "nccl")
         and not (error.kind == "exception" and error.op in AFTERMATH)
     ]
+
+
+def _errors_of_last_job(facts: Facts) -> list[Failure]:
+    """A batch system appends job after job to one file, and says where it ended each that it cancelled."""
+    ends = [error for error in facts.errors if error.kind == "terminated" and "*** JOB" in error.quote]
+    if len(ends) < 2 or ends[-1] is not facts.errors[-1]:
+        return list(facts.errors)
+    return [error for error in facts.errors if error.at > ends[-2].at]
 
 
 def _has_trained_between(facts: Facts, first: Failure, then: Failure) -> bool:
@@ -106,11 +129,13 @@ def _no_failure(facts: Facts) -> Cause:
         )
     last = facts.progress[-1] if facts.progress else None
     where = f"; the last thing it did: line {last.line}: {last.text}" if last else ""
+    outlived = facts.errors[-1] if facts.errors else None
+    past = f"; the error of line {outlived.line} is not the end, a run went on behind it" if outlived else ""
     return Cause(
         "unknown",
         0.0,
-        "cannot tell: the log has no known error and no word about memory",
-        f"{facts.lines:,} line{'s were' if facts.lines != 1 else ' was'} read{where}",
+        f"cannot tell: the {'end of the ' if outlived else ''}log has no known error and no word about memory",
+        f"{facts.lines:,} line{'s were' if facts.lines != 1 else ' was'} read{past}{where}",
         (),
         SEND,
     )
@@ -120,7 +145,7 @@ def _find_end(facts: Facts) -> ProgressLine | None:
     """The line that says that training is done, or the last one of its last epoch."""
     done = [step for step in facts.progress if step.doing == "done"]
     if done:
-        return done[-1]
+        return None if _has_work_left(facts, done[-1]) else done[-1]
     epochs = [step for step in facts.progress if step.epoch is not None and step.doing in ("train", "eval")]
     counted = [step for step in epochs if step.epochs] or epochs
     if not counted:
@@ -130,10 +155,23 @@ def _find_end(facts: Facts) -> ProgressLine | None:
     return facts.progress[-1] if 0 < total <= last + (1 if from_zero else 0) else None
 
 
+def _has_work_left(facts: Facts, done: ProgressLine) -> bool:
+    """Detectron2 sums up its times when it is interrupted, too; then its last estimate of what is left is not small."""
+    trained = [step for step in facts.progress if step.doing == "train"]
+    took, left = _TIMES.search(done.text), _TIME_LEFT.search(trained[-1].text) if trained else None
+    return bool(took and left and _count_seconds(left[1]) > NEARLY_NOTHING * _count_seconds(took[1]))
+
+
+def _count_seconds(clock: str) -> int:
+    days, _, rest = clock.rpartition(" day")
+    hours, minutes, seconds = (int(part) for part in rest.rsplit(" ", 1)[-1].split(":"))
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
 def _warning(facts: Facts, warnings: list[Failure]) -> Cause:
     first = warnings[0]
     after = [step for step in facts.after(warnings[-1]) if step.doing in ("train", "eval", "done")]
-    on = f"; the run went on (line {after[-1].line})" if after else ""
+    on = f"; the run went on (line {after[-1].line})" if after else "; no step behind it shows that the run went on"
     meaning = {
         "workspace": (
             "cuDNN tried an algorithm with a large workspace, got none, and took another: "
@@ -147,7 +185,7 @@ def _warning(facts: Facts, warnings: list[Failure]) -> Cause:
     }.get(first.kind, "the message is a warning, and nothing failed after it")
     return Cause(
         "benign_warning",
-        0.9 if after or first.kind in ("workspace", "plan", "large_copy") else 0.7,
+        0.9 if after or first.kind in ("workspace", "plan", "large_copy") else 0.6,
         f"not a failure: {len(warnings)} warning{'s' if len(warnings) > 1 else ''} about memory",
         f"{meaning}{on}",
         tuple(moment.quote_line(each) for each in warnings[:3]),

@@ -14,6 +14,7 @@ _RICH = re.compile(r"^\s*(/?[^\s:]{1,300}\.py):(\d{1,7})(?: in ([\w<>.]{1,120}))
 _IPYTHON = re.compile(r"^(?:File )?(\S{1,300}\.py|<ipython-input[^>]{1,60}>)(?::(\d{1,7}),)? in (\w{1,120}|<\w+>)\(")
 _CELL = re.compile(r"^(?:Cell )?In ?\[\d+\], line (\d{1,7})(?:, in (\w{1,120}))?")
 _MARKED = re.compile(r"^\s*(?:-{1,6}>|❱)\s*(\d{1,7})\s*[│|]?\s*(.{0,300}\S)")
+_END = re.compile(r"(?:[\w.]{1,80}\.)?[A-Z]\w{0,60}(?:Error|Exception|Interrupt)\b")
 _START = re.compile(r"Traceback \(most recent call last\)|^Original stack trace|Error\s+Traceback \(most")
 
 
@@ -31,7 +32,19 @@ def before(lines: Sequence[Line], at: int) -> tuple[Frame, ...]:
             seen += 1
             if seen == 1:
                 break
-    return _frames([line for line in lines[begin:at] if line.rank == rank])
+    return _frames([line for line in lines[begin:at] if line.rank == rank]) or _behind(lines, at)
+
+
+def _behind(lines: Sequence[Line], at: int) -> tuple[Frame, ...]:
+    """A logger may print the message first, then its traceback; one that ends with another error is not of it."""
+    following = [line.text for line in lines[at + 1 : at + LOOK_BACK] if line.rank == lines[at].rank]
+    start = next((place for place, text in enumerate(following[:3]) if _START.search(text)), None)
+    if start is None:
+        return ()
+    end = next((place for place, text in enumerate(following) if place > start and _END.match(text)), len(following))
+    if end < len(following) and "memory" not in following[end]:
+        return ()
+    return _frames([Line(0, text) for text in following[start:end]])
 
 
 def after(lines: Sequence[Line], at: int) -> tuple[Frame, ...]:

@@ -52,6 +52,7 @@ INFORMATION = {
     ("handle", "torch"): 6,
     ("handle", "workspace"): 6,
     ("loader", "shm"): 10,
+    ("loader", "bus"): 4,
     ("loader", "mmap"): 8,
     ("loader", "fork"): 8,
     ("loader", "paging_file"): 9,

@@ -44,7 +44,7 @@ WORDS = (
 )
 SELDOM_MEANT = {
     b"_status_": re.compile(rb"(?:cudnn|cublas|cusolver)_status_"),
-    b"exit code": re.compile(rb"exit code[^\n]{0,8}(?:137|-9)"),
+    b"exit code": re.compile(rb"exit code[^\n]{0,8}(?:13[57]|-[79])"),
 }
 """words that are common in logs for other reasons, and how they stand where they mean something"""
 LONGEST_COLOUR = 64

@@ -26,7 +26,12 @@ _FRAMEWORKS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
         ("lightning", r"pytorch_lightning|lightning[/\\.]pytorch|lightning_fabric|Trainer\.fit"),
         ("nnunet", r"nnunet|nnUNet|batchgenerators"),
         ("paddle", r"paddle|Out of memory error on GPU \d"),
-        ("tfod", r"object_detection[/\\.]|pipeline\.config|model_main(?:_tf2)?\.py|model_lib"),
+        ("matterport", r"mrcnn[/\\_.]|\bIMAGES_PER_GPU|TRAIN_ROIS_PER_IMAGE"),
+        (
+            "tfod",
+            r"object_detection[/\\.]|pipeline\.config|model_main(?:_tf2)?\.py|model_lib"
+            r"|(?:First|Second)Stage(?:FeatureExtractor|BoxPredictor)|WeightSharedConvolutionalBoxPredictor",
+        ),
         ("jax", r"\bjax[/\\.]|jaxlib|flax|\bjit\("),
         ("keras", r"keras"),
         (

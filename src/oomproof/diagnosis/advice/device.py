@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from oomproof.diagnosis.causes.batch import find_batch
+from oomproof.diagnosis.causes import places
+from oomproof.diagnosis.causes.batch import counts_boxes, find_batch
 from oomproof.diagnosis.facts import Facts
 
-TENSORFLOW = ("tfod", "keras", "tensorflow")
+TENSORFLOW = ("tfod", "matterport", "keras", "tensorflow")
 SMI = "nvidia-smi --query-compute-apps=pid,used_memory --format=csv"
 GROWTH = "tf.config.experimental.set_memory_growth(gpu, True) before anything else"
 
@@ -18,18 +19,25 @@ _BATCH = {
     "transformers": "--per_device_train_batch_size {half} --gradient_accumulation_steps 2",
     "lightning": "DataLoader(batch_size={half}) with Trainer(accumulate_grad_batches=2)",
     "tfod": "train_config {{ batch_size: {half} }} in pipeline.config",
+    "matterport": "IMAGES_PER_GPU = {half} in the Config",
     "keras": "model.fit(..., batch_size={half}), or dataset.batch({half})",
     "tensorflow": "dataset.batch({half})",
     "jax": "batch_size={half}, or two micro-batches with optax.MultiSteps(tx, 2)",
     "paddle": "TrainReader.batch_size: {half}",
     "nnunet": "nnUNetv2_plan_experiment -gpu_memory_target 6 ... (GB), then train with these plans",
 }
+_FEWER_BOXES = {
+    "tfod": "first_stage_max_proposals: 100 and second_stage_batch_size: 32 in pipeline.config",
+    "matterport": "TRAIN_ROIS_PER_IMAGE = 64 and IMAGES_PER_GPU = 1 in the Config",
+}
+"""where the refused tensor counts boxes, these are what makes it smaller"""
 _SMALLER = {
     "ultralytics": "imgsz=512, or a smaller model (yolo11s)",
     "yolov5": "--img 512, or smaller --weights",
     "detectron2": "INPUT.MIN_SIZE_TRAIN (640,) INPUT.MAX_SIZE_TRAIN 1066, or SOLVER.AMP.ENABLED True",
     "mmdet": "a smaller scale in dict(type='Resize', scale=(1066, 640)), or --amp",
     "tfod": "image_resizer { fixed_shape_resizer { height: 512 width: 512 } }, or a smaller feature extractor",
+    "matterport": "IMAGE_MAX_DIM = 512 in the Config, BACKBONE = 'resnet50', or model.train(..., layers='heads')",
     "keras": "keras.mixed_precision.set_global_policy('mixed_float16'), or smaller images",
     "tensorflow": "tf.keras.mixed_precision.set_global_policy('mixed_float16'), or smaller images",
     "transformers": "--bf16 --gradient_checkpointing True",
@@ -59,14 +67,14 @@ def steps(facts: Facts) -> dict[str, str]:
     fit = _fit(facts)
     of_tensorflow = framework in TENSORFLOW
     less = _less_per_step(facts)
-    evaluation = "masks.cpu() before they are pasted, one image at a time; and a smaller evaluation batch"
+    evaluation = _EVALUATION.get(framework, _advise_on_evaluation(facts))
     smaller = "torch.autocast('cuda', torch.bfloat16), smaller images, or checkpointing"
     return {
         "batch_too_big": batch + fit,
         "model_or_image_too_big": _SMALLER.get(framework, smaller) + fit,
         "variable_shape": f"bound the largest batch: a maximal image size, or images of like shape together{fit}",
         "gt_boxes": _boxes(facts),
-        "eval_postprocess": _EVALUATION.get(framework, evaluation),
+        "eval_postprocess": evaluation,
         "eval_no_grad": "with torch.no_grad(): around the evaluation, and model.eval() before it; if they are there: "
         "a smaller evaluation batch",
         "leak": _leak(facts),
@@ -91,6 +99,8 @@ def steps(facts: Facts) -> dict[str, str]:
 
 
 def batch_step(facts: Facts) -> str:
+    if facts.main is not None and counts_boxes(facts.main):
+        return _FEWER_BOXES.get(facts.setup.framework, "fewer boxes or proposals an image, or fewer images a step")
     return _BATCH.get(facts.setup.framework, "DataLoader(batch_size={half})").format(half=_half(facts))
 
 
@@ -132,6 +142,15 @@ def _advise_on_crowds(facts: Facts) -> str:
     if any("torchvision" in frame.file for frame in frames):
         return "oomproof fit JOB --set matching=chunked (same gradients) ; or crop the crowded images"
     return "cap or crop the fullest images"
+
+
+def _advise_on_evaluation(facts: Facts) -> str:
+    if facts.main is not None and places.find_frame(facts.main, places.SUPPRESSION) is not None:
+        return (
+            "fewer boxes into the suppression: a higher confidence threshold (conf_thres), at most the best 30000 of "
+            "an image; and a smaller evaluation batch"
+        )
+    return "masks.cpu() before they are pasted, one image at a time; and a smaller evaluation batch"
 
 
 def _cap(facts: Facts) -> str:
@@ -208,6 +227,8 @@ def _outlier(facts: Facts) -> str:
 
 
 def _benign(facts: Facts) -> str:
+    if any(failure.kind == "on_cpu" for failure in facts.failures):
+        return "if it comes often: a smaller batch, or crop the images with the most boxes"
     if any(failure.family == "cuda" for failure in facts.failures):
         return "nothing, if it is rare; if it is frequent, leave the step more room: oomproof fit JOB"
     return "nothing has to be done; if it is slow, more free memory would let cuDNN take faster algorithms"

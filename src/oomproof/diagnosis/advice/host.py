@@ -16,7 +16,7 @@ _WORKERS = {
     "paddle": "worker_num: {few}",
     "nnunet": "nnUNet_n_proc_DA={few} nnUNetv2_train ...",
 }
-_WITHOUT_WORKERS = ("keras", "tensorflow", "tfod", "jax")
+_WITHOUT_WORKERS = ("keras", "tensorflow", "tfod", "matterport", "jax")
 _CACHE = {"ultralytics": "cache=False or cache=disk", "yolov5": "leave out --cache, or --cache disk"}
 _RESULTS = {"detectron2": "TEST.DETECTIONS_PER_IMAGE 50", "mmdet": "test_cfg: max_per_img=50"}
 
@@ -36,13 +36,18 @@ def steps(facts: Facts) -> dict[str, str]:
         "host_masks": "LoadAnnotations(with_mask=True, poly2mask=False), or crop before masks are decoded"
         if framework == "mmdet"
         else "crop or shrink images before their masks are decoded, or keep polygons",
-        "host_whole_dataset": "load images in the Dataset's __getitem__, or np.load(path, mmap_mode='r'); keep uint8 "
-        "until the batch",
+        "host_whole_dataset": _load_in_parts(facts),
         "host_eval_results": _RESULTS.get(
             framework, "keep run-length masks instead of arrays, fewer detections an image, or evaluate in parts"
         ),
         "host_too_small": _too_small(facts),
     }
+
+
+def _load_in_parts(facts: Facts) -> str:
+    dtype = facts.main.dtype if facts.main else ""
+    smaller = "float32 halves it" if dtype == "float64" else "keep uint8 until the batch"
+    return f"load images in the Dataset's __getitem__, or np.load(path, mmap_mode='r'); {smaller}"
 
 
 def _generators(facts: Facts) -> str:

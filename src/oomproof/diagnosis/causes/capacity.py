@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from oomproof.diagnosis.amounts import number, text
 from oomproof.diagnosis.causes import columns, moment, places
-from oomproof.diagnosis.causes.batch import WHOLE_SET, find_batch
+from oomproof.diagnosis.causes.batch import WHOLE_SET, counts_boxes, find_batch
 from oomproof.diagnosis.causes.moment import quote_line
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts, Failure
@@ -82,6 +82,7 @@ def too_big(facts: Facts) -> Iterator[Cause]:
     )
     big = (
         f"; one tensor {list(failure.shape)} is {text(failure.requested)}"
+        + (f", of {failure.shape[0]} boxes or crops, not images" if counts_boxes(failure) else "")
         if failure.shape and failure.requested
         else ""
     )

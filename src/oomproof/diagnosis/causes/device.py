@@ -16,6 +16,12 @@ ABSURD = 50
 """times the card: no count of boxes makes that"""
 
 
+LITTLE_IDLE = 0.05
+"""of what the allocator holds: where no more is idle, memory is full, whatever the pieces"""
+MANY_PAIRS = 20_000
+"""sides of a matrix that has every pair of something, or of an image that nobody means"""
+
+
 def outlier_or_bug(facts: Facts) -> Iterator[Cause]:
     """More than the whole device at once: no batch adds up to that, one tensor has a wrong shape."""
     failure = facts.main
@@ -29,6 +35,9 @@ def outlier_or_bug(facts: Facts) -> Iterator[Cause]:
         yield _bug(failure, 0.97, "no machine has that much: a size or an index overflowed or is corrupt")
     elif failure.where == "host" and request >= ABSURD_ON_HOST:
         yield _bug(failure, 0.93, "one array of that size is a wrong shape or a corrupt file, not a lack of memory")
+    elif failure.where == "host" and len(failure.shape) == 2 and min(failure.shape) >= MANY_PAIRS:
+        rows, columns = failure.shape
+        yield _bug(failure, 0.7, f"{rows:,} x {columns:,}: an image that large is not meant, and pairs go in parts")
     elif failure.where == "device" and room is not None and request > room:
         times = request / room
         confidence = 0.95 if times > 4 else 0.8 if times > 1.5 else 0.66
@@ -36,14 +45,16 @@ def outlier_or_bug(facts: Facts) -> Iterator[Cause]:
         products = (places.MATCHING, places.POSTPROCESSING)
         if times < ABSURD and any(places.find_frame(failure, each) is not None for each in products):
             confidence = 0.6
-        yield _bug(
-            failure,
-            confidence,
-            f"that is {times:,.1f} times all of the device's {text(room)}"
-            + (f"; the batch would have to be {times:.1f} times smaller for this tensor alone" if times < 16 else ""),
-        )
+        yield _bug(failure, confidence, _compare_with_device(times, room))
     elif failure.where == "device" and room is None and request > LARGEST_CARD:
         yield _bug(failure, 0.93, "no GPU has that much")
+
+
+def _compare_with_device(times: float, room: int) -> str:
+    if times < 1.2:
+        return f"that is more than all of the device's {text(room)}: alone on it, this tensor would not fit"
+    smaller = f"; the batch would have to be {times:.1f} times smaller for this tensor alone" if times < 16 else ""
+    return f"that is {times:,.1f} times all of the device's {text(room)}{smaller}"
 
 
 def _bug(failure: Failure, confidence: float, why: str) -> Cause:
@@ -77,7 +88,7 @@ def fragmentation(facts: Facts) -> Iterator[Cause]:
     if idle is None or reserved is None or idle < request:
         return
     share = idle / max(reserved, 1)
-    confidence = 0.35 if share < 0.05 else min(0.93, 0.58 + share)
+    confidence = 0.35 if share < LITTLE_IDLE else min(0.93, 0.58 + share)
     yield Cause(
         "fragmentation",
         confidence,
@@ -96,9 +107,10 @@ def _in_the_pool(failure: Failure, request: int) -> Iterator[Cause]:
     if room < request or (failure.largest_free is not None and failure.largest_free >= request):
         return
     largest = f", the largest free piece has {text(failure.largest_free)}" if failure.largest_free else ""
+    full = room < LITTLE_IDLE * failure.limit
     yield Cause(
         "fragmentation",
-        0.8 if largest else 0.6,
+        0.35 if full else 0.8 if largest else 0.6,
         f"device memory: TensorFlow's pool is fragmented; {text(room)} are free in "
         f"it, but not {text(request)} in one piece",
         f"limit {number(failure.limit)} - in use {number(failure.allocated)} = {number(room)} GiB free{largest}",

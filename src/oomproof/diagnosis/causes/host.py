@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oomproof.diagnosis.amounts import text
-from oomproof.diagnosis.causes import places
+from oomproof.diagnosis.causes import moment, places
 from oomproof.diagnosis.causes.moment import quote_line
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts
@@ -16,8 +16,18 @@ TRAINING = Pattern(r"python|pt_main|pt_data|torch|ray|java|node|trainer")
 
 
 def shm_too_small(facts: Facts) -> Iterator[Cause]:
-    found = [each for each in facts.failures if (each.family, each.kind) == ("loader", "shm")]
+    found = [each for each in facts.failures if each.family == "loader" and each.kind in ("shm", "bus")]
     if facts.main is None or facts.main.where == "device" or not found:
+        return
+    if facts.main.kind == "bus":
+        yield Cause(
+            "shm_too_small",
+            0.6,
+            "/dev/shm is too small, most likely: the process ended with signal 7, a bus error",
+            "data workers and NCCL share memory in /dev/shm, and a write that finds no room ends so; Docker gives "
+            "64 MiB of it unless told otherwise",
+            (quote_line(facts.main),),
+        )
         return
     workers = facts.setup.workers
     many = f"{workers} workers" if workers else "the workers"
@@ -93,6 +103,26 @@ def too_small(facts: Facts) -> Iterator[Cause]:
             "nothing else in the log explains the end; the kernel's OOM killer does "
             "just that (so does a person with kill -9)"
         )
+        loading = moment.last(facts, failure)
+        if loading is not None and loading.doing == "resume" and not moment.find_training_steps(facts, failure):
+            sentence += ", while it loaded a checkpoint"
+            why = (
+                f"line {loading.line} loads weights, which pass through RAM whole, once in every process; the kernel's "
+                "OOM killer ends that so (and so does a person with kill -9)"
+            )
+            advice = (
+                "from_pretrained(..., low_cpu_mem_usage=True), torch.load(path, mmap=True), or fewer processes ; dmesg "
+                "-T | grep -i 'killed process' confirms it"
+            )
+            yield Cause(
+                "host_too_small",
+                0.56,
+                sentence,
+                why,
+                (quote_line(failure), f"line {loading.line}: {loading.text}"),
+                advice,
+            )
+            return
         yield Cause("host_too_small", 0.52, sentence, why, (quote_line(failure),))
     elif failure.kind == "primitive":
         yield Cause(

@@ -13,6 +13,10 @@ from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts, Failure
 
 MANY_IMAGES = 300
+LARGEST_IMAGE = 20_000
+"""pixels a side"""
+SLICES = 64
+"""a shortest side from which three sides may be those of a volume"""
 FAMILIES = ("array", "cpu", "loader", "tensorflow", "other")
 
 
@@ -139,7 +143,8 @@ def whole_dataset(facts: Facts) -> Iterator[Cause]:
     failure = find_refused_array(facts)
     if failure is None:
         return
-    several = len(failure.shape) >= 3 and failure.shape[0] >= MANY_IMAGES
+    single = _is_one_image(failure.shape)
+    several = len(failure.shape) >= 3 and failure.shape[0] >= MANY_IMAGES and not single
     images = several and layers(failure.shape, failure.dtype) is None
     others = (places.IN_A_WORKER, places.MASKS, places.RESULTS)
     loading = places.find_frame(failure, places.WHOLE) is not None and not any(
@@ -147,15 +152,34 @@ def whole_dataset(facts: Facts) -> Iterator[Cause]:
     )
     if not images and not loading:
         return
-    count = f"{failure.shape[0]:,} images at once" if images else "everything at once"
+    if single:
+        yield Cause(
+            "host_whole_dataset",
+            0.62,
+            f"host memory: RAM is full of images read before; one more, {describe_request(failure)}, is refused",
+            f"{list(failure.shape)} is one image; {places.own(failure)} reads them all before the training begins",
+            evidence(failure),
+        )
+        return
+    # Three long sides may be a stack of images or one volume; the log does not tell.
+    volume = images and not loading and len(failure.shape) == 3 and min(failure.shape) >= SLICES
+    thing = "slices or images" if volume else "images" if len(failure.shape) >= 4 else "samples"
+    count = f"{failure.shape[0]:,} {thing} at once" if images else "everything at once"
+    whole = "one volume, or the whole dataset," if volume else "the whole dataset"
     yield Cause(
         "host_whole_dataset",
-        0.84 if images else 0.7,
-        f"host memory: the whole dataset becomes one array{describe_shape(failure)}: {describe_request(failure)}",
+        0.6 if volume else 0.84 if images else 0.7,
+        f"host memory: {whole} becomes one array{describe_shape(failure)}: {describe_request(failure)}",
         f"{count}, at {places.own(failure) or 'loading'}; it must fit into RAM, and is often copied once more "
         "when its type changes",
         evidence(failure),
     )
+
+
+def _is_one_image(shape: Sequence[int]) -> bool:
+    if len(shape) != 3 or shape[2] > 4:
+        return False
+    return max(shape[:2]) <= min(LARGEST_IMAGE, 4 * min(shape[:2]))
 
 
 def layers(shape: Sequence[int], dtype: str) -> Masks | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from oomproof.diagnosis.facts import Facts, Failure, ProgressLine
 
 MANY_STEPS = 50
+LINES_OF_A_RUN = 3
+"""different lines of progress that a progress bar does not leave behind a traceback"""
 
 
 def last(facts: Facts, failure: Failure) -> ProgressLine | None:
@@ -59,6 +61,16 @@ def late(facts: Facts, failure: Failure) -> ProgressLine | None:
     ):
         return steps[-1]
     return None
+
+
+def find_later_run(facts: Facts, failure: Failure) -> ProgressLine | None:
+    """The last line of a run that went on or began anew behind a failure; not where one process of several failed."""
+    if failure.rank:
+        return None
+    after = facts.after(failure)
+    steps = {step.text for step in after if step.doing in ("train", "eval")}
+    # That it is done, Detectron2 says of a run that an exception ended, too.
+    return after[-1] if len(steps) >= LINES_OF_A_RUN else None
 
 
 def first_step(facts: Facts, failure: Failure) -> bool:

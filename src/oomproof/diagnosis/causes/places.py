@@ -102,6 +102,7 @@ POSTPROCESSING = any_of(
     "F\\.interpolate\\(.*mask",
     flags=re.IGNORECASE,
 )
+SUPPRESSION = Pattern(r"\bnms\b|non_?max_?suppression|(?:batched|multiclass)_nms", re.IGNORECASE)
 SAFE_EVALUATION = any_of(
     "decorate_context",
     "evaluation_loop",

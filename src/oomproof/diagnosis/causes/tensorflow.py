@@ -9,14 +9,16 @@ from oomproof.diagnosis.causes.moment import quote_line
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts
 
+FRAMEWORKS = ("keras", "tensorflow", "tfod", "matterport")
+"""what runs on TensorFlow"""
+
 
 def greedy_allocation(facts: Facts) -> Iterator[Cause]:
     failure = facts.main
     if failure is None or failure.where != "device":
         return
     handle = failure.family == "handle" and (
-        (failure.op == "tensorflow" and facts.setup.framework != "jax")
-        or facts.setup.framework in ("keras", "tensorflow", "tfod")
+        (failure.op == "tensorflow" and facts.setup.framework != "jax") or facts.setup.framework in FRAMEWORKS
     )
     refused = [each for each in facts.failures if (each.family, each.kind) == ("tensorflow", "driver")]
     pool, card = facts.setup.pool, facts.setup.card
@@ -49,7 +51,7 @@ def train_and_eval_together(facts: Facts) -> Iterator[Cause]:
     job = facts.setup.found.get("eval_job", "")
     if failure is None or failure.where != "device" or not job:
         return
-    if facts.setup.framework not in ("tfod", "tensorflow", "keras") and failure.family not in ("tensorflow", "handle"):
+    if facts.setup.framework not in FRAMEWORKS and failure.family not in ("tensorflow", "handle"):
         return
     taken = (
         facts.setup.free_at_start is not None

@@ -15,6 +15,7 @@ TRIGGER = any_of(
     r"^\S{0,200}: line \d+:\s+\d+ Killed",
     r"^\s*(?:已杀死|已殺死|Getötet|Убито|強制終了|Processus arrêté|Terminado \(killed\))(?:\s|$)",
     r"\d+ [Kk]illed\s+\S",
+    r"\d\s+(?:已杀死|已殺死|Getötet|Убито|強制終了|Processus arrêté|Terminado \(killed\))(?:\s|$)",
     r"SIGKILL",
     r"[Ss]ignal[ :=]{1,2}9\b",
     r"exit ?(?:code|status)?\W{0,6}(?:137|-9)\b",

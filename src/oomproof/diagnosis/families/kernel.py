@@ -56,14 +56,14 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
         limit = amount(found[2])
     if limit is not None and limit > _UNLIMITED:
         limit = None
-    own = {
-        name: amount(size) or 0 for name, size in _RSS.findall(together if not _RSS.search(line.text) else line.text)
-    }
+    # Of the many lines of a dump, the one that names the victim tells most.
+    told = next((each for each in near if each.number >= line.number and _VICTIM.search(each.text)), line)
+    # What the reaper says comes after the kill, when next to nothing is left.
+    sizes = next((text for text in (told.text, *texts) if _RSS.search(text) and "oom_reaper" not in text), "")
+    own = {name: amount(size) or 0 for name, size in _RSS.findall(sizes)}
     swap, pages = _SWAP.search(together), _RAM.search(together)
     count, held = _helpers(texts, victim, pid)
     used, early = _USED.search(together), _EARLY.search(together)
-    # Of the many lines of a dump, the one that names the victim tells most.
-    told = next((each for each in near if each.number >= line.number and _VICTIM.search(each.text)), line)
     return Failure(
         family="kernel",
         kind="cgroup" if cgroup else "machine",

@@ -31,6 +31,8 @@ TRIGGER = any_of(
     r"BrokenProcessPool: ",
     r"TerminatedWorkerError: ",  # joblib
     r"error code: <1455>",
+    r"exit ?(?:code|status)?\W{0,6}(?:135|-7)\b",
+    r"(?:return ?code|code|status)\W{1,5}(?:135|-7)\b",
 )
 _SHM = any_of(
     r"[Bb]us error",
@@ -45,6 +47,7 @@ _MAP = Pattern(r"unable to mmap (\d{1,20}) bytes from file </?torch_\d+_\d+(?:_(
 _KILLED = Pattern(r"killed by signal: (?:Killed|SIGKILL|9\b|Bus)|workers are \{SIGKILL")
 _OTHER_SIGNAL = Pattern(r"killed by signal: (?!Killed|SIGKILL|Bus)|Segmentation|SIGSEGV|SIGABRT|Aborted|Terminated\b")
 _POOL = Pattern(r"no longer alive|BrokenProcessPool|TerminatedWorkerError")
+_BUS_CODE = Pattern(r"(?:code|status|exit)\W{0,6}(135|-7)\b")
 _SEMAPHORE = Pattern(
     r"synchronize\.py|_multiprocessing\.SemLock|SemLock|multiprocessing/heap\.py|shared_memory\.py|/dev/shm"
 )
@@ -93,8 +96,8 @@ def _kind(text: str, around: str) -> tuple[str, str]:
     elif "DataLoader worker" in text or "exited unexpectedly" in text:
         kind = _end_of_a_worker(text, around)
     else:
-        kind = "shm" if _SHM.search(text) else ""
-    return kind, "shm" if kind == "shm" else "host"
+        kind = "shm" if _SHM.search(text) else "bus" if _BUS_CODE.search(text) else ""
+    return kind, "shm" if kind in ("shm", "bus") else "host"
 
 
 def _end_of_a_worker(text: str, around: str) -> str:
