@@ -29,7 +29,7 @@ def test_what_the_killed_process_held_is_said_of_before_the_kill(gap: str) -> No
         ("[4,64,256,256]", "res2a_branch2a/convolution", "dataset.batch(2)"),
         ("[48,64,300,300]", "FirstStageFeatureExtractor/Conv2d_1a_7x7", "batch_size: 24"),
         ("[600,17,17,1088]", "SecondStageFeatureExtractor/Mixed_6a", "first_stage_max_proposals"),
-        ("[300,17,17,1088]", "unknown_node", "fewer boxes or proposals"),
+        ("[300,17,17,1088]", "ROI_pool/Conv2D", "fewer boxes or proposals"),
         ("[32,64,128,128]", "conv1/Conv2D", "dataset.batch(16)"),
     ],
 )
@@ -117,3 +117,72 @@ def test_matterports_own_settings() -> None:
     log = ["IMAGES_PER_GPU                 4", TF.format(shape="[4,64,256,256]"), "\t [[{{node conv1/convolution}}]]"]
     found = oomproof.explain(log)
     assert "IMAGES_PER_GPU = 2 in the Config" in found.next
+
+
+@pytest.mark.parametrize("shape", ["[1024,32,224,224]", "[512,28,28,32]"])
+def test_a_large_batch_is_not_taken_for_boxes(shape: str) -> None:
+    found = oomproof.explain([TF.format(shape=shape), "\t [[Node: conv1_1/convolution = Conv2D[T=DT_FLOAT]]]"])
+    assert found.next == "dataset.batch(N/2)"
+    assert "boxes" not in found.why
+
+
+def test_a_turned_activation_is_no_weight() -> None:
+    node = "gradients/conv1/convolution_grad/Conv2DBackpropFilter{}"
+    turned = node.format("-0-TransposeNHWCToNCHW-LayoutOptimizer")
+    log = [TF.format(shape="[16,256,28,28]"), f"\t [[Node: {turned} = Transpose[T=DT_FLOAT]]]"]
+    assert oomproof.explain(log).cause == "batch_too_big"
+    log[1] = f"\t [[Node: {node.format('')} = Conv2DBackpropFilter[T=DT_FLOAT]]]"
+    assert oomproof.explain(log).cause == "model_or_image_too_big"
+
+
+def test_numbers_that_were_cut_off_and_numbers_that_never_were() -> None:
+    cut, bare = (
+        oomproof.explain([f"RuntimeError: {text}"]) for text in ("CUDA out of memory.", "CUDA error: out of memory")
+    )
+    assert "cut before" in cut.why
+    assert "CUDA_LAUNCH_BLOCKING" not in cut.next
+    assert "CUDA_LAUNCH_BLOCKING" in bare.next
+
+
+def test_where_no_algorithm_works_a_smaller_batch_comes_first() -> None:
+    found = oomproof.explain(
+        ["train: batch_size=150", "RuntimeError: Unable to find a valid cuDNN algorithm to run convolution"]
+    )
+    assert found.next.startswith("DataLoader(batch_size=75)")
+
+
+def test_no_exit_code_that_the_log_does_not_have() -> None:
+    assert "137" not in oomproof.explain(["Epoch 1/4", "Killed"]).verdict
+    assert "(exit code -9)" in oomproof.explain(["Epoch 1/4", "exits with return code = -9"]).verdict
+
+
+def test_a_victim_that_held_next_to_nothing() -> None:
+    found = oomproof.explain([f"[61.1] {KILL.format(gap='', held=4288)}"])
+    assert "something else fills it" in found.why
+    assert "ps aux" in found.next
+
+
+@pytest.mark.parametrize(
+    ("lines", "requested"),
+    [
+        (["XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 19029400304 bytes."], 19029400304),
+        (["E local_client.cc:672] Execution of replica 0 failed: Resource exhausted: Out ",
+          "of memory while trying to allocate 6520758552 bytes."], 6520758552),
+    ],
+)  # fmt: skip
+def test_how_much_xla_asked_for(lines: list[str], requested: int) -> None:
+    found = oomproof.explain(lines)
+    assert (found.cause, found.facts["requested"]) == ("xla_compile", requested)
+
+
+def test_an_operation_that_was_refused_is_no_refusal_of_the_driver() -> None:
+    found = oomproof.explain(
+        ["ResourceExhaustedError: failed to allocate memory", "\t [[{{node model/h18/ln_2/add_1}}]]"]
+    )
+    assert found.cause == "batch_too_big"
+    assert "driver" not in found.why
+
+
+def test_a_driver_that_is_too_old() -> None:
+    found = oomproof.explain("RuntimeError: The NVIDIA driver on your system is too old (found version 11040).")
+    assert "do not go together" in found.verdict

@@ -73,7 +73,7 @@ KINDS: Sequence[tuple[str, Pattern, str, str]] = tuple(
         ),
         (
             "driver",
-            r"no kernel image is available|driver version is insufficient"
+            r"no kernel image is available|driver version is insufficient|driver on your system is too old"
             r"|CUDA driver initialization failed|No CUDA GPUs are available|invalid device ordinal"
             r"|libcuda|CUDA unknown error|is_available\(\) is False"
             r"|not compiled with CUDA enabled|Found no NVIDIA driver|CUDA_ERROR_NO_DEVICE",

@@ -62,6 +62,7 @@ _DOING: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             r"|Test)\w*(?: \[?\d{1,6}(?:/\d{1,6})?\]?)?:? +\d{1,3}%\|"
             r"|\*{3,} Running (?:[Ee]valuation|Prediction)|\bTest: +\["
             r"|eval(?:uation)? (?:epoch|step|batch)"
+            r"|^\[[> ]{10,}\] \d+/\d+, [\d.]+ task/s"
             r"|^\W{0,3}(?:val|valid|eval|validation|evaluation|test)\b\]?[\s:|,]+(?!loss|acc|m?AP|m?[Ii]o[Uu]|dice|score)",
             0,
         ),
@@ -94,6 +95,7 @@ _DOING_WORD = any_of(
     r"ach(?:e|ing)",
     r"uffle",
     r"val",
+    r"task/s",
     r"Val",
     r"Eval",
     r"est",

@@ -176,6 +176,9 @@ def _workspace(facts: Facts, fit: str) -> str:
         return (
             "XLA_FLAGS=--xla_gpu_strict_conv_algorithm_picker=false XLA_PYTHON_CLIENT_MEM_FRACTION=.7 python train.py"
         )
+    if facts.main is not None and facts.main.family == "handle":
+        # All algorithms were refused, the one without scratch memory too.
+        return f"{_less_per_step(facts)} ; or torch.backends.cudnn.benchmark = False{fit}"
     return f"torch.backends.cudnn.benchmark = False{fit}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oomproof.diagnosis.causes.host import TRAINING
+from oomproof.diagnosis.causes.host import LITTLE, TRAINING
 from oomproof.diagnosis.facts import Facts
 
 _WORKERS = {
@@ -94,7 +94,8 @@ def _container(facts: Facts) -> str:
 def _too_small(facts: Facts) -> str:
     family = facts.main.family if facts.main else ""
     victim = facts.main.victim if facts.main else ""
-    if victim and not TRAINING.search(victim):
+    held = facts.main.process if facts.main else None
+    if victim and (not TRAINING.search(victim) or 0 < (held or 0) < LITTLE):
         return "ps aux --sort=-rss | head shows who holds the RAM ; end that, or more RAM or swap"
     if family == "cluster" and "kubernetes" in facts.setup.found:
         used = facts.main.process if facts.main else None

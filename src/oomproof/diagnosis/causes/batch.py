@@ -10,8 +10,6 @@ WHOLE_SET = 5000
 """more than any second stage crops from an image: a first side of that length is a whole set, fed at once"""
 MOST = 256
 LARGEST_KERNEL = 11
-LARGEST_CROP = 64
-"""pixels: a side of what a second stage cuts out of feature maps"""
 _PER_BOX = Pattern(r"SecondStage|[Rr][Oo][Ii]|[Cc]rop|[Bb]ox|[Pp]ropos|[Mm]ask_?[Hh]ead|Detection|\bmrcnn_")
 
 
@@ -24,12 +22,10 @@ def find_batch(facts: Facts) -> int | None:
 
 
 def counts_boxes(failure: Failure) -> bool:
-    """Whether the first side of the refused tensor counts boxes or crops: its operation or its size says so."""
-    shape = failure.shape
-    if failure.family != "tensorflow" or len(shape) != 4 or places.is_weight(failure):
+    """Whether the first side of the refused tensor counts boxes or crops, by the name of its operation."""
+    if failure.family != "tensorflow" or len(failure.shape) != 4 or places.is_weight(failure):
         return False
-    crops = MOST < shape[0] < WHOLE_SET and min(shape[1:3]) <= LARGEST_CROP
-    return crops or (shape[0] > 1 and _PER_BOX.search(failure.op) is not None)
+    return failure.shape[0] > 1 and _PER_BOX.search(failure.op) is not None
 
 
 def _begins_with_the_batch(failure: Failure) -> bool:

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from oomproof.diagnosis.causes import moment, places
 from oomproof.diagnosis.causes.moment import quote_line
 from oomproof.diagnosis.diagnosis import Cause
-from oomproof.diagnosis.facts import Facts, Failure, ProgressLine
+from oomproof.diagnosis.facts import Facts, Failure, Frame, ProgressLine
 
+_CLONING = re.compile(r"Failed to clone\(\) tensor with name")
+"""a warning of FSDP, with the failure in it"""
 FEW_STEPS = 3
 """training lines behind a restart that still count as its beginning"""
 
@@ -38,6 +40,9 @@ def _in_the_stack(failure: Failure) -> list[Cause]:
                 "or torch.save to disk",
             )
         ]
+    saved = places.find_frame(failure, places.SAVING)
+    if loaded is None and (saved is not None or _CLONING.search(failure.quote)):
+        return [_blame_saving(failure, saved)]
     if loaded is None:
         return []
     return [
@@ -50,6 +55,20 @@ def _in_the_stack(failure: Failure) -> list[Cause]:
             (quote_line(failure), f"frame {loaded.place}"),
         )
     ]
+
+
+def _blame_saving(failure: Failure, saved: Frame | None) -> Cause:
+    where = f"it failed in {saved.place}" if saved is not None else "it failed while state_dict() copied a tensor"
+    return Cause(
+        "checkpoint_on_gpu",
+        0.85,
+        "device memory: the checkpoint is put together on the GPU, all shards of the model at once",
+        f"{where}: for a full state dict every rank gathers all weights, beside its own shard; what was written "
+        "by then is not complete",
+        (quote_line(failure), *([f"frame {saved.place}"] if saved is not None else [])),
+        "StateDictOptions(full_state_dict=True, cpu_offload=True), in FSDP1 FullStateDictConfig(offload_to_cpu=True, "
+        "rank0_only=True); or a sharded checkpoint",
+    )
 
 
 def _after_resuming(facts: Facts, failure: Failure) -> list[Cause]:

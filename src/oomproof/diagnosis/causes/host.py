@@ -14,6 +14,9 @@ from oomproof.diagnosis.patterns import Pattern
 TRAINING = Pattern(r"python|pt_main|pt_data|torch|ray|java|node|trainer")
 """names of processes that may be the training itself"""
 
+LITTLE = 64 << 20
+"""bytes: less than Python with NumPy takes"""
+
 
 def shm_too_small(facts: Facts) -> Iterator[Cause]:
     found = [each for each in facts.failures if each.family == "loader" and each.kind in ("shm", "bus")]
@@ -93,12 +96,12 @@ def too_small(facts: Facts) -> Iterator[Cause]:
             if ours
             else f"; {failure.victim} was killed, which is not the training, but the training may be what filled it"
         )
+        if ours and 0 < (failure.process or 0) < LITTLE:
+            why += ", and not by the process that was killed: something else fills it"
         yield Cause("host_too_small", 0.72, sentence, why, (quote_line(failure),))
     elif failure.family == "exit":
-        sentence = (
-            "host memory, most likely: the process was killed with signal 9 (exit "
-            f"code {failure.exit_code}) without a word"
-        )
+        code = f" (exit code {failure.exit_code})" if str(failure.exit_code) in failure.quote else ""
+        sentence = f"host memory, most likely: the process was killed with signal 9{code} without a word"
         why = (
             "nothing else in the log explains the end; the kernel's OOM killer does "
             "just that (so does a person with kill -9)"

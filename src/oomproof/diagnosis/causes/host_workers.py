@@ -27,7 +27,7 @@ def workers(facts: Facts) -> Iterator[Cause]:
 
 
 def _count_workers(facts: Facts) -> str:
-    return f"{facts.setup.workers} workers" if facts.setup.workers else "the workers"
+    return f"{facts.setup.workers} workers" if (facts.setup.workers or 0) > 1 else "the workers"
 
 
 def _in_the_table(facts: Facts) -> Iterator[Cause]:

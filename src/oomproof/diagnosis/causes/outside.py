@@ -9,6 +9,7 @@ from oomproof.diagnosis.causes import moment, places
 from oomproof.diagnosis.causes.moment import quote_line
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts, Failure
+from oomproof.diagnosis.patterns import Pattern
 
 CONTEXT = 600 << 20
 """what this process itself may hold beside the allocator: CUDA context, cuDNN and cuBLAS"""
@@ -204,6 +205,10 @@ def find_masked_oom(facts: Facts) -> Iterator[Cause]:
         )
 
 
+_OF_ALLOCATOR = Pattern(r"(?:CUDA|HIP) out of memory")
+"""the caching allocator's own words; the driver's are «CUDA error: out of memory»"""
+
+
 def without_numbers(facts: Facts) -> Iterator[Cause]:
     """«CUDA error: out of memory» says nothing else; only what came before it tells more."""
     failure = facts.main
@@ -217,6 +222,16 @@ def without_numbers(facts: Facts) -> Iterator[Cause]:
             f"it failed in {places.own(failure)}, at its first use of the GPU; somebody else holds the memory",
             (quote_line(failure),),
         )
+    if _OF_ALLOCATOR.search(failure.quote):
+        yield Cause(
+            "unknown",
+            0.5,
+            "cannot tell yet: device memory ran out, and the numbers of the message are missing",
+            "PyTorch says behind these words how much was asked for, held and free, and this log was cut before that",
+            (quote_line(failure),),
+            "send the whole line, up to its last number, and the traceback above it",
+        )
+        return
     yield Cause(
         "unknown",
         0.5,

@@ -48,7 +48,7 @@ MATCHING = any_of(
 IN_A_GRAPH = any_of("IOU", "Match", "TargetAssign", "Intersection", "pairwise", "ArgMax_?\\d*$", "region_similarity")
 WEIGHTS_IN_A_GRAPH = Pattern(
     r"(?:^|[/_])(?:weights?|kernel|bias|gamma|beta|embeddings?)\b|Momentum|RMSProp|Adam(?!ax)|Adagrad|Ftrl|Initializer"
-    r"|/Assign(?:_\d+)?$|slot_|(?:^|/)save(?:_\d+)?/(?:Restore|Assign)|MatMul_grad/MatMul_1|Conv2DBackpropFilter|ApplyGradient|/update_"
+    r"|/Assign(?:_\d+)?$|slot_|(?:^|/)save(?:_\d+)?/(?:Restore|Assign)|MatMul_grad/MatMul_1|Conv2DBackpropFilter(?!-\d)|ApplyGradient|/update_"
 )
 """operations on weights, their gradients and their optimizer state"""
 CREATING_WEIGHTS = any_of(
@@ -67,6 +67,7 @@ EVALUATING = any_of(
     r"\beval(?:_\w+)?\b",
     r"(?:^|\s)test\b(?=[\s(])",
     r"\btest_(?:step|loop|epoch|model|one)\w*",
+    r"\b(?:single|multi)_gpu_test\b",
     r"\binference\w*",
     "evaluator",
     "coco_eval",
@@ -112,6 +113,7 @@ SAFE_EVALUATION = any_of(
     "no_grad",
     "lightning",
     "mmengine",
+    "mmcv",
     "mmdet",
     "ultralytics",
 )
@@ -137,6 +139,8 @@ LOADING = any_of(
     "load_optimizer",
     "_optimizer_to_device",
 )
+SAVING = any_of(r"_state_dict_utils\.py", r"_full_\w*state_dict", r"\bfsdp_save\w*", "_gather_state_dict")
+"""a checkpoint of a model in shards is put together whole"""
 COPYING_STATE = Pattern(
     r"deepcopy\([^)]{0,60}(?:state|optim|model|net|ema|weights)|\.state_dict\(\)[^\n]{0,60}\.clone\(|ModelEMA\(|AveragedModel\("
 )

@@ -16,6 +16,7 @@ MANY_ANCHORS = 5000
 WITHOUT_GRADIENTS = ("tensorflow", "xla", "handle")
 """families whose frameworks keep nothing for a backward pass unless they are told to"""
 KEEPING = ("concat", "gather", "update", "append", "extend")
+_AMONG_METRICS = Pattern(r"(?:^|[/\\])(?:eval|evaluation|metrics)[/\\][^/\\]+$")
 _INSTANCES = Pattern(r"\d+/\d+ [\d.]+G (?:[\d.]+ ){3,5}(\d{1,7}) \d{2,5}\b")
 
 
@@ -128,7 +129,7 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
     during = moment.find_activity(facts, failure) in ("eval", "results") or rising is not None
     post = places.find_frame(failure, places.POSTPROCESSING)
     backward = any(".backward(" in each.code for each in failure.frames)
-    if (frame is None and not during and (post is None or "paste" not in places.describe_frame(post))) or backward:
+    if (frame is None and not during and (post is None or not _is_of_an_evaluation(post))) or backward:
         return
     request = text(failure.requested) if failure.requested is not None else "more memory"
     step = moment.last(facts, failure)
@@ -179,6 +180,11 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
         f"{below}: its images, its batch or the predictions it keeps are larger",
         evidence,
     )
+
+
+def _is_of_an_evaluation(post: Frame) -> bool:
+    """Whether nothing but an evaluation does that: it pastes masks, or its file stands among the metrics."""
+    return "paste" in places.describe_frame(post) or _AMONG_METRICS.search(post.file) is not None
 
 
 def _blame_growth(failure: Failure, rising: columns.Course, safe: bool, evidence: tuple[str, ...]) -> Cause:

@@ -26,6 +26,7 @@ TRIGGER = any_of(
     r"CUFFT_ALLOC_FAILED",
     r"Failed to get convolution algorithm",
     r"[Uu]nable to find a valid cuDNN algorithm",
+    r"cuDNN isn't found \w+ algo",  # Darknet's
     r"Blas x?GEMM[\w ]{0,12} launch failed",
     r"No algorithm worked!",
     r"Profiling failure on CUDNN engine[^\n]{0,80}(?:RESOURCE_EXHAUSTED|[Oo]ut of memory)",
@@ -51,7 +52,8 @@ _TENSORFLOW = any_of(
     r"cuDNN launch failure",
 )
 _WORKSPACE = Pattern(
-    r"valid cuDNN algorithm|find an engine|No algorithm worked|Profiling failure|All algorithms tried"
+    r"valid cuDNN algorithm|isn't found \w+ algo"
+    r"|find an engine|No algorithm worked|Profiling failure|All algorithms tried"
     r"|best cudnn convolution",
     re.IGNORECASE,
 )

@@ -32,6 +32,8 @@ _NODE = any_of(
 )
 _TRYING = Pattern(rf"trying to allocate {SIZE}")
 _REFUSED = Pattern(rf"failed to alloc(?:ate)? (?:{SIZE} )?\(?(\d{{1,20}} bytes)?")
+_OF_AN_OPERATION = Pattern(r"ResourceExhaustedError.{0,40}failed to allocate memory")
+"""what newer versions say where older ones named the tensor"""
 _STATS = {
     "limit": Pattern(r"\bLimit:\s+(\d{1,20})"),
     "in_use": Pattern(r"\bInUse:\s+(\d{1,20})"),
@@ -48,7 +50,7 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
     text = _text(lines, at)
     if "Dst tensor is not initialized" in line.text:
         kind, fatal = "copy", True
-    elif "failed to alloc" in line.text:
+    elif "failed to alloc" in line.text and not _OF_AN_OPERATION.search(line.text):
         kind, fatal = "driver", False
     elif "ran out of memory trying" in line.text:
         kind, fatal = "allocator", "caller indicates" not in text

@@ -13,7 +13,8 @@ from oomproof.diagnosis.patterns import Pattern, any_of
 
 TRIGGER = any_of(
     r"RESOURCE_EXHAUSTED: ",
-    r"Out of memory while trying to allocate",
+    r"Out of memory (?:while trying to allocate|allocating \d)",
+    r"Resource exhausted: Out\s*$",  # cut by the width of a terminal
     r"Ran out of memory in memory space",
     r"BufferAssignment OOM",
     r"Failed to allocate request for",
@@ -22,7 +23,7 @@ TRIGGER = any_of(
     r"Exceeded hbm capacity",
 )
 _REQUESTED = any_of(
-    r"trying to allocate (\d{1,20} bytes)",
+    r"(?:trying to allocate|Out of memory allocating) (\d{1,20} bytes)",
     rf"trying to allocate {SIZE}",
     rf"allocate request for {SIZE}",
     rf"Attempting to (?:reserve|allocate) {SIZE}",
