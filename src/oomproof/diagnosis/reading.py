@@ -23,7 +23,7 @@ SAMPLE = 2 << 10
 MOST_SAMPLES = 512
 FIRST_WINDOWS, LAST_WINDOWS = 40, 80
 HITS_A_CHUNK, MOST_HITS = 48, 5000
-MOST_OF_A_WINDOW = 40 << 10
+MOST_OF_A_WINDOW = 24 << 10
 
 # Each costs on every megabyte, so they are few, and long: long ones are found at 2 to 4 GB/s, short ones at a fraction.
 # Every message of a memory failure has one of them in it or a traceback before it.
@@ -48,6 +48,10 @@ SELDOM_MEANT = {
 }
 """words that are common in logs for other reasons, and how they stand where they mean something"""
 LONGEST_COLOUR = 64
+SELDOM = 500
+"""bytes between two colours from which they are few"""
+COLOURS_WITHIN = 8 << 10
+"""bytes in which the colours of a log are looked for"""
 _COLOURS = re.compile(rb"\x1b\[[0-9;?]{0,48}[A-Za-z]")
 BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
@@ -142,7 +146,13 @@ def _remove_invisible(chunks: Iterable[bytes]) -> Iterator[bytes]:
 def _visible(data: bytes) -> bytes:
     if b"\0" in data:
         data = data.replace(b"\0", b"")
-    return _COLOURS.sub(b"", data) if b"\x1b" in data else data
+    if b"\x1b" not in data:
+        return data
+    # A search by pattern stops at each of millions of colours; they are few different ones, and replacing is quick.
+    if data.count(b"\x1b") * SELDOM > len(data):
+        for colour in set(_COLOURS.findall(data[:COLOURS_WITHIN])):
+            data = data.replace(colour, b"")
+    return _COLOURS.sub(b"", data)
 
 
 def _decoder(chunk: bytes) -> Callable[[bytes], bytes]:

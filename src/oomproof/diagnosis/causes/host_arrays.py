@@ -165,11 +165,12 @@ def whole_dataset(facts: Facts) -> Iterator[Cause]:
     volume = images and not loading and len(failure.shape) == 3 and min(failure.shape) >= SLICES
     thing = "slices or images" if volume else "images" if len(failure.shape) >= 4 else "samples"
     count = f"{failure.shape[0]:,} {thing} at once" if images else "everything at once"
+    size = f": {describe_request(failure)}" if failure.requested is not None else ""
     whole = "one volume, or the whole dataset," if volume else "the whole dataset"
     yield Cause(
         "host_whole_dataset",
         0.6 if volume else 0.84 if images else 0.7,
-        f"host memory: {whole} becomes one array{describe_shape(failure)}: {describe_request(failure)}",
+        f"host memory: {whole} becomes one array{describe_shape(failure)}{size}",
         f"{count}, at {places.own(failure) or 'loading'}; it must fit into RAM, and is often copied once more "
         "when its type changes",
         evidence(failure),
