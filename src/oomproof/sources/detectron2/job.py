@@ -73,7 +73,12 @@ class Detectron2Job(Job):
         step = job.trace(replace(request, batch=None))
         if request.validation is None:
             told = (
-                *notes(self.config, self.values(settings), request.without_known_objects(settings)),
+                *notes(
+                    self.config,
+                    self.values(settings),
+                    request.without_known_objects(settings),
+                    own_sizes="image_size" in self.open,
+                ),
                 *step.about.notes,
             )
         else:
@@ -103,7 +108,9 @@ class Detectron2Job(Job):
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         from oomproof.sources.detectron2.knobs import knobs
 
-        return knobs(self.values(settings), settings, about, unknown=self.config.unknown)
+        found = knobs(self.values(settings), settings, about, unknown=self.config.unknown)
+        sizes = ("INPUT.MIN_SIZE_TRAIN", "DATALOADER.ASPECT_RATIO_GROUPING") if "image_size" in self.open else ()
+        return tuple(knob for knob in found if knob.name not in sizes)  # whatever INPUT says
 
     @property
     def place(self) -> Path:

@@ -12,7 +12,10 @@ from oomproof.sources.detectron2.config.schema import DEFAULTS
 from oomproof.sources.detectron2.sizes import images_per_gpu, is_beyond_config
 
 
-def notes(config: Config, values: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
+def notes(
+    config: Config, values: Mapping[str, Any], settings: Mapping[str, Any], *, own_sizes: bool = False
+) -> list[str]:
+    """``own_sizes``: code of a script makes the images, whatever INPUT says."""
     gpus, images = settings["gpus"], images_per_gpu(settings)
     own = _own(config)
     found = [*config.notes, *_note_unknown_keys(config, values), *_idle(config, own, values)]
@@ -24,7 +27,7 @@ def notes(config: Config, values: Mapping[str, Any], settings: Mapping[str, Any]
         )
     if gpus == 1 and "SOLVER.IMS_PER_BATCH" not in own and images == config.values["SOLVER.IMS_PER_BATCH"] > 2:
         found.append(f"SOLVER.IMS_PER_BATCH {images} is all on one GPU; --gpus N shares it among several")
-    if is_beyond_config(settings):
+    if is_beyond_config(settings) and not own_sizes:
         size = "x".join(map(str, settings["image_size"]))
         found.append(
             f"image_size {size} was forecast, but Detectron2 makes images smaller: "

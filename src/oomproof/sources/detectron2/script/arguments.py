@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from oomproof.sources.detectron2.script.contents import Items, Parts, Ref, Unknown
+from oomproof.sources.detectron2.script.knowing import iterate_value
 
 if TYPE_CHECKING:
     from oomproof.sources.detectron2.script.reader import Reader
@@ -31,6 +32,9 @@ class Argument:
     kind: str
     given: bool
     """whether the command line has to give it"""
+    flags: tuple[str, ...] = ()
+    many: bool = False
+    """whether it takes more or fewer values than one"""
 
 
 def find_arguments(tree: ast.Module) -> dict[str, Argument]:
@@ -38,7 +42,8 @@ def find_arguments(tree: ast.Module) -> dict[str, Argument]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
             argument = _read_argument(node)
-            found[argument.name] = argument
+            if argument.name:  # else it is worked out where the script runs
+                found[argument.name] = argument
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "set_defaults":
             for word in node.keywords:
                 found[word.arg or ""] = Argument(word.arg or "", word.value, "", given=False)
@@ -57,7 +62,9 @@ def _read_argument(node: ast.Call) -> Argument:
     optional = long.startswith("-") and not _is_true(words.get("required"))
     many = words.get("nargs")
     needed = not optional and not (isinstance(many, ast.Constant) and many.value in ("?", "*"))
-    return Argument(name, default, kind.id if isinstance(kind, ast.Name) else "", given=needed and default is None)
+    written = kind.id if isinstance(kind, ast.Name) else ""
+    optional_flags = tuple(flag for flag in flags if flag.startswith("-"))
+    return Argument(name, default, written, needed and default is None, optional_flags, many is not None)
 
 
 def _is_true(node: ast.expr | None) -> bool:
@@ -67,18 +74,36 @@ def _is_true(node: ast.expr | None) -> bool:
 def namespace(reader: Reader, given: Any = None) -> Ref:
     """``parser.parse_args()``; ``given`` is the list that it parses, where the script has one."""
     parts: dict[str, Any] = {}
-    content = reader.memory.get(given)
-    if isinstance(content, Items):
-        texts = [str(each) for each in content.items]
-        for flag, value in zip(texts, [*texts[1:], ""], strict=True):
-            name = flag.lstrip("-").replace("-", "_")
-            if flag.startswith("-") and name in reader.arguments:
-                usual = reader.arguments[name].default
-                if isinstance(usual, ast.Constant) and isinstance(usual.value, bool):
-                    parts[name] = not usual.value
-                else:
-                    parts[name] = _convert_text(value, reader.arguments[name].kind)
+    texts = iterate_value(reader, given)
+    for place, text in enumerate(texts if isinstance(texts, list) and not isinstance(given, str) else ()):
+        flag, has_value, value = text.partition("=") if isinstance(text, str) else ("", "", "")
+        found = _find_flag(reader, flag)
+        if found is None:
+            if not flag.startswith("-"):  # perhaps of a positional argument
+                parts.update(
+                    {name: Unknown(f"args.{name}") for name, each in reader.arguments.items() if not each.flags}
+                )
+            continue
+        usual = found.default
+        if found.many:
+            parts[found.name] = Unknown(f"args.{found.name}")
+        elif isinstance(usual, ast.Constant) and isinstance(usual.value, bool) and not has_value:
+            parts[found.name] = not usual.value
+        else:
+            follows = texts[place + 1] if texts and place + 1 < len(texts) else Unknown(f"args.{found.name}")
+            parts[found.name] = _convert_text(value if has_value else follows, found.kind)
     return reader.memory.new(Parts("arguments", parts))
+
+
+def _find_flag(reader: Reader, text: str) -> Argument | None:
+    """``--batch``, ``-b`` and, where only one begins so, ``--bat``."""
+    if not text.startswith("-"):
+        return None
+    every = reader.arguments.values()
+    exact = [each for each in every if text in each.flags]
+    begun = [each for each in every if text[:2] == "--" and any(flag.startswith(text) for flag in each.flags)]
+    found = exact or begun
+    return found[0] if len(found) == 1 else None
 
 
 def argument(reader: Reader, content: Parts, wanted: str) -> Any:

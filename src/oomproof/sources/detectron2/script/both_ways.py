@@ -24,6 +24,15 @@ class Ended:
 Outcome = Ended | None
 
 
+@dataclass(frozen=True)
+class Exit:
+    """A ``break`` or ``continue`` on one of two ways: the rest of the round is run by the other way alone."""
+
+    how: str
+    contents: dict[int, Content]
+    why: str
+
+
 class ScriptEnds(Exception):
     """``sys.exit()`` or an exception: nothing behind it is run."""
 
@@ -66,10 +75,28 @@ def either(reader: Reader, why: str, one: Callable[[], Outcome], other: Callable
             reader.returns[-1].append((returned.value, returned.contents, why))
             reader.memory.contents = on.contents
             return on.outcome
+    for left, on in ((first, second), (second, first)):
+        if left.how in ("break", "continue") and left.how != on.how and reader.exits:
+            reader.exits[-1].append(Exit(left.how, left.contents, why))
+            reader.memory.contents = on.contents
+            return on.outcome
     reader.memory.contents = join_memories(first.contents, second.contents, why)
     if first.how == second.how == "return":
         return Ended(join_values(first.value, second.value, why))
     return first.outcome if first.how == second.how else None
+
+
+def leave_by_exits(reader: Reader, outcome: Outcome, exits: list[Exit]) -> Outcome:
+    """Joins what a round or a loop came to with the ways that had left it already."""
+    for each in exits:
+        if outcome is not None and outcome.how == "return" and reader.returns:
+            reader.returns[-1].append((outcome.value, reader.memory.contents, each.why))
+            reader.memory.contents, outcome = each.contents, None
+        elif outcome is not None:
+            outcome, reader.memory.contents = None, join_memories(reader.memory.contents, each.contents, each.why)
+        else:
+            reader.memory.contents = join_memories(reader.memory.contents, each.contents, each.why)
+    return outcome
 
 
 def _take(reader: Reader, way: _Way) -> Outcome:

@@ -64,6 +64,7 @@ def call_function(reader: Reader, function: Function, call: Call) -> Any:
     if owner is not None and call.given:
         reader.memory[scope] = Parts("scope", {**parts, "super": Super(call.given[0], owner)}, function.scope)
     file, reader.file = reader.file, function.file
+    block, reader.block, reader.block_to_come = reader.block, reader.block_to_come, None
     before = decorating.remember_configs(reader) if function.around else {}
     try:
         if isinstance(function.node, ast.Lambda):
@@ -71,7 +72,7 @@ def call_function(reader: Reader, function: Function, call: Call) -> Any:
         value = reader.follow_function(function.node.body, scope)
         return decorating.after_call(reader, function, value, before) if function.around else value
     finally:
-        reader.file = file
+        reader.file, reader.block = file, block
         reader.leave()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script.contents import Foreign, Ref, Unknown
+from oomproof.sources.detectron2.script.contents import Foreign, Parts, Ref, Unknown
 from oomproof.sources.detectron2.script.expression import value_of
 from oomproof.sources.detectron2.script.knowing import (
     FAILURES,
@@ -43,11 +43,7 @@ def compute(reader: Reader, node: ast.expr, scope: Ref) -> Any:
 def _compute(reader: Reader, node: ast.expr, scope: Ref) -> Any:
     match node:
         case ast.BinOp():
-            left, right = (require_known(reader, reader.evaluate(each, scope)) for each in (node.left, node.right))
-            if isinstance(node.op, ast.Div) and isinstance(left, PurePath):
-                return left / str(right)
-            # Within the bounds that expressions in a config have: nothing grows large here.
-            return value_of(ast.BinOp(ast.Name("left"), node.op, ast.Name("right")), {"left": left, "right": right})
+            return _combine(reader, node, scope)
         case ast.UnaryOp(op=ast.Not()):
             return not truth(reader, reader.evaluate(node.operand, scope))
         case ast.UnaryOp():
@@ -58,6 +54,18 @@ def _compute(reader: Reader, node: ast.expr, scope: Ref) -> Any:
         case ast.JoinedStr():
             return "".join(_text_part(reader, each, scope) for each in node.values)
     raise NotKnown(shorten_code(node))
+
+
+def _combine(reader: Reader, node: ast.BinOp, scope: Ref) -> Any:
+    one, other = (reader.evaluate(each, scope) for each in (node.left, node.right))
+    dicts = [reader.memory.get(each) for each in (one, other)]
+    if isinstance(node.op, ast.BitOr) and all(isinstance(each, Parts) and each.kind == "dict" for each in dicts):
+        return reader.memory.new(Parts("dict", {key: part for each in dicts for key, part in each.parts.items()}))
+    left, right = (require_known(reader, each) for each in (one, other))
+    if isinstance(node.op, ast.Div) and isinstance(left, PurePath):
+        return left / str(right)
+    # Within the bounds that expressions in a config have: nothing grows large here.
+    return value_of(ast.BinOp(ast.Name("left"), node.op, ast.Name("right")), {"left": left, "right": right})
 
 
 def _text_part(reader: Reader, node: ast.expr, scope: Ref) -> str:

@@ -19,7 +19,7 @@ from oomproof.sources.detectron2.config.config import (
 from oomproof.sources.detectron2.config.inventions import advice
 from oomproof.sources.detectron2.config.schema import DEFAULTS, SECTIONS
 from oomproof.sources.detectron2.config.values import check_value, nearest
-from oomproof.sources.detectron2.script.contents import Call, Made, Ref, Section
+from oomproof.sources.detectron2.script.contents import Call, Made, Ref, Section, Unknown
 from oomproof.sources.detectron2.script.knowing import NotKnown, require_known, shorten_code
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ def set_key(reader: Reader, section: Section, last: str, value: Any, node: ast.A
     if not isinstance(made, Made):
         return
     config, own = made.config, made.own
-    if key not in DEFAULTS:
+    if key in SECTIONS and isinstance(value, (Section, Unknown)):
+        config, own = _with_section(reader, made, key, value, node)
+    elif key not in DEFAULTS:
         own = {**own, key: value}
         config = replace(config, notes=(*config.notes, *_note_unknown_key(reader, key, node, where)))
     else:
@@ -63,10 +65,54 @@ def set_key(reader: Reader, section: Section, last: str, value: Any, node: ast.A
     reader.memory[section.of] = Made(config, made.touched + 1, own)
 
 
+def _with_section(reader: Reader, made: Made, key: str, value: Section | Unknown, node: ast.AST) -> Any:
+    """``cfg.MODEL = other.MODEL``: every key below is that of the other config."""
+    where, config = reader.at(node), made.config
+    inside = [each for each in DEFAULTS if each.startswith(f"{key}.")]
+    other = reader.memory.get(value.of) if isinstance(value, Section) and value.prefix == key else None
+    if not isinstance(other, Made):
+        for each in inside:
+            why = f"{where}: {each} comes with {shorten_code(node)}, which is not known before the script runs"
+            config = _without(config, each, why)
+        return config, made.own
+    for each in inside:
+        unknown = other.config.unknown.get(each)
+        config = _with(config, each, other.config.values[each], other.config.origins.get(each, where))
+        config = config if unknown is None else _without(config, each, unknown)
+    more = {name: part for name, part in other.own.items() if name.startswith(f"{key}.")}
+    return config, {**made.own, **more, key: value}
+
+
+def read_now(reader: Reader, made: Made) -> Config:
+    """The config with the sections that it shares with another, as these are now."""
+    for key, value in made.own.items():
+        if key in SECTIONS and isinstance(value, Section):
+            config, _ = _with_section(reader, made, key, value, ast.Name(key))
+            made = replace(made, config=config)
+    return made.config
+
+
 def _with(config: Config, key: str, value: Any, where: Origin) -> Config:
     unknown = {name: why for name, why in config.unknown.items() if name != key}
     origins = {**config.origins, key: where}
     return replace(config, values={**config.values, key: value}, origins=origins, unknown=unknown)
+
+
+def is_from(config: Config, key: str, value: Any) -> bool:
+    """Whether a value may be that of the config."""
+    if isinstance(value, Unknown) or key in config.unknown:
+        return isinstance(value, Unknown) and key in config.unknown
+    return bool(value == config.values[key])
+
+
+def overrule(config: Config, key: str, value: Any, code: str, where: Origin | None = None) -> Config:
+    """Other code than the config decides what a key stands for, so that no plan can change it there."""
+    said = f"{code} decides {key} for the training, whatever the config says"
+    if isinstance(value, Unknown) or where is None:
+        config = _without(config, key, f"{said}, and is not known before the script runs")
+    else:
+        config = _with(config, key, value, where)
+    return replace(config, guesses=(*config.guesses, said))
 
 
 def _without(config: Config, key: str, why: str) -> Config:
@@ -103,7 +149,10 @@ def call_method(reader: Reader, section: Section, name: str, call: Call) -> Any:
     if not isinstance(made, Made):
         return None
     if name == "clone":
-        return new(reader, made.config)
+        own = {key: value for key, value in made.own.items() if key not in SECTIONS}
+        copy = new(reader).of
+        reader.memory[copy] = Made(read_now(reader, made), 0, own)
+        return Section(copy, section.prefix)
     first = call.every[0] if call.every else None
     if name == "merge_from_file" and call.every:
         _merge_file(reader, section.of, first, call.node)
@@ -150,6 +199,9 @@ def _merge_file(reader: Reader, made: Ref, name: Any, node: ast.AST) -> None:
             why,
             f"give a second file by KEY VALUE, or {ANSWER}" if reader.config_file else "give it: --config-file FILE",
         )
+        return
+    if file in reader.written:
+        _lose(reader, made, f"{reader.at(node)}: the script itself writes {file}, which it merges here", ANSWER)
         return
     reader.memory[made] = replace(content, config=merge_file(content.config, file, folder), touched=content.touched + 1)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from oomproof.sources.detectron2.config.config import Config
+from oomproof.sources.detectron2.config.config import Config, Origin
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,25 @@ class Call:
         return self.words.get(name, usual)
 
 
+@dataclass(frozen=True)
+class Mapper:
+    """What makes images of files, such as ``DatasetMapper(cfg)``."""
+
+    sizes: str = ""
+    """the code that decides how large images become, where that is not INPUT of the config"""
+
+
+@dataclass(frozen=True)
+class BatchLoader:
+    """A call that makes the batches of a training, and what it says of them itself."""
+
+    where: Origin
+    keys: tuple[tuple[str, Any, str], ...] = ()
+    """keys of the config, the value that each has in this loader, and the code that says so, where there is some"""
+    sizes: str = ""
+    """as of its Mapper"""
+
+
 # -- contents --------------------------------------------------------------------------------------------------
 
 
@@ -159,6 +178,8 @@ class Run:
     training: Mapping[str, Any] = field(default_factory=dict)
     is_model: bool = False
     begun: bool = False
+    by_hand: bool = False
+    """a model: whoever builds it builds the loader as well"""
     above: Ref | None = None
     """its class, where that is one of the script"""
     parts: Mapping[str, Any] = field(default_factory=dict)

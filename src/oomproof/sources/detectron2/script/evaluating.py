@@ -144,7 +144,15 @@ def _slice(reader: Reader, value: Any, node: ast.Slice, scope: Ref) -> Any:
     raise NotKnown
 
 
+def _yield(reader: Reader, node: ast.Yield, scope: Ref) -> Any:
+    value = evaluate_node(reader, node.value, scope) if node.value is not None else None
+    if reader.block is not None:
+        reader.block.run(reader, value)
+    return Unknown(shorten_code(node))
+
+
 _WAYS: dict[type[ast.expr], Way] = {
+    ast.Yield: _yield,
     ast.Constant: lambda reader, node, scope: node.value,
     ast.Name: lambda reader, node, scope: looking_up.name(reader, node.id, scope),
     ast.Attribute: lambda reader, node, scope: looking_up.attribute(

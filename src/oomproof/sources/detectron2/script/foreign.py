@@ -6,7 +6,16 @@ import ast
 import sys
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import arguments, config_steps, handing_on, launching, of_python, training_steps
+from oomproof.sources.detectron2.script import (
+    arguments,
+    config_steps,
+    elsewhere,
+    handing_on,
+    launching,
+    mapping,
+    of_python,
+    training_steps,
+)
 from oomproof.sources.detectron2.script.contents import Call, Foreign, Items, Parts, Run, Section, Unknown
 from oomproof.sources.detectron2.script.knowing import shorten_code
 
@@ -29,6 +38,9 @@ def call_foreign(reader: Reader, called: Foreign, call: Call) -> Any:
         found = answer(reader, called, call)
         if found is not None:
             return found
+    elsewhere.merge(reader, last, call)
+    if called.name == "open" and "w" in str(call.get("mode", 1, "r")):
+        reader.written.add(str(call.get("file", 0)))
     handing_on.hand_on(reader, called.name, call)
     if of_python.has(called):
         return of_python.call_python(reader, called, call)
@@ -60,7 +72,7 @@ def _of_detectron2(reader: Reader, called: Foreign, call: Call) -> Any:
 
 
 def _copy_first(reader: Reader, called: Foreign, first: Any) -> Any:
-    if isinstance(first, Section) and not first.prefix:
+    if isinstance(first, Section):
         return config_steps.call_method(reader, first, "clone", Call((), {}, ast.Constant(None)))
     return first
 
@@ -73,6 +85,8 @@ def _of_training(reader: Reader, called: Foreign, call: Call) -> Any:
         return reader.memory.new(Parts("object", {**parts, **call.words}))
     if training_steps.is_of_oomproof(called):
         return training_steps.call_oomproof(reader, last, call) or Unknown(last)
+    if last in mapping.MAPPERS:
+        return mapping.make_mapper(reader, last, call)
     if last.endswith("Trainer") or last in (*training_steps.MODELS, *training_steps.LOADERS):
         return training_steps.begin(reader, last, call)
     if last in training_steps.WRAPPERS and isinstance(reader.memory.get(first), Run):

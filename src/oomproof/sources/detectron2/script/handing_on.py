@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from oomproof.sources.detectron2.config.schema import DEFAULTS
-from oomproof.sources.detectron2.script import config_steps
+from oomproof.sources.detectron2.script import config_steps, elsewhere
 from oomproof.sources.detectron2.script.contents import (
     Call,
     Function,
@@ -76,6 +76,7 @@ def run_handed(reader: Reader) -> None:
 def call_unknown(reader: Reader, call: Call) -> None:
     """Something is called of which nothing is known."""
     code = call.node.func if isinstance(call.node, ast.Call) else None
+    elsewhere.merge(reader, _name(code) if code is not None else "", call)
     hand_on(reader, ast.unparse(code) if code is not None else "a call", call)
     if isinstance(code, ast.Attribute) and code.attr in _ONLY_READS:
         return

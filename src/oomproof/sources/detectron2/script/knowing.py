@@ -11,6 +11,7 @@ from oomproof.sources.detectron2.script.contents import (
     Function,
     Hook,
     Items,
+    Mapper,
     Method,
     Partial,
     Parts,
@@ -27,7 +28,7 @@ LONGEST = 1000
 """texts and lists that are longer are not worked out"""
 FAILURES = (ValueError, KeyError, TypeError, ArithmeticError, IndexError, AttributeError)
 """what Python raises where an expression is wrong: the script would fail there"""
-_NOT_PLAIN = (Foreign, Function, Hook, Method, Partial, Ref, Section, Super)
+NOT_PLAIN = (Foreign, Function, Hook, Mapper, Method, Partial, Ref, Section, Super)
 
 
 class NotKnown(Exception):
@@ -54,7 +55,7 @@ def require_known(reader: Reader, value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(require_known(reader, each) for each in value)
     _refuse_unknown(value)
-    if isinstance(value, _NOT_PLAIN):
+    if isinstance(value, NOT_PLAIN):
         raise NotKnown(type(value).__name__.lower())
     return value
 
@@ -69,7 +70,7 @@ def truth(reader: Reader, value: Any) -> bool:
         case Unknown(why):
             raise NotKnown(why)
     _refuse_unknown(value)
-    return isinstance(value, _NOT_PLAIN) or bool(value)
+    return isinstance(value, NOT_PLAIN) or bool(value)
 
 
 def iterate_value(reader: Reader, value: Any) -> list[Any] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import config_steps, foreign, training_steps
+from oomproof.sources.detectron2.script import config_steps, elsewhere, foreign, loading, training_steps
 from oomproof.sources.detectron2.script.contents import (
     Call,
     Foreign,
@@ -60,6 +60,8 @@ def call_method(reader: Reader, method: Method, call: Call) -> Any:
 def _of_base(reader: Reader, of: Super, name: str, call: Call) -> Any:
     """``super().__init__(cfg)`` of a trainer, ``super().build_hooks()``."""
     bases = foreign_bases(reader, of.owner)
+    if name in loading.BUILDERS:
+        loading.record(reader, name, call)
     if name == "__init__" and training_steps.is_trainer(bases) and isinstance(of.self, Ref):
         base = next(each for each in bases if each.endswith("Trainer"))
         return training_steps.begin(reader, base, call, self=of.self)
@@ -117,6 +119,7 @@ def _change_dict(reader: Reader, parts: Any, name: str, call: Call) -> tuple[Any
 
 
 def _of_plain(reader: Reader, of: Any, name: str, call: Call) -> Any:
+    elsewhere.change_list(reader, of, name, call)
     if isinstance(of, PurePath) and name in _SAME_PATH:
         return of
     allowed = (isinstance(of, str) and name in _OF_TEXTS) or (isinstance(of, PurePath) and name in _OF_PATHS)

@@ -12,6 +12,7 @@ from oomproof.sources.detectron2.script.contents import Call, Foreign, Items, Me
 from oomproof.sources.detectron2.script.knowing import (
     FAILURES,
     LONGEST,
+    NOT_PLAIN,
     NotKnown,
     as_value,
     iterate_value,
@@ -121,6 +122,27 @@ def _vars(reader: Reader, call: Call) -> Any:
     return reader.memory.new(Parts("dict", parts))
 
 
+def _isinstance(reader: Reader, call: Call) -> Any:
+    value, kinds = call.given
+    content = reader.memory.get(value)
+    kind: Any = type(value)
+    if isinstance(content, Items):
+        kind = list
+    elif isinstance(content, Parts) and content.kind == "dict":
+        kind = dict
+    elif isinstance(content, Unknown) or content is not None or isinstance(value, NOT_PLAIN):
+        raise NotKnown
+    names = [each.name for each in (kinds if isinstance(kinds, tuple) else (kinds,)) if isinstance(each, Foreign)]
+    if not names or not set(names) <= _KINDS.keys() or isinstance(value, Unknown):
+        raise NotKnown
+    return any(issubclass(kind, _KINDS[each]) for each in names)
+
+
+_KINDS: dict[str, type] = {
+    "dict": dict, "list": list, "tuple": tuple, "str": str, "int": int, "float": float, "bool": bool,
+}  # fmt: skip
+
+
 def _partial(reader: Reader, call: Call) -> Any:
     return Partial(call.given[0], call.given[1:], tuple(call.words.items()))
 
@@ -137,4 +159,5 @@ def _replace(reader: Reader, call: Call) -> Any:
 _OTHERS: dict[str, Callable[[Any, Call], Any]] = {
     "list": _list, "set": _list, "tuple": _tuple, "range": _range, "zip": _zip, "enumerate": _enumerate, "dict": _dict,
     "getattr": _getattr, "setattr": _setattr, "vars": _vars, "asdict": _vars, "partial": _partial, "replace": _replace,
+    "isinstance": _isinstance,
 }  # fmt: skip

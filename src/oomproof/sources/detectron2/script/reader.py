@@ -24,18 +24,20 @@ from oomproof.sources.detectron2.script import (
     foreign,
     handing_on,
     knowing,
+    loading,
     looking_up,
     methods,
     running_text,
     statements,
 )
-from oomproof.sources.detectron2.script.both_ways import Outcome, ScriptEnds
+from oomproof.sources.detectron2.script.both_ways import Exit, Outcome, ScriptEnds
 from oomproof.sources.detectron2.script.contents import (
     Call,
     Class,
     Content,
     Foreign,
     Function,
+    Items,
     Made,
     Memory,
     Method,
@@ -47,6 +49,7 @@ from oomproof.sources.detectron2.script.contents import (
     Unknown,
 )
 from oomproof.sources.detectron2.script.joining import join_memories, join_runs, join_values
+from oomproof.sources.detectron2.script.with_blocks import WithBlock
 
 _DEEPEST = 25
 _MOST_STEPS = 100_000
@@ -80,6 +83,9 @@ class Reader:
         self.config_file_used = False
         self.configs: list[Ref] = []
         self.runs: list[Ref] = []
+        self.written: set[str] = set()
+        """files that the script writes: what is in them now may be of another run"""
+        self.loaders = self.memory.new(Items(()))
         self.gpus: Any = 1
         self.blind: list[str] = []
         """trainers whose config is not known at all"""
@@ -102,6 +108,11 @@ class Reader:
         """functions of the script that other code has and may call at any time, each with the call that handed it on"""
         self.runs_handed = False
         self.returns: list[list[tuple[Any, dict[int, Content], str]]] = []
+        self.exits: list[list[Exit]] = []
+        """of each loop, in this round"""
+        self.block: WithBlock | None = None
+        """of a ``with``, in the function that yields to it"""
+        self.block_to_come: WithBlock | None = None
 
     def read(self) -> None:
         """Follows the script; if it trains nothing by itself, also what others may call."""
@@ -182,6 +193,9 @@ class Reader:
             return running_text.run_text(self, called, node, scope)
         return self.call(called, calling.call_at(self, node, scope))
 
+    def arguments_at(self, node: ast.Call, scope: Ref) -> Call:
+        return calling.call_at(self, node, scope)
+
     def call(self, called: Any, call: Call) -> Any:
         match called:
             case Partial(function, given, words):
@@ -213,10 +227,11 @@ class Reader:
     def follow_function(self, body: list[ast.stmt], scope: Ref) -> Any:
         """A function's body; what it returns by one way or another is joined."""
         self.returns.append([])
+        exits, self.exits = self.exits, []  # a loop around the call is not left from within it
         try:
             outcome = statements.follow_statements(self, body, scope)
         finally:
-            returns = self.returns.pop()
+            returns, self.exits = self.returns.pop(), exits
         value = outcome.value if outcome is not None else None
         for other, contents, why in returns:
             self.memory.contents = join_memories(self.memory.contents, contents, why)
@@ -246,7 +261,10 @@ class Reader:
         if runs:
             others = [each for each in runs[1:] if each.begun]
             why = f"which of the script's {len(others) + 1} trainings is meant"
-            return reduce(lambda run, other: join_runs(run, other, why), others, runs[0])
+            run = reduce(lambda run, other: join_runs(run, other, why), others, runs[0])
+            loaders = self.memory[self.loaders]
+            built = run.by_hand and loaders != Items(())
+            return loading.take_loaders(run, loaders, f"{self.path}: which of its loaders trains") if built else run
         if self.blind:
             raise InputError(f"{self.blind[0]}, which the script alone does not tell; give its YAML file instead")
         made = [content for ref in self.configs if isinstance(content := self.memory.get(ref), Made)]
@@ -255,4 +273,4 @@ class Reader:
         return Run(max(made, key=lambda each: each.touched).config)
 
     def _found_runs(self) -> list[Run]:
-        return [run for ref in self.runs if isinstance(run := self.memory[ref], Run)]
+        return [run for ref in self.runs if isinstance(run := self.memory.get(ref), Run)]

@@ -17,6 +17,8 @@ from oomproof.sources.detectron2.script.reader import Reader
 
 _STAGES = ("stem", "res2", "res3", "res4", "res5")
 _MOST_BESIDE = 20
+_OPTIONS = {"image_size": "the largest image: --image-size HxW"}
+"""of the command line, for settings that have one"""
 _MAKERS = {"get_cfg", "get_config"}
 
 
@@ -130,8 +132,8 @@ def _training(reader: Reader, run: Run, path: Path) -> tuple[dict[str, Any], dic
     if isinstance(stages := found.get("checkpoint"), tuple):
         found["checkpoint"] = ",".join(_path(stage, run.config) for stage in stages)
     still = {
-        name: f"{path}: {name} is decided by {value.why}, which is not known before the script runs; give --set "
-        f"{name}=VALUE"
+        name: f"{path}: {name} is decided by {value.why}, which is not known before the script runs; give "
+        f"{_OPTIONS.get(name, f'--set {name}=VALUE')}"
         for name, value in found.items()
         if isinstance(value, Unknown)
     }

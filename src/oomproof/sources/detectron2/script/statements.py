@@ -7,7 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import config_steps, decorating, importing, looking_up, loops, training_steps
+from oomproof.sources.detectron2.script import (
+    changing,
+    config_steps,
+    decorating,
+    elsewhere,
+    importing,
+    looking_up,
+    loops,
+    training_steps,
+    with_blocks,
+)
 from oomproof.sources.detectron2.script.both_ways import Ended, Outcome, ScriptEnds
 from oomproof.sources.detectron2.script.contents import Call, Class, Function, Items, Parts, Ref, Run, Section, Unknown
 from oomproof.sources.detectron2.script.knowing import NotKnown, iterate_value, require_known, shorten_code, truth
@@ -41,14 +51,6 @@ def _return(reader: Reader, node: ast.Return, scope: Ref) -> Outcome:
     return Ended(reader.evaluate(node.value, scope) if node.value else None)
 
 
-def _with(reader: Reader, node: ast.With | ast.AsyncWith, scope: Ref) -> Outcome:
-    for item in node.items:
-        reader.evaluate(item.context_expr, scope)
-        if item.optional_vars is not None:
-            assign(reader, item.optional_vars, Unknown(shorten_code(item.context_expr)), item.context_expr, scope)
-    return follow_statements(reader, node.body, scope)
-
-
 def _plain(reader: Reader, node: ast.stmt, scope: Ref) -> None:
     match node:
         case ast.Assign():
@@ -58,9 +60,10 @@ def _plain(reader: Reader, node: ast.stmt, scope: Ref) -> None:
         case ast.AnnAssign(value=ast.expr() as value):
             assign(reader, node.target, reader.evaluate(value, scope), value, scope)
         case ast.AugAssign():
-            now = ast.parse(ast.unparse(node.target), mode="eval").body
-            whole = ast.copy_location(ast.BinOp(now, node.op, node.value), node)
-            assign(reader, node.target, reader.evaluate(whole, scope), ast.copy_location(node.value, node), scope)
+            changing.change_in_place(reader, node, scope)
+        case ast.Delete():
+            for target in node.targets:
+                changing.delete(reader, target, scope)
         case ast.Expr():
             reader.evaluate(node.value, scope)
         case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -110,6 +113,8 @@ def set_attribute(reader: Reader, of: Any, name: str, value: Any, node: ast.AST)
             reader.memory[of] = replace(content, attributes={**content.attributes, name: value})
         case Run():
             training_steps.set_attribute(reader, of, name, value)
+        case _:
+            elsewhere.set_key(reader, of, name, node)
 
 
 def _set_item(reader: Reader, target: ast.Subscript, value: Any, node: ast.expr, scope: Ref) -> None:
@@ -125,11 +130,17 @@ def _set_item(reader: Reader, target: ast.Subscript, value: Any, node: ast.expr,
             items = list(content.items)
             items[place] = value
             reader.memory[of] = Items(tuple(items))
+        elif isinstance(of, (list, dict)):
+            elsewhere.change_value(reader, of, target)
+        else:
+            elsewhere.set_key(reader, of, str(place), node)
     except (NotKnown, TypeError, IndexError):
         if isinstance(of, Section):
             config_steps.lose(reader, of, target)
         elif isinstance(content, (Parts, Items)):
             reader.memory[of] = Unknown(shorten_code(target))
+        elif isinstance(of, (list, dict)):
+            elsewhere.change_value(reader, of, target)
 
 
 def _if(reader: Reader, node: ast.If, scope: Ref) -> Outcome:
@@ -209,8 +220,8 @@ _WAYS: dict[type[ast.stmt], Callable[[Any, Any, Ref], Outcome]] = {
     ast.For: loops.follow_for,
     ast.AsyncFor: loops.follow_for,
     ast.While: loops.follow_while,
-    ast.With: _with,
-    ast.AsyncWith: _with,
+    ast.With: with_blocks.follow_with,
+    ast.AsyncWith: with_blocks.follow_with,
     ast.Try: _try,
     ast.TryStar: _try,
     ast.Match: _match,

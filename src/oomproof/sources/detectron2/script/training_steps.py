@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import handing_on, looking_up
+from oomproof.sources.detectron2.script import config_steps, handing_on, loading, looking_up
 from oomproof.sources.detectron2.script.contents import (
     Call,
     Foreign,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from oomproof.sources.detectron2.script.reader import Reader
 
 MODELS = ("build_model",)
-LOADERS = ("build_train_loader", "build_detection_train_loader", "do_train")
+LOADERS = (*loading.BUILDERS, "do_train")
 """calls that take a config to train with it; so do classes whose name ends in Trainer"""
 WRAPPERS = ("create_ddp_model", "DistributedDataParallel", "DDP", "DataParallel")
 _OF_OOMPROOF = ("Accumulate", "accumulate", "accumulated_step", "checkpoint_stages")
@@ -34,7 +34,6 @@ _OWN_CODE = {
     "run_step": "steps as Detectron2's trainer does",
     "build_optimizer": "SGD, as Detectron2 builds it",
     "build_model": "the model of the config",
-    "build_train_loader": "images as large as INPUT says; --image-size HxW for others",
 }
 """methods of a trainer that a script may have of its own, and what is forecast in their place"""
 
@@ -47,11 +46,14 @@ def begin(reader: Reader, name: str, call: Call, self: Ref | None = None) -> Any
     """``DefaultTrainer(cfg)``, ``build_model(cfg)``, ``SimpleTrainer(model, loader, optimizer)``. ``self`` is an object
     of a class of the script's own, which is the trainer from then on."""
     handing_on.run_handed(reader)
+    if name in loading.BUILDERS:
+        loading.record(reader, name, call)
     run: Ref | None = next((each for each in call.every if isinstance(reader.memory.get(each), Run)), None)
     config = next((each for each in call.every if isinstance(each, Section) and not each.prefix), None)
     made = reader.memory[config.of] if config is not None else None
     if run is None and isinstance(made, Made):
-        run = reader.memory.new(Run(made.config, is_model=name in MODELS))
+        now = config_steps.read_now(reader, made)
+        run = reader.memory.new(Run(now, is_model=name in MODELS, by_hand=name in MODELS))
         reader.runs.append(run)
     before = reader.memory.get(run)
     if run is None or not isinstance(before, Run):
@@ -87,12 +89,14 @@ def follow_methods(reader: Reader, run: Ref) -> None:
     """Hooks that a trainer of the script's own builds, and the step that it takes."""
     content = reader.memory[run]
     cls = content.above if isinstance(content, Run) else None
+    _follow_own_model(reader, run)
     for name in ("build_hooks", "run_step"):
         method = looking_up.find_attribute(reader, cls, name)
         if isinstance(method, Function):
             value = reader.call(method, Call((run,), {}, method.node))
             if name == "build_hooks":
                 register(reader, run, value)
+    loading.follow_own_loader(reader, run)
     after = reader.memory[run]
     for name, instead in _OWN_CODE.items():
         method = looking_up.find_attribute(reader, cls, name)
@@ -103,6 +107,20 @@ def follow_methods(reader: Reader, run: Ref) -> None:
         note = f"{method.file}:{method.node.lineno}: {name} is code of the script; forecast is {instead}"
         after = replace(after, config=replace(after.config, notes=(*after.config.notes, note)))
         reader.memory[run] = after
+
+
+def _follow_own_model(reader: Reader, run: Ref) -> None:
+    """``build_model`` of a trainer of the script's own, which may change the config first."""
+    content, method = reader.memory[run], looking_up.find_method(reader, run, "build_model")
+    config = content.parts.get("cfg") if isinstance(content, Run) else None
+    if not isinstance(method, Function) or not isinstance(config, Section):
+        return
+    before, runs = reader.memory[config.of], list(reader.runs)
+    reader.call(method, Call((config,) if "staticmethod" in method.marks else (run, config), {}, method.node))
+    reader.runs = runs
+    content, made = reader.memory[run], reader.memory[config.of]
+    if isinstance(content, Run) and isinstance(made, Made) and made is not before:
+        reader.memory[run] = replace(content, config=config_steps.read_now(reader, made))
 
 
 def call_method(reader: Reader, run: Ref, name: str, call: Call) -> Any:

@@ -1,0 +1,81 @@
+"""``with`` blocks of a followed script: what is entered, what its ``as`` stands for, and what is done at the end."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from oomproof.sources.detectron2.script import looking_up
+from oomproof.sources.detectron2.script.both_ways import Outcome
+from oomproof.sources.detectron2.script.contents import Call, Function, Partial, Ref, Unknown
+from oomproof.sources.detectron2.script.knowing import shorten_code
+
+if TYPE_CHECKING:
+    from oomproof.sources.detectron2.script.reader import Reader
+
+GENERATORS = frozenset(("contextmanager", "asynccontextmanager"))
+"""decorators of functions whose ``yield`` stands where the block is run"""
+
+
+class WithBlock:
+    """The block of a ``with``, to be run where a function of the script yields to it."""
+
+    def __init__(self, reader: Reader, node: ast.With | ast.AsyncWith, place: int, scope: Ref) -> None:
+        self.node, self.place, self.scope, self.file = node, place, scope, reader.file
+        self.around, self.returns, self.exits = reader.block, list(reader.returns), reader.exits
+        self.outcome: Outcome = None
+        self.runs = 0
+
+    def run(self, reader: Reader, value: Any) -> None:
+        """Runs the block among the names and loops around it, as if no function were between."""
+        self.runs += 1
+        inside = (reader.file, reader.block, reader.returns, reader.exits)
+        reader.file, reader.block, reader.returns, reader.exits = self.file, self.around, self.returns, self.exits
+        try:
+            _name_it(reader, self.node.items[self.place], value, self.scope)
+            self.outcome = _enter(reader, self.node, self.place + 1, self.scope)
+        finally:
+            reader.file, reader.block, reader.returns, reader.exits = inside
+
+
+def follow_with(reader: Reader, node: ast.With | ast.AsyncWith, scope: Ref) -> Outcome:
+    return _enter(reader, node, 0, scope)
+
+
+def _enter(reader: Reader, node: ast.With | ast.AsyncWith, place: int, scope: Ref) -> Outcome:
+    if place == len(node.items):
+        return reader.follow(node.body, scope)
+    item = node.items[place]
+    code = item.context_expr
+    if isinstance(code, ast.Call) and _is_generator(called := reader.evaluate(code.func, scope)):
+        block = WithBlock(reader, node, place, scope)
+        call = reader.arguments_at(code, scope)
+        reader.block_to_come = block
+        reader.call(called, call)
+        if not block.runs:  # it yields where nobody can see
+            reader.block_to_come = None
+            block.run(reader, Unknown(shorten_code(code)))
+        return block.outcome
+    value = reader.evaluate(code, scope)
+    enter, leave = (looking_up.find_method(reader, value, name) for name in ("__enter__", "__exit__"))
+    entered = isinstance(enter, Function)
+    _name_it(reader, item, reader.call(enter, Call((value,), {}, code)) if entered else _itself(value, code), scope)
+    outcome = _enter(reader, node, place + 1, scope)
+    if isinstance(leave, Function):
+        reader.call(leave, Call((value, None, None, None), {}, code))
+    return outcome
+
+
+def _itself(value: Any, code: ast.expr) -> Any:
+    """What other code gives for ``as`` is not known."""
+    return value if isinstance(value, Unknown) else Unknown(shorten_code(code))
+
+
+def _name_it(reader: Reader, item: ast.withitem, value: Any, scope: Ref) -> None:
+    if item.optional_vars is not None:
+        reader.assign(item.optional_vars, value, item.context_expr, scope)
+
+
+def _is_generator(called: Any) -> bool:
+    function = called.function if isinstance(called, Partial) else called
+    return isinstance(function, Function) and bool(function.marks & GENERATORS)
