@@ -134,6 +134,34 @@ FOLLOWED = {
                     setattr(node, key, value)
         put(cfg, {"SOLVER": {"IMS_PER_BATCH": 8}, "INPUT": {"MAX_SIZE_TRAIN": 900}})
         """,
+    "a path through sections": """
+        for path, value in {"SOLVER.IMS_PER_BATCH": 8}.items():
+            node = cfg
+            *sections, last = path.split(".")
+            for section in sections:
+                node = node[section]
+            node[last] = value
+        """,
+    "__dict__": """
+        class Sizes:
+            batch = 2
+            def __init__(self, **sizes):
+                self.__dict__.update(sizes)
+        cfg.SOLVER.IMS_PER_BATCH = Sizes(batch=8).batch
+        """,
+    "vars": """
+        parser.add_argument("--batch", type=int, default=2)
+        args = parser.parse_args()
+        vars(args)["batch"] = 8
+        cfg.SOLVER.IMS_PER_BATCH = args.batch
+        """,
+    "a comprehension in a class": """
+        size = 8
+        class Sizes:
+            size = 2
+            batch = [size for _ in range(1)][0]
+        cfg.SOLVER.IMS_PER_BATCH = Sizes.batch
+        """,
     "flags with a sign": """
         parser.add_argument("--batch", "-b", type=int, default=2)
         cfg.SOLVER.IMS_PER_BATCH = parser.parse_args(["--batch=8"]).batch
@@ -197,6 +225,41 @@ ASKED = {
                 cfg.SOLVER.IMS_PER_BATCH = 8
             before = "seen"
         """,
+    "a path that nobody knows": """
+        node = cfg
+        for section in os.environ["SECTIONS"].split():
+            node = node[section]
+        node.IMS_PER_BATCH = 8
+        """,
+    "vars, from elsewhere": """
+        parser.add_argument("--batch", type=int, default=2)
+        args = parser.parse_args()
+        vars(args).update(json.load(open("mine.json")))
+        cfg.SOLVER.IMS_PER_BATCH = args.batch
+        """,
+    "a type of ones own": """
+        parser.add_argument("--small", type=as_bool, default="False")
+        if parser.parse_args().small:
+            cfg.SOLVER.IMS_PER_BATCH = 8
+        """,
+    "two parsers": """
+        train, test = subparsers.add_parser("train"), subparsers.add_parser("test")
+        train.add_argument("--batch", type=int, default=8)
+        test.add_argument("--batch", type=int, default=1)
+        cfg.SOLVER.IMS_PER_BATCH = parser.parse_args().batch
+        """,
+    "a metaclass": """
+        class Sizes(metaclass=Doubling):
+            batch = 4
+        cfg.SOLVER.IMS_PER_BATCH = Sizes.batch
+        """,
+    "an object that says whether it is true": """
+        class Sizes:
+            def __bool__(self):
+                return False
+        if Sizes():
+            cfg.SOLVER.IMS_PER_BATCH = 8
+        """,
     "an argument of several values": """
         parser.add_argument("--batch", nargs="+", type=int, default=[2])
         cfg.SOLVER.IMS_PER_BATCH = parser.parse_args(["--batch", "8", "9"]).batch[0]
@@ -215,6 +278,12 @@ def test_a_list_in_a_config_that_is_changed_in_its_place(tmp_path: Path) -> None
     for change in (f"cfg.{key}[0].append(64)\n", f"cfg.{key}[0][1] = 16\n"):
         with pytest.raises(InputError, match=rf"changes {key}, which is not known.*{key} VALUE"):
             settings_of(tmp_path, change)
+
+
+def test_a_key_and_a_section_that_nobody_knows_may_be_any(tmp_path: Path) -> None:
+    for change in ("node[key] = 8\n", "setattr(node, key, 8)\n"):
+        with pytest.raises(InputError, match=r"is not known before the script runs.*cfg.dump"):
+            opened(tmp_path, f"key = os.environ['KEY']\nnode = getattr(cfg, os.environ['SECTION'])\n{change}")
 
 
 def test_what_is_merged_into_an_unknown_config_may_be_in_any(tmp_path: Path) -> None:

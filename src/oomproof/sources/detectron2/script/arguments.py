@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from oomproof.sources.detectron2.script.contents import Items, Parts, Ref, Unknown
@@ -43,11 +43,22 @@ def find_arguments(tree: ast.Module) -> dict[str, Argument]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
             argument = _read_argument(node)
             if argument.name:  # else it is worked out where the script runs
-                found[argument.name] = argument
+                found[argument.name] = _join_arguments(found.get(argument.name), argument)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "set_defaults":
             for word in node.keywords:
                 found[word.arg or ""] = Argument(word.arg or "", word.value, "", given=False)
     return found
+
+
+def _join_arguments(one: Argument | None, other: Argument) -> Argument:
+    """Two parsers of a script may have one argument with two defaults: which is meant, only a command line tells."""
+    if one is None or (one.kind, _code(one.default)) == (other.kind, _code(other.default)):
+        return other
+    return replace(other, default=None, given=True)
+
+
+def _code(node: ast.expr | None) -> str:
+    return "" if node is None else ast.unparse(node)
 
 
 def _read_argument(node: ast.Call) -> Argument:
@@ -62,7 +73,7 @@ def _read_argument(node: ast.Call) -> Argument:
     optional = long.startswith("-") and not _is_true(words.get("required"))
     many = words.get("nargs")
     needed = not optional and not (isinstance(many, ast.Constant) and many.value in ("?", "*"))
-    written = kind.id if isinstance(kind, ast.Name) else ""
+    written = ast.unparse(kind) if kind is not None else ""
     optional_flags = tuple(flag for flag in flags if flag.startswith("-"))
     return Argument(name, default, written, needed and default is None, optional_flags, many is not None)
 
@@ -131,7 +142,9 @@ def _default(reader: Reader, content: Parts, wanted: str) -> Any:
 
 def _convert_text(value: Any, kind: str) -> Any:
     """Texts go through the argument's type, as in argparse."""
+    if not isinstance(value, str) or kind in ("", "str"):
+        return value
     try:
-        return {"int": int, "float": float}.get(kind, str)(value) if isinstance(value, str) else value
-    except ValueError:
-        return Unknown(value)
+        return {"int": int, "float": float}[kind](value)
+    except (KeyError, ValueError):  # a function of the script, perhaps
+        return Unknown(f"{kind}({value!r})")

@@ -110,6 +110,11 @@ def define_class(reader: Reader, node: ast.ClassDef, scope: Ref) -> Ref:
     reader.follow(node.body, inner)
     content = reader.memory[inner]
     attributes = dict(content.parts) if isinstance(content, Parts) else {}
+    if any(word.arg == "metaclass" and not ast.unparse(word.value).endswith("ABCMeta") for word in node.keywords):
+        attributes = {
+            name: value if isinstance(value, Function) else Unknown(f"{node.name}.{name}, which has a metaclass")
+            for name, value in attributes.items()
+        }
     reader.memory[cls] = Class(node, scope, reader.file, bases, attributes)
     for base in bases:
         init = looking_up.find_attribute(reader, base, "__init_subclass__")

@@ -21,6 +21,8 @@ class Unknown:
     """What only a run can tell; ``why`` is the code that it comes from."""
 
     why: str
+    may_be: tuple[Ref, ...] = ()
+    """configs of which it may be one, or a section"""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from oomproof.sources.detectron2.config.schema import DEFAULTS
 from oomproof.sources.detectron2.script import config_steps
-from oomproof.sources.detectron2.script.contents import Call, Foreign, Made, Method, Unknown
+from oomproof.sources.detectron2.script.contents import Call, Foreign, Made, Method, Section, Unknown
 from oomproof.sources.detectron2.script.knowing import shorten_code
 
 if TYPE_CHECKING:
@@ -29,6 +29,12 @@ def set_key(reader: Reader, of: Any, name: str, node: ast.AST) -> None:
         why = f"{reader.at(node)}: {key} may be set to {shorten_code(node)}, which is not known before the script runs"
         for ref in dict.fromkeys(reader.configs):
             config_steps.forget(reader, ref, key, why)
+
+
+def lose_any(reader: Reader, of: Unknown, node: ast.AST) -> None:
+    """``node[name] = value``, where neither is known, but the node may be of a config."""
+    for ref in of.may_be:
+        config_steps.lose(reader, Section(ref), node)
 
 
 def merge(reader: Reader, called: str, call: Call) -> None:

@@ -6,9 +6,10 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import looking_up
+from oomproof.sources.detectron2.script import looking_up, of_python
 from oomproof.sources.detectron2.script.computing import compute, first_that_decides
 from oomproof.sources.detectron2.script.contents import Items, Parts, Ref, Section, Unknown
+from oomproof.sources.detectron2.script.joining import find_configs
 from oomproof.sources.detectron2.script.knowing import (
     FAILURES,
     LONGEST,
@@ -83,7 +84,9 @@ def _dict(reader: Reader, node: ast.Dict, scope: Ref) -> Any:
 
 
 def _comprehension(reader: Reader, node: ast.ListComp | ast.GeneratorExp | ast.SetComp, scope: Ref) -> Any:
-    inner = reader.memory.new(Parts("scope", {}, scope))
+    around = reader.memory[scope]
+    in_class = isinstance(around, Parts) and around.kind == "class"  # whose names are not seen in it
+    inner = reader.memory.new(Parts("scope", {}, around.above if in_class and isinstance(around, Parts) else scope))
     found: list[Any] = []
 
     def run(depth: int) -> None:
@@ -91,7 +94,7 @@ def _comprehension(reader: Reader, node: ast.ListComp | ast.GeneratorExp | ast.S
             found.append(evaluate_node(reader, node.elt, inner))
             return
         each = node.generators[depth]
-        items = iterate_value(reader, evaluate_node(reader, each.iter, inner))
+        items = iterate_value(reader, evaluate_node(reader, each.iter, inner if depth else scope))
         if items is None or len(found) > LONGEST:
             raise NotKnown(shorten_code(each.iter))
         for item in items:
@@ -106,6 +109,14 @@ def _comprehension(reader: Reader, node: ast.ListComp | ast.GeneratorExp | ast.S
     return reader.memory.new(Items(tuple(found)))
 
 
+def _attribute(reader: Reader, node: ast.Attribute, scope: Ref) -> Any:
+    of = evaluate_node(reader, node.value, scope)
+    content = reader.memory.get(of)
+    if node.attr == "__dict__" and isinstance(content, Parts) and content.kind in ("object", "arguments"):
+        return of_python.show_parts(reader, of, content)
+    return looking_up.attribute(reader, of, node.attr)
+
+
 def _item(reader: Reader, node: ast.Subscript, scope: Ref) -> Any:
     value = evaluate_node(reader, node.value, scope)
     try:
@@ -113,7 +124,7 @@ def _item(reader: Reader, node: ast.Subscript, scope: Ref) -> Any:
             return _slice(reader, value, node.slice, scope)
         return _at(reader, value, require_known(reader, evaluate_node(reader, node.slice, scope)))
     except NotKnown as reason:
-        return Unknown(str(reason) or shorten_code(node))
+        return Unknown(str(reason) or shorten_code(node), find_configs(value))
     except FAILURES:
         return Unknown(shorten_code(node))
 
@@ -128,6 +139,8 @@ def _at(reader: Reader, value: Any, place: Any) -> Any:
             return parts[place]
     if isinstance(value, (str, tuple, list, dict)):
         return value[place]
+    if isinstance(value, Unknown):
+        return looking_up.attribute(reader, value, str(place))
     raise NotKnown
 
 
@@ -155,9 +168,7 @@ _WAYS: dict[type[ast.expr], Way] = {
     ast.Yield: _yield,
     ast.Constant: lambda reader, node, scope: node.value,
     ast.Name: lambda reader, node, scope: looking_up.name(reader, node.id, scope),
-    ast.Attribute: lambda reader, node, scope: looking_up.attribute(
-        reader, evaluate_node(reader, node.value, scope), node.attr
-    ),
+    ast.Attribute: _attribute,
     ast.Subscript: _item,
     ast.Call: lambda reader, node, scope: reader.call_at(node, scope),
     ast.BoolOp: first_that_decides,

@@ -7,18 +7,23 @@ from dataclasses import replace
 from typing import Any
 
 from oomproof.sources.detectron2.config.config import Config
-from oomproof.sources.detectron2.script.contents import Content, Items, Made, Parts, Run, Unknown
+from oomproof.sources.detectron2.script.contents import Content, Items, Made, Parts, Ref, Run, Section, Unknown
 
 _MISSING = object()
 
 
 def join_values(one: Any, other: Any, why: str) -> Any:
     """The value where both ways give the same; else unknown, because of ``why``."""
-    if isinstance(one, Unknown):
+    if type(one) is type(other) and one == other:
         return one
-    if isinstance(other, Unknown):
-        return other
-    return one if type(one) is type(other) and one == other else Unknown(why)
+    why = next((each.why for each in (one, other) if isinstance(each, Unknown)), why)
+    configs = [ref for each in (one, other) for ref in find_configs(each)]
+    return Unknown(why, tuple(dict.fromkeys(configs)))
+
+
+def find_configs(value: Any) -> tuple[Ref, ...]:
+    """The configs that a value may be."""
+    return value.may_be if isinstance(value, Unknown) else (value.of,) if isinstance(value, Section) else ()
 
 
 def join_memories(one: dict[int, Content], other: dict[int, Content], why: str) -> dict[int, Content]:

@@ -31,6 +31,11 @@ FAILURES = (ValueError, KeyError, TypeError, ArithmeticError, IndexError, Attrib
 NOT_PLAIN = (Foreign, Function, Hook, Mapper, Method, Partial, Ref, Section, Super)
 
 
+_MAY_BE_FALSE = frozenset(
+    ("dict", "list", "tuple", "set", "str", "int", "float", "OrderedDict", "UserDict", "UserList", "CfgNode", "CN")
+)
+
+
 class NotKnown(Exception):
     """A value is needed that only a run can tell."""
 
@@ -69,8 +74,22 @@ def truth(reader: Reader, value: Any) -> bool:
             return bool(parts)
         case Unknown(why):
             raise NotKnown(why)
+        case Parts(kind="object", above=Ref() as cls) if _answers_itself(reader, cls):
+            raise NotKnown("whether an object is true")
     _refuse_unknown(value)
     return isinstance(value, NOT_PLAIN) or bool(value)
+
+
+def _answers_itself(reader: Reader, cls: Any) -> bool:
+    """Whether a class says of its objects that they are false, or may be empty."""
+    if isinstance(cls, Foreign):
+        return cls.last in _MAY_BE_FALSE
+    content = reader.memory.get(cls)
+    if not isinstance(content, Class):
+        return isinstance(cls, Unknown)
+    return bool({"__bool__", "__len__"} & content.attributes.keys()) or any(
+        _answers_itself(reader, base) for base in content.bases
+    )
 
 
 def iterate_value(reader: Reader, value: Any) -> list[Any] | None:

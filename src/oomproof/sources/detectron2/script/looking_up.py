@@ -77,8 +77,8 @@ def scope_to_set(reader: Reader, name: str, scope: Ref) -> Ref:
 
 def attribute(reader: Reader, of: Any, wanted: str) -> Any:
     match of:
-        case Unknown(why):
-            return Unknown(f"{why}.{wanted}")
+        case Unknown(why, configs):
+            return Unknown(f"{why}.{wanted}", configs)
         case Foreign(name):
             return Foreign(f"{name}.{wanted}")
         case PurePath() if wanted in _OF_PATHS:

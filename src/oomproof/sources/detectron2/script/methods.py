@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -92,14 +93,23 @@ def _of_dict(reader: Reader, of: Ref, content: Parts, name: str, call: Call) -> 
     if name in ("keys", "values", "items"):
         return tuple(getattr(parts, name)())
     if name == "copy":
-        return reader.memory.new(content)
+        return reader.memory.new(Parts("dict", parts))
     try:
         found, left = _change_dict(reader, parts, name, call)
     except (NotKnown, IndexError, TypeError):
-        reader.memory[of] = Unknown(shorten_code(call.node))
+        change_dict(reader, of, content, Unknown(shorten_code(call.node)))
         return Unknown(shorten_code(call.node))
-    reader.memory[of] = Parts("dict", left)
+    change_dict(reader, of, content, replace(content, parts=left))
     return found
+
+
+def change_dict(reader: Reader, of: Ref, before: Parts, after: Parts | Unknown) -> None:
+    """A dict that shows the parts of an object changes these."""
+    reader.memory[of] = after
+    shown = reader.memory.get(before.above) if before.kind == "dict" else None
+    if before.above is not None and isinstance(shown, Parts):
+        parts = after.parts if isinstance(after, Parts) else {}
+        reader.memory[before.above] = replace(shown, parts=parts) if isinstance(after, Parts) else after
 
 
 def _change_dict(reader: Reader, parts: Any, name: str, call: Call) -> tuple[Any, dict[Any, Any]]:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import arguments, calling, config_steps, looking_up
+from oomproof.sources.detectron2.script import arguments, calling, config_steps, elsewhere, looking_up
 from oomproof.sources.detectron2.script.contents import Call, Foreign, Items, Method, Partial, Parts, Section, Unknown
+from oomproof.sources.detectron2.script.joining import find_configs
 from oomproof.sources.detectron2.script.knowing import (
     FAILURES,
     LONGEST,
@@ -96,7 +97,11 @@ def _dict(reader: Reader, call: Call) -> Any:
 
 
 def _getattr(reader: Reader, call: Call) -> Any:
-    of, name = call.given[0], str(require_known(reader, call.given[1]))
+    of = call.given[0]
+    try:
+        name = str(require_known(reader, call.given[1]))
+    except NotKnown as reason:
+        return Unknown(str(reason), find_configs(of))
     found = looking_up.attribute(reader, of, name)
     absent = isinstance(found, Unknown) and isinstance(reader.memory.get(of), Parts) and found.why == name
     return call.given[2] if len(call.given) > 2 and (absent or isinstance(found, Method)) else found
@@ -109,17 +114,24 @@ def _setattr(reader: Reader, call: Call) -> Any:
     except NotKnown:
         if isinstance(of, Section):
             config_steps.lose(reader, of, call.node)
+        elif isinstance(of, Unknown):
+            elsewhere.lose_any(reader, of, call.node)
 
 
 def _vars(reader: Reader, call: Call) -> Any:
     content = reader.memory.get(call.given[0])
     if not isinstance(content, Parts):
         raise NotKnown
+    return show_parts(reader, call.given[0], content)
+
+
+def show_parts(reader: Reader, of: Any, content: Parts) -> Any:
+    """``vars(args)`` and ``args.__dict__``: a dict whose changes are those of the object."""
     parts = dict(content.parts)
     if content.kind == "arguments":
         names = dict.fromkeys((*reader.arguments, *content.parts))
         parts = {name: arguments.argument(reader, content, name) for name in names}
-    return reader.memory.new(Parts("dict", parts))
+    return reader.memory.new(Parts("dict", parts, of))
 
 
 def _isinstance(reader: Reader, call: Call) -> Any:

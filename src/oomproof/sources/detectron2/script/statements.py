@@ -15,6 +15,7 @@ from oomproof.sources.detectron2.script import (
     importing,
     looking_up,
     loops,
+    methods,
     training_steps,
     with_blocks,
 )
@@ -88,12 +89,21 @@ def assign(reader: Reader, target: ast.expr, value: Any, node: ast.expr, scope: 
         case ast.Subscript():
             _set_item(reader, target, value, node, scope)
         case ast.Tuple() | ast.List():
-            items = iterate_value(reader, value)
-            plain = not any(isinstance(each, ast.Starred) for each in target.elts)
+            values = _lay_out(reader, target.elts, iterate_value(reader, value))
             for place, each in enumerate(target.elts):
-                fits = items is not None and plain and len(items) == len(target.elts)
                 inner = each.value if isinstance(each, ast.Starred) else each
-                assign(reader, inner, items[place] if fits and items else Unknown(shorten_code(node)), node, scope)
+                assign(reader, inner, values[place] if values else Unknown(shorten_code(node)), node, scope)
+
+
+def _lay_out(reader: Reader, targets: list[ast.expr], items: list[Any] | None) -> list[Any]:
+    """One value for each target, a list for one with a star; nothing where they do not fit."""
+    stars = [place for place, each in enumerate(targets) if isinstance(each, ast.Starred)]
+    if items is None or len(stars) > 1 or len(items) < len(targets) - len(stars):
+        return []
+    if not stars:
+        return items if len(items) == len(targets) else []
+    before, after = stars[0], len(items) - (len(targets) - stars[0] - 1)
+    return [*items[:before], reader.memory.new(Items(tuple(items[before:after]))), *items[after:]]
 
 
 def set_attribute(reader: Reader, of: Any, name: str, value: Any, node: ast.AST) -> None:
@@ -125,7 +135,7 @@ def _set_item(reader: Reader, target: ast.Subscript, value: Any, node: ast.expr,
         if isinstance(of, Section):
             config_steps.set_key(reader, of, str(place), value, node)
         elif isinstance(content, Parts):
-            reader.memory[of] = replace(content, parts={**content.parts, place: value})
+            methods.change_dict(reader, of, content, replace(content, parts={**content.parts, place: value}))
         elif isinstance(content, Items):
             items = list(content.items)
             items[place] = value
@@ -137,8 +147,12 @@ def _set_item(reader: Reader, target: ast.Subscript, value: Any, node: ast.expr,
     except (NotKnown, TypeError, IndexError):
         if isinstance(of, Section):
             config_steps.lose(reader, of, target)
-        elif isinstance(content, (Parts, Items)):
+        elif isinstance(content, Parts):
+            methods.change_dict(reader, of, content, Unknown(shorten_code(target)))
+        elif isinstance(content, Items):
             reader.memory[of] = Unknown(shorten_code(target))
+        elif isinstance(of, Unknown):
+            elsewhere.lose_any(reader, of, target)
         elif isinstance(of, (list, dict)):
             elsewhere.change_value(reader, of, target)
 
