@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from oomproof.changes.torch.training import Training
 from oomproof.errors import JobError
@@ -56,6 +57,17 @@ def test_a_compiled_model_is_forecast_as_if_it_were_not(model: Callable[[], nn.M
 
 def test_a_compiled_function_runs_as_it_is_written() -> None:
     assert traced(lambda m, x: doubled(m(x)).sum()).peak().bytes == traced(lambda m, x: (m(x) * 2).sum()).peak().bytes
+
+
+DATA = TensorDataset(torch.rand(64, 8))
+LOADER = DataLoader(DATA, 4, num_workers=1, persistent_workers=True, timeout=60)
+
+
+@pytest.mark.parametrize("make", [lambda: DataLoader(DATA, 4, num_workers=2, prefetch_factor=4), lambda: LOADER])
+def test_a_batch_may_come_from_a_loader_with_workers(make: Callable[[], Any]) -> None:
+    pieces = Pieces(net, lambda: next(iter(make()))[0], lambda m, x: m(x).sum())
+    assert trace_step(pieces, Training()).peak().bytes == traced().peak().bytes
+    assert (LOADER.num_workers, LOADER.timeout) == (1, 60)
 
 
 DIVIDES = nn.DataParallel.__init__, nn.DataParallel.forward

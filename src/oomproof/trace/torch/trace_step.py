@@ -32,6 +32,7 @@ from oomproof.memory.validation import Validation
 from oomproof.memory.widening import describe_widening, stays_wide
 from oomproof.trace.request import Progress, TooManyValues, be_silent
 from oomproof.trace.torch.around.left_behind import find_leftovers, let_go, model_given_back
+from oomproof.trace.torch.around.one_process import loaders_without_workers
 from oomproof.trace.torch.around.said_device import Asked, describe_other_way
 from oomproof.trace.torch.around.threads import tracing_threads
 from oomproof.trace.torch.around.uncompiled import unwrap_factory, without_compiling
@@ -69,6 +70,7 @@ def trace_step(
         with (
             without_compiling() as compiled,
             without_dividing() as undivided,
+            loaders_without_workers(),
             without_dynamo(),
             _steady_lifetimes(),
             _same_chance(),
