@@ -116,3 +116,14 @@ def test_nothing_grows_is_never_said_over_a_column_that_rose() -> None:
     found = oomproof.explain([*(f"iter: {n * 20}  max_mem: {size}M" for n, size in enumerate(sizes)), OOM])
     assert "nothing grows" not in found.why
     assert "«max_mem» went up in jumps" in found.why
+
+
+def test_a_sentence_between_the_word_and_its_figure() -> None:
+    def log(grows: int) -> list[str]:
+        ends = (f"Memory usage at the end of the epoch: {12_700_000_000 + grows * n + n % 3}" for n in range(12))
+        return [*(line for n, end in enumerate(ends) for line in (f"**Epoch {n}**", end)), "Killed"]
+
+    found = oomproof.explain(log(1_000_000_000))
+    assert found.cause == "leak"
+    assert "from 11.83 GiB" in found.why
+    assert oomproof.explain(log(0)).cause == "host_too_small"

@@ -30,6 +30,12 @@ _WORDS = re.compile(r"[A-Za-z]+")
 _UNIT_IN_KEY = re.compile(r"(?:^|[_.(\[])([KMGT]i?B|bytes|%)[)\]]?$", re.IGNORECASE)
 _ULTRALYTICS = re.compile(r"^\s*\d{1,6}/\d{1,6}\s+([\d.]{1,7})G\s")
 _SMI = re.compile(r"\b(\d{2,6})MiB\s*/\s*\d{3,6}MiB")
+_USAGE = re.compile(
+    r"(?P<name>\bmem(?:ory)? usage[^:=\d]{1,40}[:=])\s{0,8}(?P<value>\d[\d,]{0,14}(?:\.\d{1,6})?)"
+    rf"\s?(?P<unit>{_UNIT})?",
+    re.IGNORECASE,
+)
+"""a sentence between the word and its figure: `Memory usage at the end of the epoch: 12781158400`"""
 _LOOK = re.compile(r"mem|rss|ram|alloc|reserved|\dG\s|gpu|cuda|MiB\s*/", re.IGNORECASE)
 _MESSAGE = re.compile(r"Tried to allocate|total-vm|total capacity|OOM when|anon-rss|^\s*File \"|pages RAM")
 _EVALUATING = re.compile(r"^\W{0,3}(?:val|valid|validat\w+|eval|evaluat\w+|test|testing)\b(?!\s*loss)", re.IGNORECASE)
@@ -115,6 +121,10 @@ def _of_a_line(text: str) -> Iterator[tuple[_Column, float, str]]:
     if found := _SMI.search(text):
         yield _Column("nvidia-smi", "device", False, "", False), _float(found[1]), "M"
         return
+    if "usage" in text and (found := _USAGE.search(text)):
+        name = found["name"].rstrip(":= ")
+        yield _Column(name, _where(name), False, "", False), _float(found["value"]), found["unit"] or ""
+        return
     for found in _READING.finditer(text):
         unit = found["unit"] or found["unit_of_all"] or ""
         column = _column(found["key"], bool(unit))
@@ -143,6 +153,11 @@ def _column(key: str, has_unit: bool) -> _Column | None:
     if not where and not has_unit and unit is None:
         where, maximum = "device", True  # MMCV's `memory: 3770`, the most since the start
     return _Column(" ".join(key.split()), where, maximum, unit[1] if unit else "", not words & MEMORY)
+
+
+def _where(name: str) -> str:
+    words = {word.lower() for word in _WORDS.findall(name)}
+    return "device" if words & DEVICE else "host" if words & HOST else ""
 
 
 def _float(written: str) -> float:
