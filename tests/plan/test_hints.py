@@ -10,11 +10,14 @@ from small_jobs import opened
 from tight_cards import card
 
 import oomproof
+from oomproof.api import check as checking
 from oomproof.memory.files import timeline_file
 from oomproof.memory.forecast import Hint
+from oomproof.memory.timeline import Timeline
 from oomproof.plan.hints import WORTH_SAYING
+from oomproof.report.advice import next_steps
 from oomproof.sources import open_job
-from oomproof.sources.job import TraceRequest
+from oomproof.sources.job import Job, TraceRequest
 from oomproof.sources.settings import resolve
 
 LARGE = {"images": {"batch": 64}, "wide": {}}
@@ -72,3 +75,24 @@ def test_a_saved_step_has_only_those_of_the_run(tmp_path: Path) -> None:
     saved = open_job(str(tmp_path / "a.timeline"))
     found = oomproof.check(saved, on=card("images", 0.6, **LARGE["images"])).hints
     assert {hint.knob for hint in found} <= {"expandable_segments"}
+
+
+def test_a_compiled_step_has_hints_without_figures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A compiler's step has no work to estimate from, and nor has a step that was read from a file."""
+    job = opened("images")
+    traced = type(job).trace
+
+    def trace(self: Job, request: TraceRequest) -> Timeline:
+        timeline_file.save(traced(self, request), tmp_path / "a.timeline")
+        return timeline_file.load_timeline(tmp_path / "a.timeline")
+
+    monkeypatch.setattr(type(job), "trace", trace)
+    monkeypatch.setattr(checking, "QUICKLY_TRACED", 1)  # a compiled step is not compiled again for a figure
+    forecast = oomproof.check(job, on=card("images", 0.6, **LARGE["images"]), **LARGE["images"])
+    found = {hint.knob: hint for hint in forecast.hints if hint.saves is None}
+    assert found["batch"].settings == {"batch": 32, "accumulate": 2}
+    assert list(found) == ["batch", "precision", "side"]
+    sentence, steps = next_steps(forecast, job.settings)
+    assert "larger GPU" not in sentence
+    unsure = [step.option for step in steps if "a check with it shows" in step.reason]
+    assert unsure[0] == "--batch 32 --set accumulate=2"

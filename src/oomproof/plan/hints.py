@@ -37,7 +37,11 @@ class _Found:
 def find_hints(tracing: Tracing, problem: Problem, step: Timeline, forecast: Forecast) -> tuple[Hint, ...]:
     """The surest first: what is enough by itself, then what keeps the training, then what saves the most."""
     found = [*_of_the_run(tracing, problem, step, forecast)]
-    if len(step.work) and not step.about.recorded:  # else a compiler has laid it out, or it cannot be made smaller
+    if step.about.recorded:
+        pass  # it cannot be made smaller
+    elif not len(step.work):
+        found += _of_a_compiled_step(problem)
+    else:
         traced = tracing.make_traced_step((), problem.settings, step, problem.images)
         estimates = first_estimates(problem, tracing, step, (traced,), forecast)
         found += _of_the_step(estimates, forecast)
@@ -64,6 +68,13 @@ def _of_the_step(estimates: Estimates, forecast: Forecast) -> Iterator[_Found]:
             yield from _first_that_fits(estimates, now, forecast, knob, ways)
         elif knob.role == "precision" and not stays_wide(now.step.timeline.about, now.step.timeline):
             yield _Found(_hint(knob, knob.options[-1], None), False)
+
+
+def _of_a_compiled_step(problem: Problem) -> Iterator[_Found]:
+    """A compiler has laid it out, and would lay out a smaller one in its own way: nothing to estimate from."""
+    for knob in problem.knobs:
+        if knob is problem.batch or knob.role in ("image size", "precision"):
+            yield _Found(_hint(knob, knob.options[-1 if knob.role == "precision" else 1], None), False)
 
 
 def _first_that_fits(

@@ -48,7 +48,8 @@ def next_steps(forecast: Forecast, settings: Sequence[Setting]) -> tuple[str, tu
     if not steps:
         return f"save {missing} to be safe: {inside or 'a larger GPU is what is left'}", ()
     way = inside or "`oomproof fit` finds the best way"
-    return f"save {missing} to be safe: {way}; these help, the surest first:", tuple(steps)
+    sure = any(hint.saves is not None for hint in forecast.hints)
+    return f"save {missing} to be safe: {way}; these {'help, the surest first' if sure else 'may help'}:", tuple(steps)
 
 
 def _next_step(hint: Hint, settings: Sequence[Setting]) -> NextStep:
