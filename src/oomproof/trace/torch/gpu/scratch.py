@@ -64,7 +64,7 @@ def call_spec(name: str, args: Any, outs: list[torch.Tensor]) -> dict[str, Any] 
     if name in _BY_NAME:
         return _BY_NAME[name](name, args)
     if name in DEFORMED or name in GATHERED:
-        return (_note_columns if name in DEFORMED else _gathered)(name, args, outs)
+        return (_note_columns if name in DEFORMED else _note_gathered)(name, args, outs)
     return _by_elements(name, args, outs) if name in TAKE_SCRATCH else None
 
 
@@ -111,7 +111,7 @@ def _note_columns(name: str, args: Any, outs: list[torch.Tensor]) -> dict[str, A
     return {"op": name, "elements": columns + y.numel() + copies, "item": y.element_size()}
 
 
-def _gathered(name: str, args: Any, outs: list[torch.Tensor]) -> dict[str, Any]:
+def _note_gathered(name: str, args: Any, outs: list[torch.Tensor]) -> dict[str, Any]:
     """Differences of every pair (DistanceKernel.cu), or 8 bytes of places: where the chosen are (Indexing.cu), or how
     many were chosen before each (IndexKernel.cpp)."""
     if name == "_cdist_backward":  # (gradient, x1, x2, p, distances)

@@ -32,7 +32,7 @@ def written_out(name: str, args: Any) -> dict[str, Any] | None:
     """What is written out beside the result."""
     x = args[0]
     if name in _REDUCTION:
-        numbers = _elements(args) * _MORE.get(name, (0, 1))[_reduced(name, args)]
+        numbers = _elements(args) * _MORE.get(name, (0, 1))[_is_reduced(name, args)]
     elif name == "soft_margin_loss_backward":  # (gradient, input, ...)
         numbers = 2 * args[1].numel()
     elif name == "_trilinear":
@@ -47,10 +47,10 @@ def held_bytes(name: str, args: Any, out: torch.Tensor) -> int:
     """Bytes of a result's memory."""
     if name == "col2im":
         return int(max(args[0].numel(), out.numel()) * out.element_size())
-    return int((_elements(args) if _reduced(name, args) else out.numel()) * out.element_size())
+    return int((_elements(args) if _is_reduced(name, args) else out.numel()) * out.element_size())
 
 
-def _reduced(name: str, args: Any) -> bool:
+def _is_reduced(name: str, args: Any) -> bool:
     place = _REDUCTION[name]
     return bool(args[place]) if len(args) > place else True
 
