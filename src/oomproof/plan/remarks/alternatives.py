@@ -64,7 +64,7 @@ def _reason(estimates: Estimates, way: Way, its_time: float, chosen: Way, time: 
         return "does not fit"
     slower = its_time / time - 1
     if slower > 0.005:
-        return f"fits, but takes {slower:.0%} more time an image"
+        return f"fits, but takes {100 * slower:.0f} % more time per image than this plan"
     if way.price < chosen.price:  # it was tried, or what was tried taught otherwise
         return MISSED
     if PROMISES.index(way.promise) > PROMISES.index(chosen.promise):
