@@ -167,10 +167,10 @@ def _plan(problem: Problem, tracing: Tracing) -> Plan:
 
 
 def _find_needs(search: Search) -> tuple[str, ...]:
-    """What would have to be allowed, and what else could be trained."""
+    """What would have to be allowed, and what else there is."""
     problem = search.problem
     needs = find_needs(problem, search.estimates, search.tracer)
-    return (*needs, *problem.job.lighter_models(problem.settings))
+    return (*needs, *problem.job.describe_other_ways(problem.settings))
 
 
 def _with_changes(search: Search, before: Forecast, chosen: Confirmed) -> Plan:

@@ -79,8 +79,8 @@ class JobWithData(Job):
     def knobs(self, settings: Settings, about: About) -> tuple[Knob, ...]:
         return self.job.knobs(settings, about)
 
-    def lighter_models(self, settings: Settings) -> tuple[str, ...]:
-        return self.job.lighter_models(settings)
+    def describe_other_ways(self, settings: Settings) -> tuple[str, ...]:
+        return self.job.describe_other_ways(settings)
 
     def settings_for_plans(self, settings: Settings) -> Settings:
         return self.job.settings_for_plans(settings)

@@ -171,8 +171,8 @@ class Job:
         batch normalisation trains, for instance."""
         return ()
 
-    def lighter_models(self, settings: Settings) -> tuple[str, ...]:
-        """What else could be trained where no change is enough, with what it is published to reach."""
+    def describe_other_ways(self, settings: Settings) -> tuple[str, ...]:
+        """What else there is where no change is enough: another program that trains it, or another model."""
         return ()
 
     def text_under(self, settings: Settings) -> str:

@@ -130,6 +130,16 @@ def test_a_plan_that_finds_nothing_names_lighter_models(tmp_path: Path) -> None:
     assert any("lighter model of the TF2 zoo" in need for need in plan.needs)
 
 
+def test_what_the_api_lacks_is_named_where_a_batch_could_be_cut() -> None:
+    def ways(text: str, **settings: object) -> str:
+        job = job_of(text)
+        return " ".join(job.describe_other_ways(resolve(job, settings)))
+
+    assert "`oomproof run pipeline.config --model-dir FOLDER" in ways(SSD, batch_size=8)
+    assert "oomproof run" not in ways(SSD, batch_size=8, gpus=8), "an image each"
+    assert "oomproof run" not in ways(PLAIN.replace("_keras", ""), batch_size=8), "run takes no slim models"
+
+
 def test_a_matcher_of_contrib_is_refused_in_one_line() -> None:
     text = PLAIN.replace("    anchor_generator {", "    matcher { bipartite_matcher { } }\n    anchor_generator {", 1)
     job = job_of(text)

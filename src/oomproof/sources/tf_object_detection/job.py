@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -103,10 +104,15 @@ class ObjectDetectionJob(Job):
             found.append(Setting(FREEZE, self.config.value(FREEZE_PATH), help, read=split_patterns))
         return found
 
-    def lighter_models(self, settings: Settings) -> tuple[str, ...]:
+    def describe_other_ways(self, settings: Settings) -> tuple[str, ...]:
         from oomproof.sources.tf_object_detection.lighter import describe_lighter
 
-        return describe_lighter(self.config, min(settings["image_size"]))
+        lighter = describe_lighter(self.config, min(settings["image_size"]))
+        if settings[BATCH] <= settings["gpus"] or tensorflow_of(self.config) == 1 or self.name.endswith(".py"):
+            return lighter
+        command = f"oomproof run {shlex.quote(self.name)} --model-dir FOLDER --on DEVICE"
+        way = f"`{command}` trains the whole batch in micro-batches, which the API cannot; it says first if that fits"
+        return way, *lighter
 
     def trace(self, request: TraceRequest) -> Timeline:
         from oomproof.sources.tf_object_detection.host import describe_host
