@@ -268,6 +268,27 @@ def test_an_invention_is_refused_with_what_does_it(path: str) -> None:
     assert f"{path} does not exist: the API refuses the file. " in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("path", "option"),
+    [
+        ("train_config.gradient_accumulation_steps", "--accumulate"),
+        ("train_config.fp16", "--precision"),
+        ("train_config.gradient_checkpointing", "--recompute"),
+    ],
+)
+def test_what_the_api_lacks_is_named_with_the_option_that_has_it(path: str, option: str) -> None:
+    assert f"`oomproof run pipeline.config {option}" in advice(path)
+    assert option in read_help_of_run()
+
+
+def read_help_of_run() -> str:
+    from typer.testing import CliRunner
+
+    from oomproof.cli import app
+
+    return CliRunner().invoke(app, ["run", "--help"]).output
+
+
 def test_no_field_of_the_api_is_taken_for_an_invention() -> None:
     wrong = [
         f"{kind.name}.{name}"

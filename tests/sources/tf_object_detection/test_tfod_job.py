@@ -228,6 +228,8 @@ def test_what_makes_another_training_says_so() -> None:
     whole, one = found["batch_size"].options
     assert (whole.value, one.value, one.promise) == (2, 1, "different")
     assert one.settings == {"batch_size": 1}, "the API cannot accumulate: no micro-batches"
+    assert "`oomproof run` has" not in found["batch_size"].why, "it takes no slim models"
+    assert "the API has no gradient accumulation (`oomproof run` has)" in knobs(SSD)["batch_size"].why
     assert "BatchNorm" in one.note
     assert "num_steps 400000" in one.note
 

@@ -13,6 +13,7 @@ from oomproof.memory.about import About
 from oomproof.sources.image_sizes import harm_of_size, smaller_sizes
 from oomproof.sources.job import Knob, Option, Settings
 from oomproof.sources.tf_object_detection.config.config import Config
+from oomproof.sources.tf_object_detection.config.dead_fields import tensorflow_of
 from oomproof.sources.tf_object_detection.fields import BATCH, FREEZE, STATE, has_mask_head
 from oomproof.sources.tf_object_detection.fpn import SETTING, pyramids_for
 from oomproof.sources.tf_object_detection.schedule import rescale_schedule
@@ -83,7 +84,8 @@ def _batch(config: Config, settings: Settings, about: About) -> Knob | None:
         words = ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in changed.items())
         note = f"by the linear rule {words}{norms}"
         options.append(Option(size, {BATCH: size}, math.log2(whole / size) * _SMALLER_BATCH, note, "different"))
-    why = "fewer images a step; the API has no gradient accumulation"
+    ours = " (`oomproof run` has)" if tensorflow_of(config) == 2 else ""
+    why = f"fewer images a step; the API has no gradient accumulation{ours}"
     return Knob(BATCH, tuple(options), "equivalent", why, role="batch")
 
 

@@ -16,15 +16,18 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"(^|[._])(input|image|img|train)_?(height|width|size|shape|resolution)$|(^|\.)(imgsz|resolution)$", _SIZE),
     (
         r"accum|virtual_batch",
-        "It has no gradient accumulation: a smaller train_config.batch_size is all that a config can say",
+        "It has no gradient accumulation: a smaller train_config.batch_size is all that a config can say; "
+        "`oomproof run pipeline.config --accumulate N` accumulates (models of TF2)",
     ),
     (
         r"mixed_precision|fp16|float16|(^|[._])amp(_|$)|half_precision|loss_scal",
-        "It has no mixed precision off a TPU, by any field (train_config.use_bfloat16 counts with --use_tpu only)",
+        "It has no mixed precision off a TPU, by any field (train_config.use_bfloat16 counts with --use_tpu only); "
+        "`oomproof run pipeline.config --precision fp16` has (models of TF2)",
     ),
     (
         r"(gradient|activation|grad)_?checkpoint|recompute|remat",
-        "It has no recomputation of activations, by any field",
+        "It has no recomputation of activations, by any field; "
+        "`oomproof run pipeline.config --recompute` has (models of TF2)",
     ),
     (
         r"num_gpus|num_clones|gpu_ids?$|(^|[._])gpus?$|num_workers$|worker_replicas",
