@@ -170,6 +170,10 @@ class Made:
     touched: int = 0
     own: Mapping[str, Any] = field(default_factory=dict)
     """keys that Detectron2 does not have"""
+    has_given_file: bool = False
+    """the file that the user names is merged"""
+    takes_new_keys: bool = False
+    """``cfg.set_new_allowed(True)``, or code that is not known has had the config"""
 
 
 @dataclass(frozen=True)

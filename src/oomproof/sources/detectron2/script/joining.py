@@ -42,7 +42,10 @@ def _join_contents(one: Content, other: Content, why: str) -> Content:
             return Items(tuple(join_values(*pair, why) for pair in zip(one.items, other.items, strict=True)))
         case Made(), Made():
             config = join_configs(one.config, other.config, why)
-            return Made(config, max(one.touched, other.touched), _join_parts(one.own, other.own, why))
+            own = _join_parts(one.own, other.own, why)
+            has_file = one.has_given_file or other.has_given_file
+            new_keys = one.takes_new_keys or other.takes_new_keys
+            return Made(config, max(one.touched, other.touched), own, has_file, new_keys)
         case Run(), Run():
             return join_runs(one, other, why)
     return one if one == other else Unknown(why)
