@@ -24,7 +24,11 @@ def _open(opening: Opening) -> Job:
         if not file.is_file():
             problem = f"{file} is not a file" if file.exists() else f"there is no file {file}"
             raise InputError(f"{problem}: expected FILE.py:FUNCTION, or -- python FILE.py for a script (docs/jobs.md)")
-        raise InputError(f"which function of {opening.text} makes the job? Say {opening.text}:FUNCTION (docs/jobs.md)")
+        text = opening.text
+        raise InputError(
+            f"which function of {text} makes the job? Say {text}:FUNCTION, or -- python {text} for a training script "
+            "(docs/jobs.md)"
+        )
     if opening.given.get("backend"):
         from oomproof.sources.keras.installed import use_backend
 
