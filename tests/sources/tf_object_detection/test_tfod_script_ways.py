@@ -123,7 +123,8 @@ def test_what_scripts_mostly_do(way: str, tmp_path: Path) -> None:
 
 ASKED = {
     "a batch of two ways": (
-        f"{CONFIGS}train = configs['train_config']\nif big:\n    train.batch_size = 64\nelse:\n    train.batch_size = 4\n",
+        f"{CONFIGS}train = configs['train_config']\n"
+        "if big:\n    train.batch_size = 64\nelse:\n    train.batch_size = 4\n",
         r"«big» decides train_config.batch_size.*give --set batch_size=VALUE",
     ),
     "a batch of one way": (
