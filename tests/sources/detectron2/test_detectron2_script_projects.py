@@ -129,6 +129,10 @@ def test_keys_that_a_project_adds_are_taken_in_its_files_and_told(tmp_path: Path
     file.write_text(OWN_KEYS.replace("LABELLED", "LABELED"))
     with pytest.raises(InputError, match=r"SOLVER.LABELED does not exist in Detectron2"):
         opened(tmp_path, PROJECT, config_file=str(file))
+    with pytest.raises(
+        InputError, match=r"NUMBER does not .*LABELED does not .*train_net.py --config-file .*mine.yaml$"
+    ):
+        open_job(str(file))
 
 
 def test_keys_of_a_project_that_is_not_here(tmp_path: Path) -> None:

@@ -109,13 +109,18 @@ def override_config(
     return replace(config, values=values, origins=origins, unknown=_still(config.unknown, overrides[::2]))
 
 
-def _tell_all(wrong: Sequence[InputError]) -> None:
+def _ask_for_script(path: Path) -> str:
+    """Several keys that do not exist are seldom typing errors."""
+    return f"; where a project adds such keys, give its training script: train_net.py --config-file {path}"
+
+
+def _tell_all(wrong: Sequence[InputError], behind: str = "") -> None:
     """Every mistake of a config in one line: who mends one should not have to run again for the next."""
     if not wrong:
         return
     told = "; ".join(str(error) for error in wrong[:_MOST_TOLD])
     more = f"; and {len(wrong) - _MOST_TOLD} more" if len(wrong) > _MOST_TOLD else ""
-    raise InputError(f"{told}{more}")
+    raise InputError(f"{told}{more}{behind}")
 
 
 def _still(unknown: Mapping[str, str], known: Collection[Any]) -> Mapping[str, str]:
@@ -219,6 +224,7 @@ def _resolve_config(name: str, raw: Mapping[str, _Raw], path: Path, notes: list[
             origins[key] = entry.origin
         except InputError as error:
             wrong.append(error)
-    _tell_all(wrong)
+    of_nobody = [old for old in raw if old not in DEFAULTS and old not in SECTIONS] if version == VERSION else []
+    _tell_all(wrong, _ask_for_script(path) if len(of_nobody) > 1 else "")
     values["VERSION"] = VERSION
     return Config(name, values, origins, path, tuple(notes))
