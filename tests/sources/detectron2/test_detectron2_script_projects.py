@@ -355,3 +355,36 @@ def test_long_lists_are_data(tmp_path: Path) -> None:
     text = f"names = [{names}]\ncfg = get_cfg()\ncfg.SOLVER.IMS_PER_BATCH = 6\nDefaultTrainer(cfg).train()\n"
     (tmp_path / "a.py").write_text(text)
     assert read_script(tmp_path / "a.py").values["SOLVER.IMS_PER_BATCH"] == 6
+
+
+def test_a_file_of_another_machine_can_be_given(tmp_path: Path) -> None:
+    text = """
+        cfg = get_cfg()
+        cfg.merge_from_file("/elsewhere/runs/mine.yaml")
+        cfg.SOLVER.IMS_PER_BATCH = 6
+        DefaultTrainer(cfg).train()
+        """
+    with pytest.raises(InputError, match=r"there is no file /elsewhere/runs/mine.yaml.*give it: --config-file FILE$"):
+        opened(tmp_path, {"a.py": text})
+    config = opened(tmp_path, {"a.py": text}, config_file=MASK).config
+    assert config.values["MODEL.MASK_ON"] is True and config.values["SOLVER.IMS_PER_BATCH"] == 6
+
+
+@pytest.mark.parametrize("condition", ["True", "unknown()"])
+def test_a_global_name_on_one_of_two_ways(condition: str, tmp_path: Path) -> None:
+    text = f"""
+        def make():
+            if {condition}:
+                global cfg
+                cfg = get_cfg()
+                cfg.SOLVER.IMS_PER_BATCH = 6
+            seen = cfg.SOLVER
+        cfg = None
+        make()
+        DefaultTrainer(cfg).train()
+        """
+    if condition == "True":
+        assert opened(tmp_path, {"a.py": text}).config.values["SOLVER.IMS_PER_BATCH"] == 6
+    else:  # perhaps none is made
+        with pytest.raises(InputError, match="DefaultTrainer gets a config that is made elsewhere"):
+            opened(tmp_path, {"a.py": text})

@@ -21,6 +21,7 @@ from oomproof.sources.detectron2.config.values import check_value
 from oomproof.sources.detectron2.script import own_keys
 from oomproof.sources.detectron2.script.contents import Call, Made, Parts, Ref, Section, Unknown
 from oomproof.sources.detectron2.script.knowing import NotKnown, require_known, shorten_code
+from oomproof.sources.detectron2.zoo.configs import find_published
 
 if TYPE_CHECKING:
     from oomproof.sources.detectron2.script.reader import Reader
@@ -215,7 +216,8 @@ def _merge_file(reader: Reader, made: Ref, name: Any, node: ast.AST) -> None:
     except NotKnown:
         file = ""
     folder, given = Path(reader.file).parent, False
-    if not file and _may_be_given(reader, made, content, node):
+    absent = bool(file) and file not in reader.written and not _is_there(file, folder)
+    if (not file or absent) and _may_be_given(reader, made, content, node):
         reader.config_file_used, file, folder, given = True, reader.config_file, Path(), True
         reader.config_file_places |= {node, made}
     elif file == reader.config_file:
@@ -233,12 +235,20 @@ def _merge_file(reader: Reader, made: Ref, name: Any, node: ast.AST) -> None:
     if file in reader.written:
         _lose(reader, made, f"{reader.at(node)}: the script itself writes {file}, which it merges here", ANSWER)
         return
+    if absent and not given:
+        why = f"{reader.at(node)}: there is no file {file}, nor does Detectron2 publish a config of that name"
+        _lose(reader, made, why, "check the path, or give it: --config-file FILE")
+        return
     reader.memory[made] = replace(
         content,
         config=merge_file(content.config, file, folder, own_keys.find_own_keys(content)),
         touched=content.touched + 1,
         has_given_file=content.has_given_file or given,
     )
+
+
+def _is_there(file: str, folder: Path) -> bool:
+    return (folder / file).exists() or Path(file).exists() or find_published(file) is not None
 
 
 def _may_be_given(reader: Reader, made: Ref, content: Made, node: ast.AST) -> bool:

@@ -143,6 +143,10 @@ class Items:
     items: tuple[Any, ...]
 
 
+DECLARED = ("<global>", "<nonlocal>")
+"""parts of a scope that are no names: those that its ``global`` and ``nonlocal`` name"""
+
+
 @dataclass(frozen=True)
 class Parts:
     """A scope, a dict, a namespace, or an object and its attributes."""

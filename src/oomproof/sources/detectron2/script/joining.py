@@ -7,7 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from oomproof.sources.detectron2.config.config import Config
-from oomproof.sources.detectron2.script.contents import Content, Items, Made, Parts, Ref, Run, Section, Unknown
+from oomproof.sources.detectron2.script.contents import (
+    DECLARED,
+    Content,
+    Items,
+    Made,
+    Parts,
+    Ref,
+    Run,
+    Section,
+    Unknown,
+)
 
 _MISSING = object()
 
@@ -81,4 +91,8 @@ def join_configs(one: Config, other: Config, why: str) -> Config:
 
 def _join_parts(one: Mapping[Any, Any], other: Mapping[Any, Any], why: str) -> dict[Any, Any]:
     names = dict.fromkeys((*one, *other))
-    return {name: join_values(one.get(name, _MISSING), other.get(name, _MISSING), why) for name in names}
+    joined = {name: join_values(one.get(name, _MISSING), other.get(name, _MISSING), why) for name in names}
+    for how in DECLARED:  # ``global cfg`` counts for a whole function, on whichever way it stands
+        if how in joined:
+            joined[how] = tuple(dict.fromkeys((*one.get(how, ()), *other.get(how, ()))))
+    return joined

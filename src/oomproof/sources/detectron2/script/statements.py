@@ -74,7 +74,7 @@ def _plain(reader: Reader, node: ast.stmt, scope: Ref) -> None:
         case ast.Import() | ast.ImportFrom():
             importing.bind_imports(reader, node, scope)
         case ast.Global() | ast.Nonlocal():
-            content, how = reader.memory[scope], type(node).__name__.lower()
+            content, how = reader.memory[scope], f"<{type(node).__name__.lower()}>"
             if isinstance(content, Parts):
                 declared = {**content.parts, how: (*content.parts.get(how, ()), *node.names)}
                 reader.memory[scope] = replace(content, parts=declared)
