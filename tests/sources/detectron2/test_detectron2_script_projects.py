@@ -388,3 +388,13 @@ def test_a_global_name_on_one_of_two_ways(condition: str, tmp_path: Path) -> Non
     else:  # perhaps none is made
         with pytest.raises(InputError, match="DefaultTrainer gets a config that is made elsewhere"):
             opened(tmp_path, {"a.py": text})
+
+
+@pytest.mark.parametrize(
+    ("trainer", "guessed"), [("detectron2.engine.DefaultTrainer", 0), ("far.engine.FarTrainer", 1)]
+)
+def test_a_trainer_of_other_code_is_a_guess(trainer: str, guessed: int, tmp_path: Path) -> None:
+    module, _, name = trainer.rpartition(".")
+    text = f"from {module} import {name}\ncfg = get_cfg()\n{name}(cfg).train()\n"
+    guesses = opened(tmp_path, {"a.py": text}).config.guesses
+    assert len(guesses) == guessed and all("FarTrainer of far.engine is a trainer that is not" in it for it in guesses)

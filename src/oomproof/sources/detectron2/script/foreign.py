@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _ENDS = ("sys.exit", "exit", "quit", "os._exit")
 _NAMESPACES = ("CN", "CfgNode", "Namespace", "SimpleNamespace", "EasyDict", "edict")
+_TRAINERS = ("DefaultTrainer", "SimpleTrainer", "AMPTrainer", "AccumulatingTrainer")
 _GIVE_BACK = {"get_config_file": "config_path", "auto_scale_workers": "cfg"}
 """functions whose value stands for that argument; SOLVER.REFERENCE_WORLD_SIZE is heeded where GPUs are counted"""
 HARMLESS = FRAMEWORKS | {"wandb", "mlflow"}
@@ -104,12 +105,23 @@ def _of_training(reader: Reader, called: Foreign, call: Call) -> Any:
     if last in mapping.MAPPERS:
         return mapping.make_mapper(reader, last, call)
     if last.endswith("Trainer") or last in (*training_steps.MODELS, *training_steps.LOADERS):
+        _warn_of_trainer(reader, called, call)
         return training_steps.begin(reader, last, call)
     if last in training_steps.WRAPPERS and isinstance(reader.memory.get(first), Run):
         if "gradient_as_bucket_view" in call.words:
             training_steps.say(reader, first, "gradient_as_bucket_view", call.words["gradient_as_bucket_view"])
         return first
     return None
+
+
+def _warn_of_trainer(reader: Reader, called: Foreign, call: Call) -> None:
+    """A trainer of other code may have loaders, steps and an optimizer of its own."""
+    if not called.last.endswith("Trainer") or "." not in called.name or called.last in _TRAINERS:
+        return
+    for each in call.every:
+        if isinstance(each, Section) and not each.prefix:
+            what = f"{called.last} of {called.name.rpartition('.')[0]} is a trainer that is not known here"
+            config_steps.guess(reader, each, f"{reader.at(call.node)}: {what}; forecast is Detectron2's own")
 
 
 def _warn_of_changes(reader: Reader, called: Foreign, call: Call) -> None:
