@@ -398,3 +398,22 @@ def test_a_trainer_of_other_code_is_a_guess(trainer: str, guessed: int, tmp_path
     text = f"from {module} import {name}\ncfg = get_cfg()\n{name}(cfg).train()\n"
     guesses = opened(tmp_path, {"a.py": text}).config.guesses
     assert len(guesses) == guessed and all("FarTrainer of far.engine is a trainer that is not" in it for it in guesses)
+
+
+def test_a_script_that_runs_without_detectron2_too(tmp_path: Path) -> None:
+    text = """
+        try:
+            from detectron2.config import get_cfg
+            from detectron2.engine import DefaultTrainer
+            THERE = True
+        except ImportError:
+            get_cfg = None
+            DefaultTrainer = object
+            THERE = False
+        if not THERE:
+            sys.exit("no Detectron2")
+        cfg = get_cfg()
+        cfg.SOLVER.IMS_PER_BATCH = 6
+        DefaultTrainer(cfg).train()
+        """
+    assert opened(tmp_path, {"a.py": text}).config.values["SOLVER.IMS_PER_BATCH"] == 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ def _open(opening: Opening) -> Job:
             problem = f"{file} is not a file" if file.exists() else f"there is no file {file}"
             raise InputError(f"{problem}: expected FILE.py:FUNCTION, or -- python FILE.py for a script (docs/jobs.md)")
         text = opening.text
+        _require_python(file)
         raise InputError(
             f"which function of {text} makes the job? Say {text}:FUNCTION, or -- python {text} for a training script "
             "(docs/jobs.md)"
@@ -36,6 +38,16 @@ def _open(opening: Opening) -> Job:
     from oomproof.sources.python.job import open_python
 
     return open_python(Path(path), function)
+
+
+def _require_python(file: Path) -> None:
+    try:
+        ast.parse(file.read_bytes(), str(file))
+    except SyntaxError as error:
+        line = f":{error.lineno}" if error.lineno else ""
+        raise InputError(f"{file}{line}: this is no Python that can be read: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError, OSError):  # what it is, whoever runs it is told
+        return
 
 
 SOURCE = Source(

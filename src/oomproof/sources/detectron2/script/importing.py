@@ -45,6 +45,15 @@ def bind_imports(reader: Reader, node: ast.Import | ast.ImportFrom, scope: Ref) 
         reader.set_name(alias.asname or alias.name, value, scope)
 
 
+def is_of_frameworks(body: list[ast.stmt]) -> bool:
+    """Whether a block begins with imports of Detectron2 or what it is built on: where it is trained, they are there."""
+    first = next((each for each in body if isinstance(each, (ast.Import, ast.ImportFrom))), None)
+    if first is None or first is not body[0] or any(isinstance(each, ast.Raise) for each in body):
+        return False
+    roots = {alias.name for alias in first.names} if isinstance(first, ast.Import) else {first.module or ""}
+    return any(root.partition(".")[0] in FRAMEWORKS for root in roots)
+
+
 def _public(reader: Reader, content: Any) -> list[tuple[str, Any]]:
     """What ``import *`` brings: not ``__name__`` of the other module, by which a script asks whether it is run."""
     parts = content.parts if isinstance(content, Parts) else {}

@@ -184,7 +184,8 @@ def _try(reader: Reader, node: ast.Try, scope: Ref) -> Outcome:
 
     returned = reader.returns[-1] if reader.returns else []
     known = len(returned)
-    outcome = reader.either("an exception", body, handlers) if node.handlers else body()
+    goes_well = not node.handlers or importing.is_of_frameworks(node.body)
+    outcome = body() if goes_well else reader.either("an exception", body, handlers)
     _finally_of_returns(reader, node, scope, returned, known)
     return follow_statements(reader, node.finalbody, scope) or outcome
 
