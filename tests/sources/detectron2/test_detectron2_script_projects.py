@@ -417,3 +417,43 @@ def test_a_script_that_runs_without_detectron2_too(tmp_path: Path) -> None:
         DefaultTrainer(cfg).train()
         """
     assert opened(tmp_path, {"a.py": text}).config.values["SOLVER.IMS_PER_BATCH"] == 6
+
+
+CALLED = {
+    "from another function": """
+        def train(batch=2):
+            cfg = get_cfg()
+            cfg.SOLVER.IMS_PER_BATCH = batch
+            DefaultTrainer(cfg).train()
+        def main():
+            train(batch=6)
+        """,
+    "by its own default": """
+        def train(batch=6):
+            cfg = get_cfg()
+            cfg.SOLVER.IMS_PER_BATCH = batch
+            DefaultTrainer(cfg).train()
+        """,
+}
+
+
+@pytest.mark.parametrize("way", CALLED)
+def test_functions_that_others_call(way: str, tmp_path: Path) -> None:
+    assert opened(tmp_path, {"a.py": CALLED[way]}).config.values["SOLVER.IMS_PER_BATCH"] == 6
+
+
+def test_a_default_of_a_function_that_the_script_does_not_come_to_is_not_taken(tmp_path: Path) -> None:
+    text = """
+        def train(batch=2):
+            cfg = get_cfg()
+            cfg.SOLVER.IMS_PER_BATCH = batch
+            DefaultTrainer(cfg).train()
+        def find(places):
+            for each in places:
+                if each.startswith("/data"):
+                    return each
+            raise FileNotFoundError
+        train(batch=read(find(["mine"])))
+        """
+    with pytest.raises(InputError, match=r"SOLVER.IMS_PER_BATCH = batch is not known"):
+        resolve(opened(tmp_path, {"a.py": text}), {})

@@ -117,6 +117,8 @@ class Reader:
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
         }
         self._steps = 0
+        self.ended = False
+        """whether the script ends by ``sys.exit`` or an error, as far as its code tells"""
         self.forks = 0
         self.calls: list[ast.AST] = []
         self._followed: set[ast.AST] = set()
@@ -134,26 +136,32 @@ class Reader:
         """Follows the script as it is run."""
         try:
             statements.follow_statements(self, self.tree.body, self.module)
-        except (ScriptEnds, FollowedEnough):
+        except ScriptEnds:
+            self.ended = True
+        except FollowedEnough:
             pass
         except InputError:
             if not self.trains():
                 raise
 
     def read_functions(self) -> None:
-        """Follows what others may call, where the script trains nothing by itself."""
-        for node in self.tree.body:
+        """Follows what others may call, where the script trains nothing by itself; what its own code calls comes last,
+        and then not by its defaults, which that code may overrule."""
+        calls = [node.func for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        called = {node.id for node in calls if isinstance(node, ast.Name)}
+        for node in sorted(self.tree.body, key=lambda each: getattr(each, "name", "") in called):
             if self.runs:
                 return
-            self._call_from_outside(node)
+            self._call_from_outside(node, by_defaults=not self.ended and getattr(node, "name", "") not in called)
 
-    def _call_from_outside(self, node: ast.stmt) -> None:
+    def _call_from_outside(self, node: ast.stmt, *, by_defaults: bool) -> None:
         """What a launcher, a framework or another file runs."""
         content = self.memory[self.module]
         value = content.parts.get(getattr(node, "name", "")) if isinstance(content, Parts) else None
         try:
             if isinstance(value, Function) and node not in self._followed:
-                self.call(value, Call((), {}, node))
+                open_defaults = tuple((name, Unknown(name)) for name, _ in value.defaults)
+                self.call(value if by_defaults else replace(value, defaults=open_defaults), Call((), {}, node))
             elif isinstance(self.memory.get(value), Class) and node not in self.classes_made:
                 made = self.call(value, Call((), {}, node))
                 for each in node.body if isinstance(node, ast.ClassDef) else ():

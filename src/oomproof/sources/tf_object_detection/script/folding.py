@@ -124,8 +124,9 @@ class _Fold(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         name = read_dotted_name(node.func)
         node.args = [self.visit(each) for each in node.args]
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "format" and not node.keywords:
-            return self._replace(node, lambda: self._format(node.func.value, node.args))
+        called = node.func
+        if isinstance(called, ast.Attribute) and called.attr == "format" and not node.keywords:
+            return self._replace(node, lambda: self._format(called.value, node.args))
         if name not in _CALLS or node.keywords:
             return node
         return self._replace(node, lambda: _CALLS[name](*(self._value(each) for each in node.args)))
