@@ -428,6 +428,16 @@ CALLED = {
         def main():
             train(batch=6)
         """,
+    "by a method of a class that another one makes": """
+        class Task:
+            def run(self):
+                cfg = get_cfg()
+                cfg.SOLVER.IMS_PER_BATCH = 6
+                DefaultTrainer(cfg).train()
+        class Factory:
+            def make(self):
+                return Task()
+        """,
     "by its own default": """
         def train(batch=6):
             cfg = get_cfg()

@@ -149,10 +149,11 @@ class Reader:
         and then not by its defaults, which that code may overrule."""
         calls = [node.func for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
         called = {node.id for node in calls if isinstance(node, ast.Name)}
-        for node in sorted(self.tree.body, key=lambda each: getattr(each, "name", "") in called):
+        inner = {each for each in self.tree.body if isinstance(each, ast.FunctionDef) and each.name in called}
+        for node in sorted(self.tree.body, key=lambda each: each in inner):
             if self.runs:
                 return
-            self._call_from_outside(node, by_defaults=not self.ended and getattr(node, "name", "") not in called)
+            self._call_from_outside(node, by_defaults=not self.ended and node not in inner)
 
     def _call_from_outside(self, node: ast.stmt, *, by_defaults: bool) -> None:
         """What a launcher, a framework or another file runs."""
