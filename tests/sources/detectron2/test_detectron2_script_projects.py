@@ -138,10 +138,12 @@ def test_keys_that_a_project_adds_are_taken_in_its_files_and_told(tmp_path: Path
 def test_keys_of_a_project_that_is_not_here(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(OWN_KEYS)
-    script = {"train_net.py": PROJECT["tools/train_net.py"]}
+    more = "cfg.SOLVER.POLY = 0.9\n            cfg.merge_from_file"
+    script = {"train_net.py": PROJECT["tools/train_net.py"].replace("cfg.merge_from_file", more)}
     config = opened(tmp_path, script, config_file=str(file)).config
     assert config.values["SOLVER.IMS_PER_BATCH"] == 6
     assert any("add_mine_config adds keys and code of a project" in guess for guess in config.guesses)
+    assert any("SOLVER.POLY is not a key of Detectron2, but perhaps one of the project's" in it for it in config.notes)
 
 
 @pytest.mark.parametrize(

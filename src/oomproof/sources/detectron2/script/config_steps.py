@@ -65,7 +65,7 @@ def set_key(reader: Reader, section: Section, last: str, value: Any, node: ast.A
         if project := own_keys.find_project(reader, section):
             config = replace(config, guesses=tuple(dict.fromkeys((*config.guesses, project))))
         else:
-            config = replace(config, notes=(*config.notes, *own_keys.note_unknown_key(reader, key, node, where)))
+            config = replace(config, notes=(*config.notes, *own_keys.note_unknown_key(reader, made, key, node, where)))
     else:
         try:
             config = _with(config, key, _as_usual(key, require_known(reader, value), where), where)

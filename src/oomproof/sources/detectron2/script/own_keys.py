@@ -38,13 +38,15 @@ def find_own_keys(content: Made) -> Callable[[str], bool]:
     return is_own
 
 
-def note_unknown_key(reader: Reader, key: str, value: ast.AST, where: Origin) -> list[str]:
+def note_unknown_key(reader: Reader, made: Made, key: str, value: ast.AST, where: Origin) -> list[str]:
     if key in SECTIONS:
         return [f"{where}: {key} is a section; with {shorten_code(value)} in its place Detectron2 fails later"]
     if isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in ("CN", "CfgNode"):
         return []  # a section of one's own, for code of one's own
     if any(read.endswith(f".{key}") for read in reader.read_keys):
         return [f"{where}: {key} is not a key of Detectron2; the script reads it itself, which is not forecast"]
+    if made.takes_new_keys:
+        return [f"{where}: {key} is not a key of Detectron2, but perhaps one of the project's; it is not forecast"]
     meant = nearest(key)
     instead = advice(key) or (f"Did you mean {' or '.join(meant)}?" if meant else "")
     said = f"{where}: {key} does nothing: Detectron2 has no such key and takes it in silence. {instead}"
