@@ -216,7 +216,7 @@ class ScriptReader:
         if not isinstance(value, ast.Call):
             return node_of(value, names, self.constants)
         last = read_dotted_name(value.func).rpartition(".")[2] or getattr(value.func, "attr", "")
-        given = [self._given(each, names) for each in value.args]
+        given = [self._find_argument(each, names) for each in value.args]
         function = self.functions.get(last) or self.classes.get(last)
         if function is not None:
             return self._call(function, value, names)
@@ -228,7 +228,7 @@ class ScriptReader:
         self._method(value, last, names)
         return self._follow_call(last, value, given, names)
 
-    def _given(self, value: ast.expr, names: dict[str, ConfigNode]) -> ConfigNode | None:
+    def _find_argument(self, value: ast.expr, names: dict[str, ConfigNode]) -> ConfigNode | None:
         """What of a config an argument is, which may be a new one: ``Parse(text, TrainEvalPipelineConfig())``."""
         made = isinstance(value, ast.Call) and read_dotted_name(value.func).endswith("TrainEvalPipelineConfig")
         return self._evaluate(value, names) if made else node_of(value, names, self.constants)
