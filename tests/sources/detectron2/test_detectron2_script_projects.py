@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import dedent
@@ -61,6 +62,16 @@ def test_a_notebook_that_was_exported_to_python(tmp_path: Path) -> None:
     job = opened(tmp_path, {"train.py": EXPORTED.format(mask=MASK)})
     assert job.config.values["SOLVER.IMS_PER_BATCH"] == 6 and job.config.values["MODEL.MASK_ON"] is True
     assert job.config.origins["SOLVER.IMS_PER_BATCH"].line == 20
+
+
+def test_very_many_lines_of_a_notebook_take_no_time(tmp_path: Path) -> None:
+    code = "cfg = get_cfg()\ncfg.SOLVER.IMS_PER_BATCH = 6\nDefaultTrainer(cfg).train()\n"
+    (tmp_path / "many.py").write_text("!ls\n" * 20_000 + code)
+    (tmp_path / "more.py").write_text("%cd x\n" * 200_000 + code)
+    start = time.monotonic()
+    assert read_script(tmp_path / "many.py").values["SOLVER.IMS_PER_BATCH"] == 6
+    assert not is_script(tmp_path / "more.py")
+    assert time.monotonic() - start < 30
 
 
 def test_a_script_whose_helper_makes_the_config(tmp_path: Path) -> None:

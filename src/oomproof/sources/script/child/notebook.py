@@ -10,6 +10,8 @@ from pathlib import Path
 from oomproof.errors import InputError
 
 _MAGIC = ("%", "!", "?")
+_MOST_PARSED = 8 << 20
+"""characters that are parsed in search of such lines, which takes seconds: more is no notebook"""
 
 
 def read_notebook(path: Path) -> Iterator[tuple[str, str]]:
@@ -35,7 +37,7 @@ def without_magics(source: str) -> str:
     'pass\\nimport torch\\npass'
     """
     lines = source.split("\n")
-    for _ in lines:
+    for _ in range(_MOST_PARSED // (len(source) + 1) + 1):
         try:
             ast.parse("\n".join(lines))
             break
@@ -43,6 +45,9 @@ def without_magics(source: str) -> str:
             place = (error.lineno or 0) - 1
         if 0 <= place < len(lines) and _is_magic(lines[place].strip()):
             _leave_out(lines, place)
+            for other, line in enumerate(lines):  # no line of Python begins so
+                if line.lstrip().startswith("!") and not line.lstrip().startswith("!="):
+                    _leave_out(lines, other)
         elif 0 < place < len(lines) and _goes_on_from_comment(lines[place - 1].strip()):
             lines[place] = ""
         else:
