@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oomproof.errors import InputError
+from oomproof.sources.script.child.notebook import without_magics
 from oomproof.sources.source import Opening, Source
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def _open(opening: Opening) -> Job:
 
 def _require_python(file: Path) -> None:
     try:
-        ast.parse(file.read_bytes(), str(file))
+        ast.parse(without_magics(file.read_bytes().decode("utf-8")), str(file))
     except SyntaxError as error:
         line = f":{error.lineno}" if error.lineno else ""
         raise InputError(f"{file}{line}: this is no Python that can be read: {error.msg}") from None
