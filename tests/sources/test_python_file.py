@@ -100,7 +100,9 @@ def test_missing_function_names_near_ones(write: Write) -> None:
 
 
 def test_no_function_said(write: Write) -> None:
-    refused(write(JOB).removesuffix(":job"), "which function", "train.py:FUNCTION")
+    refused(write(JOB).removesuffix(":job"), "which function", "train.py:FUNCTION", "-- python")
+    refused(write("x = 1\nx = (").removesuffix(":job"), "train.py:2: this is no Python that can be read")
+    refused(write("!pip install x\nx = (").removesuffix(":job"), "train.py:2: this is no Python that can be read")
 
 
 def test_no_file_where_no_function_is_said(tmp_path: Path) -> None:

@@ -258,6 +258,14 @@ def test_what_its_python_lacks_is_told_with_that_python(tmp_path: Path) -> None:
     assert said.endswith(f"; it was run with {python}") and "pip install" not in said
 
 
+def test_a_script_that_can_be_read_without_its_package_is_told_so(tmp_path: Path) -> None:
+    venv.create(tmp_path / "other", symlinks=True)
+    (tmp_path / "train.py").write_text("from detectron2.config import get_cfg")
+    python = tmp_path / "other" / "bin" / "python"
+    with pytest.raises(JobError, match=r"Without detectron2, `oomproof check FILE.py` reads .*nbconvert --to script"):
+        run_script(ScriptRun(read_command(f"{python} train.py"), patience=60), be_silent)
+
+
 def test_tensor_types_of_the_gpu(tmp_path: Path) -> None:
     """As the first detectors in PyTorch make masks, and move their grids."""
     (tmp_path / "train.py").write_text(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oomproof.errors import InputError
+from oomproof.sources.script.child.notebook import without_magics
 from oomproof.sources.source import Opening, Source
 
 if TYPE_CHECKING:
@@ -24,7 +26,12 @@ def _open(opening: Opening) -> Job:
         if not file.is_file():
             problem = f"{file} is not a file" if file.exists() else f"there is no file {file}"
             raise InputError(f"{problem}: expected FILE.py:FUNCTION, or -- python FILE.py for a script (docs/jobs.md)")
-        raise InputError(f"which function of {opening.text} makes the job? Say {opening.text}:FUNCTION (docs/jobs.md)")
+        text = opening.text
+        _require_python(file)
+        raise InputError(
+            f"which function of {text} makes the job? Say {text}:FUNCTION, or -- python {text} for a training script "
+            "(docs/jobs.md)"
+        )
     if opening.given.get("backend"):
         from oomproof.sources.keras.installed import use_backend
 
@@ -32,6 +39,16 @@ def _open(opening: Opening) -> Job:
     from oomproof.sources.python.job import open_python
 
     return open_python(Path(path), function)
+
+
+def _require_python(file: Path) -> None:
+    try:
+        ast.parse(without_magics(file.read_bytes().decode("utf-8")), str(file))
+    except SyntaxError as error:
+        line = f":{error.lineno}" if error.lineno else ""
+        raise InputError(f"{file}{line}: this is no Python that can be read: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError, OSError):  # what it is, whoever runs it is told
+        return
 
 
 SOURCE = Source(

@@ -7,14 +7,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from oomproof.errors import InputError, did_you_mean
 from oomproof.sources.detectron2.config.old_keys import new_name
-from oomproof.sources.detectron2.config.schema import DEFAULTS, VERSION
+from oomproof.sources.detectron2.config.schema import DEFAULTS, SECTIONS, VERSION
 from oomproof.sources.detectron2.config.values import check_value, decode
 from oomproof.sources.detectron2.config.yaml_file import parse, read_text
 from oomproof.sources.detectron2.zoo import configs as zoo
@@ -22,8 +22,14 @@ from oomproof.sources.detectron2.zoo import configs as zoo
 COMMAND_LINE = "the command line"
 _MOST_TOLD = 10
 """mistakes of a config that are told at once"""
+_MOST_OWN = 5
+"""keys of a project that are named"""
 _MOST_FILES = 64
 """a config is read from, with all its bases, each as often as it is named"""
+
+
+def _no_key(_: str) -> bool:
+    return False
 
 
 @dataclass(frozen=True)
@@ -66,20 +72,24 @@ class _Raw:
     origin: Origin
 
 
-def read(name: str | Path, overrides: Sequence[Any] = ()) -> Config:
-    """The config of a YAML file, or of a name of Detectron2's model zoo; ``overrides`` is KEY, VALUE, KEY, VALUE ..."""
+def read(name: str | Path, overrides: Sequence[Any] = (), is_own: Callable[[str], bool] = _no_key) -> Config:
+    """The config of a YAML file, or of a name of Detectron2's model zoo; ``overrides`` is KEY, VALUE, KEY, VALUE ...
+    ``is_own`` says of a key that Detectron2 does not have whether a project has added it."""
     path = Path(name)
     there = path.is_file() or (path.exists() and not path.is_dir())
-    return override_config(of_text(path, read_text(path)) if there else _read_published(str(name)), overrides)
+    return override_config(of_text(path, read_text(path), is_own) if there else _read_published(str(name)), overrides)
 
 
-def of_text(path: Path, text: str) -> Config:
+def of_text(path: Path, text: str, is_own: Callable[[str], bool] = _no_key) -> Config:
     """The config that ``path`` would be if it held ``text``."""
     notes: list[str] = []
-    return replace(_resolve_config(str(path), _with_bases(path, text, (), notes, []), path, notes), text=text)
+    raw = _without_own(_with_bases(path, text, (), notes, []), is_own, notes)
+    return replace(_resolve_config(str(path), raw, path, notes), text=text)
 
 
-def override_config(config: Config, overrides: Sequence[Any], where: str = COMMAND_LINE) -> Config:
+def override_config(
+    config: Config, overrides: Sequence[Any], where: str = COMMAND_LINE, is_own: Callable[[str], bool] = _no_key
+) -> Config:
     """The config with KEY, VALUE pairs put over it, as Detectron2's ``merge_from_list`` does."""
     if len(overrides) % 2:
         raise InputError(
@@ -88,6 +98,8 @@ def override_config(config: Config, overrides: Sequence[Any], where: str = COMMA
     values, origins = dict(config.values), dict(config.origins)
     wrong: list[InputError] = []
     for key, text in zip(overrides[::2], overrides[1::2], strict=True):
+        if _is_of_project(str(key), is_own):
+            continue
         try:
             values[str(key)] = check_value(str(key), decode(text), where)
             origins[str(key)] = Origin(where)
@@ -97,13 +109,18 @@ def override_config(config: Config, overrides: Sequence[Any], where: str = COMMA
     return replace(config, values=values, origins=origins, unknown=_still(config.unknown, overrides[::2]))
 
 
-def _tell_all(wrong: Sequence[InputError]) -> None:
+def _ask_for_script(path: Path) -> str:
+    """Several keys that do not exist are seldom typing errors."""
+    return f"; where a project adds such keys, give its training script: train_net.py --config-file {path}"
+
+
+def _tell_all(wrong: Sequence[InputError], behind: str = "") -> None:
     """Every mistake of a config in one line: who mends one should not have to run again for the next."""
     if not wrong:
         return
     told = "; ".join(str(error) for error in wrong[:_MOST_TOLD])
     more = f"; and {len(wrong) - _MOST_TOLD} more" if len(wrong) > _MOST_TOLD else ""
-    raise InputError(f"{told}{more}")
+    raise InputError(f"{told}{more}{behind}")
 
 
 def _still(unknown: Mapping[str, str], known: Collection[Any]) -> Mapping[str, str]:
@@ -115,10 +132,10 @@ def from_defaults(name: str) -> Config:
     return Config(name, dict(DEFAULTS))
 
 
-def merge_file(config: Config, name: str, folder: Path) -> Config:
+def merge_file(config: Config, name: str, folder: Path, is_own: Callable[[str], bool] = _no_key) -> Config:
     """``cfg.merge_from_file(name)``: a file's own settings over those there are, defaults not among them."""
     path = folder / name
-    other = read(path if path.is_file() else name)
+    other = read(path if path.is_file() else name, (), is_own)
     values = {**config.values, **{key: other.values[key] for key in other.origins}}
     notes, unknown = (*config.notes, *other.notes), _still(config.unknown, other.origins)
     return replace(config, values=values, origins={**config.origins, **other.origins}, notes=notes, unknown=unknown)
@@ -170,6 +187,22 @@ def _base(base: str, path: Path, above: tuple[Path, ...], notes: list[str], file
     return {key: _Raw(value, Origin(f"{full} of Detectron2's model zoo")) for key, value in facts.items()}
 
 
+def _is_of_project(key: str, is_own: Callable[[str], bool]) -> bool:
+    return key not in DEFAULTS and key not in SECTIONS and is_own(key)
+
+
+def _without_own(raw: dict[str, _Raw], is_own: Callable[[str], bool], notes: list[str]) -> dict[str, _Raw]:
+    """Without the keys of a project's own code, which are told in one note."""
+    own = [key for key in raw if _is_of_project(key, is_own)]
+    if own:
+        more = f" and {len(own) - _MOST_OWN} more" if len(own) > _MOST_OWN else ""
+        told = ", ".join(own[:_MOST_OWN])
+        notes.append(
+            f"{raw[own[0]].origin}: {told}{more}: for code that Detectron2 does not have, which is not forecast"
+        )
+    return {key: value for key, value in raw.items() if key not in own}
+
+
 def _resolve_config(name: str, raw: Mapping[str, _Raw], path: Path, notes: list[str]) -> Config:
     version = raw["VERSION"].value if "VERSION" in raw else VERSION
     if "VERSION" not in raw and ("MODEL.WEIGHT" in raw or "TEST.AUG_ON" in raw):
@@ -191,6 +224,7 @@ def _resolve_config(name: str, raw: Mapping[str, _Raw], path: Path, notes: list[
             origins[key] = entry.origin
         except InputError as error:
             wrong.append(error)
-    _tell_all(wrong)
+    of_nobody = [old for old in raw if old not in DEFAULTS and old not in SECTIONS] if version == VERSION else []
+    _tell_all(wrong, _ask_for_script(path) if len(of_nobody) > 1 else "")
     values["VERSION"] = VERSION
     return Config(name, values, origins, path, tuple(notes))

@@ -35,6 +35,8 @@ class Argument:
     flags: tuple[str, ...] = ()
     many: bool = False
     """whether it takes more or fewer values than one"""
+    choices: bool = False
+    """whether its values are listed: mostly ways of a script"""
 
 
 def find_arguments(tree: ast.Module) -> dict[str, Argument]:
@@ -75,7 +77,8 @@ def _read_argument(node: ast.Call) -> Argument:
     needed = not optional and not (isinstance(many, ast.Constant) and many.value in ("?", "*"))
     written = ast.unparse(kind) if kind is not None else ""
     optional_flags = tuple(flag for flag in flags if flag.startswith("-"))
-    return Argument(name, default, written, needed and default is None, optional_flags, many is not None)
+    given = needed and default is None
+    return Argument(name, default, written, given, optional_flags, many is not None, "choices" in words)
 
 
 def _is_true(node: ast.expr | None) -> bool:
@@ -125,6 +128,8 @@ def argument(reader: Reader, content: Parts, wanted: str) -> Any:
         return reader.memory.new(Items(tuple(reader.overrides)))
     if wanted == "num_gpus" and reader.has_detectron2s_parser:
         return reader.gpus_given
+    if wanted == "config_file" and wanted not in (*content.parts, *reader.arguments):
+        reader.config_file_left_out = reader.has_detectron2s_parser
     plain = {**(_OF_DETECTRON2 if reader.has_detectron2s_parser else {}), **content.parts, **_TRAINING}
     return plain[wanted] if wanted in plain and wanted not in reader.arguments else _default(reader, content, wanted)
 
@@ -136,6 +141,8 @@ def _default(reader: Reader, content: Parts, wanted: str) -> Any:
     if found is None or found.given:
         return Unknown(f"args.{wanted}")
     value = None if found.default is None else _convert_text(reader.evaluate(found.default, reader.module), found.kind)
+    if reader.open_arguments and (found.choices or value in (None, False, "")):
+        return Unknown(f"args.{wanted}")
     reader.defaults_taken[wanted] = value
     return value
 

@@ -16,22 +16,32 @@ from oomproof.sources.detectron2.config.config import (
     merge_file,
     override_config,
 )
-from oomproof.sources.detectron2.config.inventions import advice
 from oomproof.sources.detectron2.config.schema import DEFAULTS, SECTIONS
-from oomproof.sources.detectron2.config.values import check_value, nearest
-from oomproof.sources.detectron2.script.contents import Call, Made, Ref, Section, Unknown
+from oomproof.sources.detectron2.config.values import check_value
+from oomproof.sources.detectron2.script import own_keys
+from oomproof.sources.detectron2.script.contents import Call, Made, Parts, Ref, Section, Unknown
 from oomproof.sources.detectron2.script.knowing import NotKnown, require_known, shorten_code
+from oomproof.sources.detectron2.zoo.configs import find_published
 
 if TYPE_CHECKING:
     from oomproof.sources.detectron2.script.reader import Reader
 
 ANSWER = "write cfg.dump() of a run to a YAML file and give that instead of the script"
+"""to a user whose config only a run tells"""
 
 
 def new(reader: Reader, config: Config | None = None) -> Section:
     ref = reader.memory.new(Made(config or from_defaults(str(reader.path))))
     reader.configs.append(ref)
     return Section(ref)
+
+
+def defaults_of_detectron2(reader: Reader) -> Section:
+    """``from detectron2.config.defaults import _C``: projects add their keys to it and give copies of it."""
+    if reader.defaults is None:
+        reader.defaults = new(reader).of
+        reader.configs.remove(reader.defaults)
+    return Section(reader.defaults)
 
 
 def of_zoo(reader: Reader, name: Any, node: ast.AST) -> Section:
@@ -52,7 +62,10 @@ def set_key(reader: Reader, section: Section, last: str, value: Any, node: ast.A
         config, own = _with_section(reader, made, key, value, node)
     elif key not in DEFAULTS:
         own = {**own, key: value}
-        config = replace(config, notes=(*config.notes, *_note_unknown_key(reader, key, node, where)))
+        if project := own_keys.find_project(reader, section):
+            config = replace(config, guesses=tuple(dict.fromkeys((*config.guesses, project))))
+        else:
+            config = replace(config, notes=(*config.notes, *own_keys.note_unknown_key(reader, made, key, node, where)))
     else:
         try:
             config = _with(config, key, _as_usual(key, require_known(reader, value), where), where)
@@ -62,7 +75,7 @@ def set_key(reader: Reader, section: Section, last: str, value: Any, node: ast.A
             config = _without(config, key, f"{where}: {key} = {said}{because} is not known before the script runs")
         except InputError as error:
             config = _without(config, key, str(error))
-    reader.memory[section.of] = Made(config, made.touched + 1, own)
+    reader.memory[section.of] = replace(made, config=config, touched=made.touched + 1, own=own)
 
 
 def _with_section(reader: Reader, made: Made, key: str, value: Section | Unknown, node: ast.AST) -> Any:
@@ -130,19 +143,6 @@ def _as_usual(key: str, new: Any, where: Origin) -> Any:
     return check_value(key, str(new) if isinstance(new, Path) else new, str(where))
 
 
-def _note_unknown_key(reader: Reader, key: str, value: ast.AST, where: Origin) -> list[str]:
-    if key in SECTIONS:
-        return [f"{where}: {key} is a section; with {shorten_code(value)} in its place Detectron2 fails later"]
-    if isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in ("CN", "CfgNode"):
-        return []  # a section of one's own, for code of one's own
-    if any(read.endswith(f".{key}") for read in reader.read_keys):
-        return [f"{where}: {key} is not a key of Detectron2; the script reads it itself, which is not forecast"]
-    meant = nearest(key)
-    instead = advice(key) or (f"Did you mean {' or '.join(meant)}?" if meant else "")
-    said = f"{where}: {key} does nothing: Detectron2 has no such key and takes it in silence. {instead}"
-    return [said.strip()]
-
-
 def call_method(reader: Reader, section: Section, name: str, call: Call) -> Any:
     """``cfg.merge_from_file(...)`` and its like; most methods change nothing."""
     made = reader.memory[section.of]
@@ -151,7 +151,7 @@ def call_method(reader: Reader, section: Section, name: str, call: Call) -> Any:
     if name == "clone":
         own = {key: value for key, value in made.own.items() if key not in SECTIONS}
         copy = new(reader).of
-        reader.memory[copy] = Made(read_now(reader, made), 0, own)
+        reader.memory[copy] = replace(made, config=read_now(reader, made), touched=0, own=own)
         return Section(copy, section.prefix)
     first = call.every[0] if call.every else None
     if name == "merge_from_file" and call.every:
@@ -160,8 +160,12 @@ def call_method(reader: Reader, section: Section, name: str, call: Call) -> Any:
         _merge_list(reader, section.of, first, call.node)
     elif name == "merge_from_other_cfg" and isinstance(first, Section) and not first.prefix:
         _merge_other(reader, section.of, first)
+    elif name == "set_new_allowed":
+        reader.memory[section.of] = replace(made, takes_new_keys=True)
     elif name in ("__setitem__", "__setattr__") and len(call.given) == 2:
         _set_by_name(reader, section, call)
+    elif name in ("setdefault", "pop", "update") and _change_as_dict(reader, section, name, call):
+        return None
     elif name in ("merge_from_other_cfg", "update", "__setitem__", "__setattr__", "setdefault", "pop"):
         _lose(
             reader, section.of, f"{reader.at(call.node)}: {shorten_code(call.node)} takes keys from elsewhere", ANSWER
@@ -178,6 +182,32 @@ def _set_by_name(reader: Reader, section: Section, call: Call) -> None:
     set_key(reader, section, name, call.given[1], call.node)
 
 
+def _change_as_dict(reader: Reader, section: Section, name: str, call: Call) -> bool:
+    """``cfg.setdefault("MY_KEY", 3)``, ``cfg.SOLVER.update({"BASE_LR": 0.1})``: a config is a dict as well. False where
+    it is not known what changes."""
+    content = reader.memory.get(call.given[0]) if call.given else Parts("dict")
+    if name == "update":
+        if not isinstance(content, Parts) or content.kind != "dict" or "**" in call.words:
+            return False
+        for key, value in {**content.parts, **call.words}.items():
+            set_key(reader, section, str(key), value, call.node)
+        return True
+    made = reader.memory[section.of]
+    try:
+        key = f"{section.prefix}.{require_known(reader, call.given[0])}".lstrip(".")
+    except (NotKnown, IndexError):
+        return False
+    if not isinstance(made, Made) or (name == "pop" and (key in DEFAULTS or key in SECTIONS)):
+        return False
+    if name == "pop":
+        own = {each: value for each, value in made.own.items() if each != key}
+        reader.memory[section.of] = replace(made, own=own)
+    elif key not in DEFAULTS and key not in SECTIONS and key not in made.own:
+        own = {**made.own, key: call.given[1] if len(call.given) > 1 else None}
+        reader.memory[section.of] = replace(made, own=own)
+    return True
+
+
 def _merge_file(reader: Reader, made: Ref, name: Any, node: ast.AST) -> None:
     content = reader.memory[made]
     assert isinstance(content, Made)
@@ -185,9 +215,11 @@ def _merge_file(reader: Reader, made: Ref, name: Any, node: ast.AST) -> None:
         file = str(require_known(reader, name) or "")  # None is what an option without a default is
     except NotKnown:
         file = ""
-    folder = Path(reader.file).parent
-    if not file and reader.config_file and not reader.config_file_used:
-        reader.config_file_used, file, folder = True, reader.config_file, Path()
+    folder, given = Path(reader.file).parent, False
+    absent = bool(file) and file not in reader.written and not _is_there(file, folder)
+    if (not file or absent) and _may_be_given(reader, made, content, node):
+        reader.config_file_used, file, folder, given = True, reader.config_file, Path(), True
+        reader.config_file_places |= {node, made}
     elif file == reader.config_file:
         folder = Path()
     if not file:
@@ -203,7 +235,27 @@ def _merge_file(reader: Reader, made: Ref, name: Any, node: ast.AST) -> None:
     if file in reader.written:
         _lose(reader, made, f"{reader.at(node)}: the script itself writes {file}, which it merges here", ANSWER)
         return
-    reader.memory[made] = replace(content, config=merge_file(content.config, file, folder), touched=content.touched + 1)
+    if absent and not given:
+        why = f"{reader.at(node)}: there is no file {file}, nor does Detectron2 publish a config of that name"
+        _lose(reader, made, why, "check the path, or give it: --config-file FILE")
+        return
+    reader.memory[made] = replace(
+        content,
+        config=merge_file(content.config, file, folder, own_keys.find_own_keys(content)),
+        touched=content.touched + 1,
+        has_given_file=content.has_given_file or given,
+    )
+
+
+def _is_there(file: str, folder: Path) -> bool:
+    return (folder / file).exists() or Path(file).exists() or find_published(file) is not None
+
+
+def _may_be_given(reader: Reader, made: Ref, content: Made, node: ast.AST) -> bool:
+    """Whether a file that nobody knows is the one that the user names: once for each config, where the same code
+    merges it into several, and on each of two ways that lead to the same config."""
+    seen = reader.config_file_places
+    return bool(reader.config_file) and not content.has_given_file and (not seen or bool({node, made} & seen))
 
 
 def _merge_list(reader: Reader, made: Ref, pairs: Any, node: ast.AST) -> None:
@@ -218,7 +270,9 @@ def _merge_list(reader: Reader, made: Ref, pairs: Any, node: ast.AST) -> None:
         return
     where = COMMAND_LINE if reader.overrides and list(wanted) == list(reader.overrides) else str(reader.at(node))
     reader.memory[made] = replace(
-        content, config=override_config(content.config, wanted, where), touched=content.touched + 1
+        content,
+        config=override_config(content.config, wanted, where, own_keys.find_own_keys(content)),
+        touched=content.touched + 1,
     )
 
 
@@ -240,7 +294,7 @@ def _lose(reader: Reader, made: Ref, why: str, answer: str) -> None:
     config = replace(
         content.config, unknown={**lost, **content.config.unknown}, lost=content.config.lost or f"{why}; {answer}"
     )
-    reader.memory[made] = Made(config, content.touched + 1, content.own)
+    reader.memory[made] = replace(content, config=config, touched=content.touched + 1)
 
 
 def lose(reader: Reader, section: Section, node: ast.AST) -> None:
@@ -259,7 +313,7 @@ def guess(reader: Reader, section: Section, why: str) -> None:
     if isinstance(content, Made):
         config = content.config
         config = replace(config, guesses=(*config.guesses, why))
-        reader.memory[section.of] = replace(content, config=config)
+        reader.memory[section.of] = replace(content, config=config, takes_new_keys=True)
 
 
 def lose_all(reader: Reader, made: Ref, why: str) -> None:

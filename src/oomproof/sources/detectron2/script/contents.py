@@ -143,6 +143,10 @@ class Items:
     items: tuple[Any, ...]
 
 
+DECLARED = ("<global>", "<nonlocal>")
+"""parts of a scope that are no names: those that its ``global`` and ``nonlocal`` name"""
+
+
 @dataclass(frozen=True)
 class Parts:
     """A scope, a dict, a namespace, or an object and its attributes."""
@@ -170,6 +174,10 @@ class Made:
     touched: int = 0
     own: Mapping[str, Any] = field(default_factory=dict)
     """keys that Detectron2 does not have"""
+    has_given_file: bool = False
+    """the file that the user names is merged"""
+    takes_new_keys: bool = False
+    """``cfg.set_new_allowed(True)``, or code that is not known has had the config"""
 
 
 @dataclass(frozen=True)

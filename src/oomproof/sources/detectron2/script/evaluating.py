@@ -48,6 +48,8 @@ def _assign_named(reader: Reader, node: ast.NamedExpr, scope: Ref) -> Any:
 
 
 def _list(reader: Reader, node: ast.List | ast.Set, scope: Ref) -> Any:
+    if len(node.elts) > LONGEST:  # data, not settings
+        return Unknown(shorten_code(ast.List(node.elts[:3])))
     return reader.memory.new(Items(tuple(_elements(reader, node.elts, scope))))
 
 

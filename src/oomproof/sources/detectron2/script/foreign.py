@@ -17,6 +17,7 @@ from oomproof.sources.detectron2.script import (
     training_steps,
 )
 from oomproof.sources.detectron2.script.contents import Call, Foreign, Items, Parts, Run, Section, Unknown
+from oomproof.sources.detectron2.script.importing import FRAMEWORKS
 from oomproof.sources.detectron2.script.knowing import shorten_code
 
 if TYPE_CHECKING:
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
 
 _ENDS = ("sys.exit", "exit", "quit", "os._exit")
 _NAMESPACES = ("CN", "CfgNode", "Namespace", "SimpleNamespace", "EasyDict", "edict")
-HARMLESS = frozenset(
-    ("detectron2", "oomproof", "fvcore", "iopath", "torch", "torchvision", "numpy", "cv2", "wandb", "mlflow", "yaml")
-)
+_TRAINERS = ("DefaultTrainer", "SimpleTrainer", "AMPTrainer", "AccumulatingTrainer")
+_GIVE_BACK = {"get_config_file": "config_path", "auto_scale_workers": "cfg"}
+"""functions whose value stands for that argument; SOLVER.REFERENCE_WORLD_SIZE is heeded where GPUs are counted"""
+HARMLESS = FRAMEWORKS | {"wandb", "mlflow"}
 """modules of others whose functions leave a config as it is"""
 
 
@@ -34,7 +36,7 @@ def call_foreign(reader: Reader, called: Foreign, call: Call) -> Any:
     last = called.last
     if called.name in _ENDS or called.name.endswith("parser.error"):
         reader.end()
-    for answer in (_of_argparse, _of_detectron2, _of_training):
+    for answer in (_of_argparse, _of_detectron2, _of_machine, _of_training):
         found = answer(reader, called, call)
         if found is not None:
             return found
@@ -56,19 +58,34 @@ def _of_argparse(reader: Reader, called: Foreign, call: Call) -> Any:
 
 
 def _of_detectron2(reader: Reader, called: Foreign, call: Call) -> Any:
-    first = call.get("config_path", 0)
+    first = call.get(_GIVE_BACK.get(called.last, "config_path"), 0)
     match called.last:
         case "get_cfg":
-            return config_steps.new(reader)
+            return _new_config(reader, called, call)
         case "get_config" if called.name.endswith("model_zoo.get_config"):
             return config_steps.of_zoo(reader, first, call.node)
-        case "get_config_file":
+        case last if last in _GIVE_BACK:
             return first
         case "launch" if call.given:
             return launching.launch(reader, call)
-        case "is_available" if called.name.endswith("cuda.is_available"):
-            return True  # what is forecast is a GPU
     return _copy_first(reader, called, first) if called.last in ("deepcopy", "copy") else None
+
+
+def _of_machine(reader: Reader, called: Foreign, call: Call) -> Any:
+    if called.name.endswith("cuda.is_available"):
+        return True  # what is forecast is a GPU
+    return reader.gpus_given if called.last == "get_world_size" else None
+
+
+def _new_config(reader: Reader, called: Foreign, call: Call) -> Section:
+    made = config_steps.new(reader)
+    if "." in called.name and "detectron2" not in called.name.split("."):
+        root = called.name.partition(".")[0]
+        said = (
+            f"{reader.at(call.node)}: {called.last} of {root} adds keys and code of a project, which are not known here"
+        )
+        config_steps.guess(reader, made, said)
+    return made
 
 
 def _copy_first(reader: Reader, called: Foreign, first: Any) -> Any:
@@ -88,12 +105,23 @@ def _of_training(reader: Reader, called: Foreign, call: Call) -> Any:
     if last in mapping.MAPPERS:
         return mapping.make_mapper(reader, last, call)
     if last.endswith("Trainer") or last in (*training_steps.MODELS, *training_steps.LOADERS):
+        _warn_of_trainer(reader, called, call)
         return training_steps.begin(reader, last, call)
     if last in training_steps.WRAPPERS and isinstance(reader.memory.get(first), Run):
         if "gradient_as_bucket_view" in call.words:
             training_steps.say(reader, first, "gradient_as_bucket_view", call.words["gradient_as_bucket_view"])
         return first
     return None
+
+
+def _warn_of_trainer(reader: Reader, called: Foreign, call: Call) -> None:
+    """A trainer of other code may have loaders, steps and an optimizer of its own."""
+    if not called.last.endswith("Trainer") or "." not in called.name or called.last in _TRAINERS:
+        return
+    for each in call.every:
+        if isinstance(each, Section) and not each.prefix:
+            what = f"{called.last} of {called.name.rpartition('.')[0]} is a trainer that is not known here"
+            config_steps.guess(reader, each, f"{reader.at(call.node)}: {what}; forecast is Detectron2's own")
 
 
 def _warn_of_changes(reader: Reader, called: Foreign, call: Call) -> None:

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from oomproof.errors import InputError
 from oomproof.sources.detectron2.config.yaml_file import read_text
-from oomproof.sources.detectron2.script import arguments
+from oomproof.sources.detectron2.script import arguments, config_steps
 from oomproof.sources.detectron2.script.contents import Foreign, Parts, Ref, Unknown
+from oomproof.sources.detectron2.script.knowing import iterate_value
 
 if TYPE_CHECKING:
     from oomproof.sources.detectron2.script.reader import Reader
 
 _MOST_FILES = 20
+_MOST_ABOVE = 2
+_DEFAULTS = Foreign("detectron2.config.defaults._C")
+FRAMEWORKS = frozenset(("detectron2", "oomproof", "fvcore", "iopath", "torch", "torchvision", "numpy", "cv2", "yaml"))
 
 
 def bind_imports(reader: Reader, node: ast.Import | ast.ImportFrom, scope: Ref) -> None:
@@ -28,7 +32,7 @@ def bind_imports(reader: Reader, node: ast.Import | ast.ImportFrom, scope: Ref) 
     content = reader.memory.get(_beside(reader, module, node.level)) if module else None
     for alias in node.names:
         if alias.name == "*":
-            for name, value in (content.parts if isinstance(content, Parts) else {}).items():
+            for name, value in _public(reader, content):
                 reader.set_name(name, value, scope)
             continue
         if isinstance(content, Parts):
@@ -36,21 +40,47 @@ def bind_imports(reader: Reader, node: ast.Import | ast.ImportFrom, scope: Ref) 
         else:
             inner = _beside(reader, f"{module}.{alias.name}".lstrip("."), node.level)
             value = Foreign(f"{module}.{alias.name}".lstrip(".")) if inner is None else inner
+        if value == _DEFAULTS:
+            value = config_steps.defaults_of_detectron2(reader)
         reader.set_name(alias.asname or alias.name, value, scope)
 
 
+def is_of_frameworks(body: list[ast.stmt]) -> bool:
+    """Whether a block begins with imports of Detectron2 or what it is built on: where it is trained, they are there."""
+    first = next((each for each in body if isinstance(each, (ast.Import, ast.ImportFrom))), None)
+    if first is None or first is not body[0] or any(isinstance(each, ast.Raise) for each in body):
+        return False
+    roots = {alias.name for alias in first.names} if isinstance(first, ast.Import) else {first.module or ""}
+    return any(root.partition(".")[0] in FRAMEWORKS for root in roots)
+
+
+def _public(reader: Reader, content: Any) -> list[tuple[str, Any]]:
+    """What ``import *`` brings: not ``__name__`` of the other module, by which a script asks whether it is run."""
+    parts = content.parts if isinstance(content, Parts) else {}
+    named = iterate_value(reader, parts.get("__all__"))
+    return [(name, value) for name, value in parts.items() if (name in named if named else name[:1] != "_")]
+
+
 def _beside(reader: Reader, module: str, level: int) -> Any:
-    """The module of a file near the script, followed; None where there is none."""
+    """The module of a file near the script, followed; None where there is none. Not of frameworks: a script may lie in
+    a clone of Detectron2 itself."""
     folder = Path(reader.file).parent
     for _ in range(level - 1):
         folder = folder.parent
     parts = module.split(".")
-    places = (folder, reader.path.parent) if not level else (folder,)
+    if not level and parts[0] in FRAMEWORKS:
+        return None
+    places = (folder, reader.path.parent, *_project_folders(reader.path, parts[0])) if not level else (folder,)
     for place in places:
         for path in (place.joinpath(*parts).with_suffix(".py"), place.joinpath(*parts, "__init__.py")):
             if parts[-1] and path.is_file():
                 return _module(reader, path, module)
     return None
+
+
+def _project_folders(path: Path, package: str) -> list[Path]:
+    """Above ``tools/train_net.py``, where a project has its package, which is installed or on PYTHONPATH."""
+    return [each for each in path.resolve().parents[1 : 1 + _MOST_ABOVE] if (each / package / "__init__.py").is_file()]
 
 
 def _module(reader: Reader, path: Path, name: str) -> Any:

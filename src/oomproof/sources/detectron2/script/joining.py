@@ -7,7 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from oomproof.sources.detectron2.config.config import Config
-from oomproof.sources.detectron2.script.contents import Content, Items, Made, Parts, Ref, Run, Section, Unknown
+from oomproof.sources.detectron2.script.contents import (
+    DECLARED,
+    Content,
+    Items,
+    Made,
+    Parts,
+    Ref,
+    Run,
+    Section,
+    Unknown,
+)
 
 _MISSING = object()
 
@@ -42,7 +52,10 @@ def _join_contents(one: Content, other: Content, why: str) -> Content:
             return Items(tuple(join_values(*pair, why) for pair in zip(one.items, other.items, strict=True)))
         case Made(), Made():
             config = join_configs(one.config, other.config, why)
-            return Made(config, max(one.touched, other.touched), _join_parts(one.own, other.own, why))
+            own = _join_parts(one.own, other.own, why)
+            has_file = one.has_given_file or other.has_given_file
+            new_keys = one.takes_new_keys or other.takes_new_keys
+            return Made(config, max(one.touched, other.touched), own, has_file, new_keys)
         case Run(), Run():
             return join_runs(one, other, why)
     return one if one == other else Unknown(why)
@@ -78,4 +91,8 @@ def join_configs(one: Config, other: Config, why: str) -> Config:
 
 def _join_parts(one: Mapping[Any, Any], other: Mapping[Any, Any], why: str) -> dict[Any, Any]:
     names = dict.fromkeys((*one, *other))
-    return {name: join_values(one.get(name, _MISSING), other.get(name, _MISSING), why) for name in names}
+    joined = {name: join_values(one.get(name, _MISSING), other.get(name, _MISSING), why) for name in names}
+    for how in DECLARED:  # ``global cfg`` counts for a whole function, on whichever way it stands
+        if how in joined:
+            joined[how] = tuple(dict.fromkeys((*one.get(how, ()), *other.get(how, ()))))
+    return joined

@@ -41,7 +41,7 @@ def name(reader: Reader, wanted: str, scope: Ref) -> Any:
         content = reader.memory[at]
         if not isinstance(content, Parts):
             break
-        if wanted in content.parts.get("global", ()):
+        if wanted in content.parts.get("<global>", ()):
             content = reader.memory[top_scope(reader, at)]
             return content.parts.get(wanted, Foreign(wanted)) if isinstance(content, Parts) else Unknown(wanted)
         if wanted in content.parts:
@@ -63,9 +63,9 @@ def scope_to_set(reader: Reader, name: str, scope: Ref) -> Ref:
     content = reader.memory[scope]
     if not isinstance(content, Parts):
         return scope
-    if name in content.parts.get("global", ()):
+    if name in content.parts.get("<global>", ()):
         return top_scope(reader, scope)
-    if name not in content.parts.get("nonlocal", ()):
+    if name not in content.parts.get("<nonlocal>", ()):
         return scope
     at = content.above
     while at is not None and isinstance(around := reader.memory[at], Parts):

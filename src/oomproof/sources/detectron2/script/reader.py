@@ -20,6 +20,7 @@ from oomproof.sources.detectron2.script import (
     arguments,
     both_ways,
     calling,
+    config_steps,
     evaluating,
     foreign,
     handing_on,
@@ -70,10 +71,19 @@ class Reader:
     """The state of one script while it is followed."""
 
     def __init__(
-        self, path: Path, tree: ast.Module, overrides: Sequence[str] = (), config_file: str = "", gpus: int = 1
+        self,
+        path: Path,
+        tree: ast.Module,
+        overrides: Sequence[str] = (),
+        config_file: str = "",
+        gpus: int = 1,
+        *,
+        open_arguments: bool = False,
     ) -> None:
         self.path, self.tree, self.overrides, self.config_file = path, tree, tuple(overrides), config_file
         self.gpus_given = gpus
+        self.open_arguments = open_arguments
+        """whether options that say nothing by default may be given, ``--train`` and the like"""
         self.file = str(path)
         self.memory = Memory()
         self.module = self.memory.new(Parts("scope", {"__name__": "__main__", "__file__": str(path)}))
@@ -81,6 +91,12 @@ class Reader:
         self.arguments = arguments.find_arguments(tree)
         self.defaults_taken: dict[str, Any] = {}
         self.config_file_used = False
+        self.config_file_left_out = False
+        """whether the script asks Detectron2's parser for one, which has none unless the command line names it"""
+        self.config_file_places: set[Any] = set()
+        """configs and code that the file was merged by"""
+        self.defaults: Ref | None = None
+        """``detectron2.config.defaults._C``, where a project takes it"""
         self.configs: list[Ref] = []
         self.runs: list[Ref] = []
         self.written: set[str] = set()
@@ -101,6 +117,8 @@ class Reader:
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
         }
         self._steps = 0
+        self.ended = False
+        """whether the script ends by ``sys.exit`` or an error, as far as its code tells"""
         self.forks = 0
         self.calls: list[ast.AST] = []
         self._followed: set[ast.AST] = set()
@@ -115,26 +133,36 @@ class Reader:
         self.block_to_come: WithBlock | None = None
 
     def read(self) -> None:
-        """Follows the script; if it trains nothing by itself, also what others may call."""
+        """Follows the script as it is run."""
         try:
             statements.follow_statements(self, self.tree.body, self.module)
-        except (ScriptEnds, FollowedEnough):
+        except ScriptEnds:
+            self.ended = True
+        except FollowedEnough:
             pass
         except InputError:
             if not self.trains():
                 raise
-        for node in self.tree.body:
+
+    def read_functions(self) -> None:
+        """Follows what others may call, where the script trains nothing by itself; what its own code calls comes last,
+        and then not by its defaults, which that code may overrule."""
+        calls = [node.func for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        called = {node.id for node in calls if isinstance(node, ast.Name)}
+        inner = {each for each in self.tree.body if isinstance(each, ast.FunctionDef) and each.name in called}
+        for node in sorted(self.tree.body, key=lambda each: each in inner):
             if self.runs:
                 return
-            self._call_from_outside(node)
+            self._call_from_outside(node, by_defaults=not self.ended and node not in inner)
 
-    def _call_from_outside(self, node: ast.stmt) -> None:
+    def _call_from_outside(self, node: ast.stmt, *, by_defaults: bool) -> None:
         """What a launcher, a framework or another file runs."""
         content = self.memory[self.module]
         value = content.parts.get(getattr(node, "name", "")) if isinstance(content, Parts) else None
         try:
             if isinstance(value, Function) and node not in self._followed:
-                self.call(value, Call((), {}, node))
+                open_defaults = tuple((name, Unknown(name)) for name, _ in value.defaults)
+                self.call(value if by_defaults else replace(value, defaults=open_defaults), Call((), {}, node))
             elif isinstance(self.memory.get(value), Class) and node not in self.classes_made:
                 made = self.call(value, Call((), {}, node))
                 for each in node.body if isinstance(node, ast.ClassDef) else ():
@@ -246,6 +274,9 @@ class Reader:
     def either(self, why: str, one: Callable[[], Outcome], other: Callable[[], Outcome]) -> Outcome:
         return both_ways.either(self, why, one, other)
 
+    def finds_training(self) -> bool:
+        return bool(self.runs or self.blind)
+
     def trains(self) -> bool:
         return any(run.begun for run in self._found_runs())
 
@@ -265,11 +296,15 @@ class Reader:
             loaders = self.memory[self.loaders]
             built = run.by_hand and loaders != Items(())
             return loading.take_loaders(run, loaders, f"{self.path}: which of its loaders trains") if built else run
-        if self.blind:
-            raise InputError(f"{self.blind[0]}, which the script alone does not tell; give its YAML file instead")
         made = [content for ref in self.configs if isinstance(content := self.memory.get(ref), Made)]
+        lost = next((each.config.lost for each in made if each.config.lost), "")
+        if self.blind and lost:  # when that is given, the rest may be known
+            raise InputError(lost)
+        instead = f"give its YAML file instead, or {config_steps.ANSWER}"
+        if self.blind:
+            raise InputError(f"{self.blind[0]}, which the script alone does not tell; {instead}")
         if not made:
-            raise InputError(f"{self.path} makes no config that its code alone tells; give its YAML file instead")
+            raise InputError(f"{self.path} makes no config that its code alone tells; {instead}")
         return Run(max(made, key=lambda each: each.touched).config)
 
     def _found_runs(self) -> list[Run]:

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from oomproof.sources.detectron2.script import config_steps
-from oomproof.sources.detectron2.script.contents import Foreign, Parts, Ref, Section, Unknown
+from oomproof.sources.detectron2.script.contents import DECLARED, Foreign, Parts, Ref, Section, Unknown
 from oomproof.sources.detectron2.script.knowing import NotKnown, require_known, shorten_code
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _lose_everything(reader: Reader, node: ast.Call, scope: Ref) -> None:
         lost = {
             name: Unknown(f"{shorten_code(node)}: {name}") if _is_plain(value) and name[:2] != "__" else value
             for name, value in content.parts.items()
-            if name not in ("global", "nonlocal")
+            if name not in DECLARED
         }
         reader.memory[at] = Parts(content.kind, {**content.parts, **lost}, content.above)
         at = content.above

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from oomproof.errors import InputError
-from oomproof.sources.detectron2.config.config import Config, override_config
+from oomproof.sources.detectron2.config.config import COMMAND_LINE, Config, override_config
 from oomproof.sources.detectron2.config.yaml_file import read_text
 from oomproof.sources.detectron2.job import Detectron2Job, check_job
 from oomproof.sources.detectron2.script.contents import Run, Unknown
 from oomproof.sources.detectron2.script.reader import Reader
+from oomproof.sources.script.child.notebook import without_magics
 
 _STAGES = ("stem", "res2", "res3", "res4", "res5")
 _MOST_BESIDE = 20
@@ -38,13 +40,20 @@ def is_script(path: Path) -> bool:
         tree = parse_file(path)
     except InputError:
         return False
-    if any(_makes_config(node) for node in ast.walk(tree)):
+    if _tree_makes_config(tree):
         return True
-    return _imports_detectron2(tree) and any(_file_makes_config(each) for each in _files_beside(tree, path))
+    ours = _imports_detectron2(tree)
+    return any(_file_makes_config(each, of_detectron2=not ours) for each in _files_beside(tree, path))
 
 
 def _imports_detectron2(tree: ast.Module) -> bool:
     return any(name.partition(".")[0] == "detectron2" for name, level in _imports(tree) if not level)
+
+
+def _tree_makes_config(tree: ast.Module) -> bool:
+    """Under whatever name: ``from detectron2.config import get_cfg as new_config``."""
+    imports = any(name == "detectron2.config.get_cfg" for name, level in _imports(tree) if not level)
+    return imports or any(_makes_config(node) for node in ast.walk(tree))
 
 
 def _imports(tree: ast.Module) -> list[tuple[str, int]]:
@@ -74,11 +83,13 @@ def _files_beside(tree: ast.Module, path: Path) -> list[Path]:
     return list(found)[:_MOST_BESIDE]
 
 
-def _file_makes_config(path: Path) -> bool:
+def _file_makes_config(path: Path, *, of_detectron2: bool) -> bool:
+    """``of_detectron2``: only where the file itself says that its configs are Detectron2's."""
     try:
-        return any(_makes_config(node) for node in ast.walk(parse_file(path)))
+        tree = parse_file(path)
     except InputError:
         return False
+    return _tree_makes_config(tree) and (_imports_detectron2(tree) or not of_detectron2)
 
 
 def open_script(path: Path, overrides: Sequence[str], config_file: str = "", gpus: int = 1) -> Detectron2Job:
@@ -99,9 +110,8 @@ def read_script(path: Path) -> Config:
 
 def follow_script(path: Path, overrides: Sequence[str] = (), config_file: str = "", gpus: int = 1) -> Script:
     tree = parse_file(path)
-    reader = Reader(path, tree, overrides, config_file, gpus)
     try:
-        reader.read()
+        reader = _read(path, tree, overrides, config_file, gpus)
         run = reader.choose_run()
     except RecursionError:
         raise InputError(f"{path} is nested too deeply to be read; give its config as a YAML file") from None
@@ -111,8 +121,35 @@ def follow_script(path: Path, overrides: Sequence[str] = (), config_file: str = 
             "check the YAML file itself"
         )
     notes = (*run.config.notes, *_notes(reader, path))
-    config = replace(run.config, path=None, notes=tuple(dict.fromkeys(notes)))
+    lost = run.config.lost or (_ask_for_file(path) if reader.config_file_left_out and _has_no_file(run.config) else "")
+    config = replace(run.config, path=None, notes=tuple(dict.fromkeys(notes)), lost=lost)
     return Script(config, *_training(reader, run, path))
+
+
+def _has_no_file(config: Config) -> bool:
+    """Whether only code has set keys: nobody trains Detectron2's bare defaults."""
+    return all(origin.file.endswith(".py") or origin.file == COMMAND_LINE for origin in config.origins.values())
+
+
+def _ask_for_file(path: Path) -> str:
+    what = "which config file args.config_file is, is not known before the script runs"
+    return f"{path}: {what}; give it: --config-file FILE"
+
+
+def _read(path: Path, tree: ast.Module, overrides: Sequence[str], config_file: str, gpus: int) -> Reader:
+    """Follows a script; where it trains nothing without options, as if they may be given (``--train``, ``--data DIR``);
+    and where it trains nothing by itself, what others may call."""
+    reader = Reader(path, tree, overrides, config_file, gpus)
+    reader.read()
+    if reader.finds_training():
+        return reader
+    with_options = Reader(path, tree, overrides, config_file, gpus, open_arguments=True)
+    with suppress(InputError):  # of what a run without options does not reach
+        with_options.read()
+    if with_options.finds_training():
+        return with_options
+    reader.read_functions()
+    return reader
 
 
 def _notes(reader: Reader, path: Path) -> list[str]:
@@ -156,8 +193,9 @@ def _path(stage: str, config: Config) -> str:
 
 
 def parse_file(path: Path) -> ast.Module:
+    """The tree of a file; of a notebook that was exported, without the lines that only IPython understands."""
     try:
-        return ast.parse(read_text(path), str(path))
+        return ast.parse(without_magics(read_text(path)), str(path))
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         raise InputError(f"{path}{f':{line}' if line else ''}: this is no Python that can be read: {error}") from None

@@ -74,7 +74,7 @@ def _plain(reader: Reader, node: ast.stmt, scope: Ref) -> None:
         case ast.Import() | ast.ImportFrom():
             importing.bind_imports(reader, node, scope)
         case ast.Global() | ast.Nonlocal():
-            content, how = reader.memory[scope], type(node).__name__.lower()
+            content, how = reader.memory[scope], f"<{type(node).__name__.lower()}>"
             if isinstance(content, Parts):
                 declared = {**content.parts, how: (*content.parts.get(how, ()), *node.names)}
                 reader.memory[scope] = replace(content, parts=declared)
@@ -184,7 +184,8 @@ def _try(reader: Reader, node: ast.Try, scope: Ref) -> Outcome:
 
     returned = reader.returns[-1] if reader.returns else []
     known = len(returned)
-    outcome = reader.either("an exception", body, handlers) if node.handlers else body()
+    goes_well = not node.handlers or importing.is_of_frameworks(node.body)
+    outcome = body() if goes_well else reader.either("an exception", body, handlers)
     _finally_of_returns(reader, node, scope, returned, known)
     return follow_statements(reader, node.finalbody, scope) or outcome
 

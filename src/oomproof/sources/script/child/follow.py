@@ -23,6 +23,8 @@ from oomproof.sources.script.child.writes import keep_writes
 from oomproof.trace.user_code import blaming_user_code, say_what_to_install
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_READ_AS_CODE = ("detectron2", "object_detection")
+"""packages whose scripts a source of ours reads without running them"""
 _SHARDING = {
     "torch/distributed/fsdp": "FSDP",
     "torch/distributed/_composable": "FSDP",
@@ -257,6 +259,11 @@ def _leave_with_error(told: Told, request: dict[str, Any], error: OomproofError)
         told.end(error=f"{shared}: {instead}")
     if isinstance(cause, ModuleNotFoundError):
         text = text.removesuffix(say_what_to_install(cause)) + f"; it was run with {sys.executable}"
+        if (cause.name or "").partition(".")[0] in _READ_AS_CODE:
+            text += (
+                f". Without {cause.name}, `oomproof check FILE.py` reads the config that a script makes; a notebook's "
+                "is the one that `jupyter nbconvert --to script` writes"
+            )
     if not isinstance(error, InternalError):
         text = text.replace("the job raised", f"{request['name']} raised", 1)
         if hosts := list_refused_hosts():

@@ -10,6 +10,8 @@ from pathlib import Path
 from oomproof.errors import InputError
 
 _MAGIC = ("%", "!", "?")
+_MOST_PARSED = 8 << 20
+"""characters that are parsed in search of such lines, which takes seconds: more is no notebook"""
 
 
 def read_notebook(path: Path) -> Iterator[tuple[str, str]]:
@@ -28,21 +30,48 @@ def read_notebook(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def without_magics(source: str) -> str:
-    """
+    """The source with ``pass`` for what only IPython understands. Only lines at which Python stops are looked at: the
+    ``%`` of a text in two lines and a comment that asks something are not of IPython.
+
     >>> without_magics("%matplotlib inline\\nimport torch\\nx?")
     'pass\\nimport torch\\npass'
     """
-    try:
-        ast.parse(source)
-        return source
-    except SyntaxError:
-        pass
-    lines = []
-    for line in source.split("\n"):
-        text = line.strip()
-        magic = text.startswith(_MAGIC) or text.endswith("?") or _assigns_magic(text)
-        lines.append(line[: len(line) - len(line.lstrip())] + "pass" if magic else line)
+    lines = source.split("\n")
+    for _ in range(_MOST_PARSED // (len(source) + 1) + 1):
+        try:
+            ast.parse("\n".join(lines))
+            break
+        except SyntaxError as error:
+            place = (error.lineno or 0) - 1
+        if 0 <= place < len(lines) and _is_magic(lines[place].strip()):
+            _leave_out(lines, place)
+            for other, line in enumerate(lines):  # no line of Python begins so
+                if line.lstrip().startswith("!") and not line.lstrip().startswith("!="):
+                    _leave_out(lines, other)
+        elif 0 < place < len(lines) and _goes_on_from_comment(lines[place - 1].strip()):
+            lines[place] = ""
+        else:
+            break
     return "\n".join(lines)
+
+
+def _leave_out(lines: list[str], place: int) -> None:
+    """A line, and those that it goes on in."""
+    goes_on = lines[place].endswith("\\")
+    lines[place] = lines[place][: len(lines[place]) - len(lines[place].lstrip())] + "pass"
+    while goes_on and place + 1 < len(lines):
+        place += 1
+        goes_on = lines[place].endswith("\\")
+        lines[place] = ""
+
+
+def _goes_on_from_comment(above: str) -> bool:
+    """Colab makes a comment of ``%run x.py \\`` when it exports a notebook, and leaves the line behind it as it is."""
+    return above.startswith("#") and above.endswith("\\")
+
+
+def _is_magic(text: str) -> bool:
+    return text.startswith(_MAGIC) or text.endswith("?") or _assigns_magic(text)
 
 
 def _assigns_magic(text: str) -> bool:

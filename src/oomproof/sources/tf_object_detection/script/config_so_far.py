@@ -39,6 +39,12 @@ class Tracked:
     """paths of fields that only a run decides, and the note on each"""
     lost: str = ""
     """why the file that it begins with is not known; empty where it is"""
+    is_changed: bool = False
+    """whether the script sets a field of it"""
+    trained_at: str = ""
+    """where the script builds the model to train it by itself"""
+    is_written: bool = False
+    """whether the script makes a file or a text of it"""
 
     def is_open(self, path: str) -> bool:
         return any(f"{path}.".startswith(f"{each}.") for each in self.open)
@@ -138,6 +144,7 @@ def _from_front(node: ConfigNode, index: int) -> int:
 def set_field(node: ConfigNode, value: Any, where: str, said: str) -> None:
     """``node = value``; what protobuf would refuse becomes a note, and the field stays as it was."""
     tracked = node.of
+    tracked.is_changed = True
     try:
         steps = parse_path(node.path)
         if steps[-1].field.message is not None and not isinstance(value, (list, tuple)):
@@ -159,6 +166,7 @@ def take_from(node: ConfigNode, source: ConfigNode | None, *, copy: bool) -> boo
     """``node.CopyFrom(source)``, or MergeFrom; False where it is not known what that gives."""
     if source is None or source.is_dictionary or not (node.of.known and source.of.known) or source.of.lost:
         return False
+    node.of.is_changed = True
     before = node.of.config
     if not node.path and not source.path:
         text = source.of.config.text if copy else f"{before.text}\n{source.of.config.text}"
@@ -190,6 +198,7 @@ def note_unknown(node: ConfigNode, value: ast.expr, where: str) -> None:
         why = str(error).replace("the API refuses the file", "the script stops here with an AttributeError")
         node.of.note_mistake(f"{where}: {why}")
         return
+    node.of.is_changed = True
     if node.of.known:
         note = f"{where}: {node.path} = {ast.unparse(value)} is not known before the script runs"
         node.of.open[node.path] = note

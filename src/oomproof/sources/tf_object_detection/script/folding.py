@@ -124,9 +124,19 @@ class _Fold(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         name = read_dotted_name(node.func)
         node.args = [self.visit(each) for each in node.args]
+        called = node.func
+        if isinstance(called, ast.Attribute) and called.attr == "format" and not node.keywords:
+            return self._replace(node, lambda: self._format(called.value, node.args))
         if name not in _CALLS or node.keywords:
             return node
         return self._replace(node, lambda: _CALLS[name](*(self._value(each) for each in node.args)))
+
+    def _format(self, text: ast.expr, given: list[ast.expr]) -> str:
+        """``"model.{}.num_classes".format(name)``; no format that reaches into what it is given."""
+        form = self._value(text)
+        if not isinstance(form, str) or form.replace("{}", "").count("{"):
+            raise ValueError("a format")
+        return form.format(*(self._value(each) for each in given))
 
     def _compare(self, node: ast.Compare) -> bool:
         left = self._value(node.left)

@@ -13,6 +13,9 @@ from oomproof.sources.tf_object_detection.job import ObjectDetectionJob
 from oomproof.sources.tf_object_detection.script.script import ScriptConfig, is_script, read_script
 
 _SIZE = "image_size"
+_OPTIMIZER = "train_config.optimizer"
+_OF_THE_MODEL = (".feature_extractor.", ".box_predictor.", ".anchor_generator.", "_anchor_generator.")
+"""messages of a model that decide its memory and are no settings"""
 _ALIASES = {"batch_size": "batch"}
 """settings that options of the command line give under a shorter name"""
 
@@ -44,9 +47,11 @@ def open_script(path: Path, given: Collection[str]) -> ObjectDetectionJob:
 
 
 def _require_known(found: ScriptConfig, config: Config, given: Collection[str]) -> None:
-    names = {each.path: each.name for each in memory_fields(config)}
+    names = {**{each.path: each.name for each in memory_fields(config)}, _OPTIMIZER: "optimizer"}
     resizer = f"model.{config.which('model')}.image_resizer."
     for path, note in found.open.items():
         name = _SIZE if path.startswith(resizer) else names.get(path)
         if name and not {name, _ALIASES.get(name, name)} & set(given):
             raise InputError(f"{note}; give --set {name}=VALUE")
+        if name is None and (path == "model" or any(part in path for part in _OF_THE_MODEL)):
+            raise InputError(f"{note}; give the pipeline.config itself")

@@ -14,11 +14,6 @@ UNNAMED = "**"
 """the key of what a dictionary has under keys that are not known"""
 
 
-def read_key(key: ast.expr | None) -> str:
-    """Of a dictionary, as it is written."""
-    return str(key.value) if isinstance(key, ast.Constant) else UNNAMED
-
-
 def literal_defaults(tree: ast.Module) -> dict[str, Any]:
     """What ``parser.add_argument("--batch-size", default=4)`` gives where the command line does not, by name."""
     found: dict[str, Any] = {}
@@ -52,6 +47,8 @@ class ScriptConstants:
     ) -> None:
         self.arguments, self.look_up = arguments, look_up
         self.values: dict[str, Any] = {}
+        self.calls: dict[str, ast.Call] = {}
+        """by name: the call that it is given"""
         self.dictionaries: dict[str, dict[str, ast.expr]] = {}
         """by name: what the script says of each key"""
 
@@ -60,10 +57,17 @@ class ScriptConstants:
         self.forget([name])
         if known:
             self.values[name] = found
+        if isinstance(value, ast.Call):
+            self.calls[name] = value
         if isinstance(value, ast.Dict):
             self.dictionaries[name] = {}
             for key, each in zip(value.keys, value.values, strict=True):
-                self.learn_key(name, read_key(key), each)
+                self.learn_key(name, self.read_key(key), each)
+
+    def read_key(self, key: ast.expr | None) -> str:
+        """Of a dictionary, where it is known."""
+        known, name = self.evaluate(key) if key is not None else (False, None)
+        return str(name) if known else UNNAMED
 
     def learn_key(self, name: str, key: str, value: ast.expr) -> None:
         """``name[key] = value``."""
@@ -84,6 +88,7 @@ class ScriptConstants:
             for each in [known for known in self.values if known == name or known.startswith(f"{name}.")]:
                 del self.values[each]
             self.dictionaries.pop(name, None)
+            self.calls.pop(name, None)
 
     def evaluate(self, value: ast.expr) -> tuple[bool, Any]:
         """(whether the value is known, the value)."""

@@ -12,7 +12,7 @@ from oomproof.errors import InputError
 from oomproof.sources.tf_object_detection.config.config import Config
 from oomproof.sources.tf_object_detection.script.config_so_far import KEYS, ConfigNode, Tracked, set_field
 from oomproof.sources.tf_object_detection.script.folding import read_dotted_name
-from oomproof.sources.tf_object_detection.script.known_values import UNNAMED, ScriptConstants, read_key
+from oomproof.sources.tf_object_detection.script.known_values import UNNAMED, ScriptConstants
 
 _GENERIC = ("graph_rewriter_config", "model", "train_input_config", "train_config", "eval_config")
 _SINGLE = {
@@ -39,6 +39,7 @@ _RATES = {
 
 def override_by(tracked: Tracked, call: ast.Call, constants: ScriptConstants, file: str) -> None:
     """``merge_external_params_with_configs(configs, hparams, kwargs_dict)`` of a script."""
+    _override_by_hparams(tracked, call, constants, file)
     given = next((each.value for each in call.keywords if each.arg == "kwargs_dict"), None)
     given = given or (call.args[2] if len(call.args) > 2 else None)
     if given is None and all(each.arg for each in call.keywords):
@@ -47,6 +48,12 @@ def override_by(tracked: Tracked, call: ast.Call, constants: ScriptConstants, fi
     if keys is None:
         tracked.lost = f"{file}:{call.lineno}: the overrides are not known before the script runs"
         return
+    _override_all(tracked, keys, constants, file, call)
+
+
+def _override_all(
+    tracked: Tracked, keys: dict[str, ast.expr], constants: ScriptConstants, file: str, call: ast.Call
+) -> None:
     for key, value in keys.items():
         known, new = constants.evaluate(value)
         where = f"{file}:{getattr(value, 'lineno', call.lineno)}"
@@ -62,11 +69,31 @@ def override_by(tracked: Tracked, call: ast.Call, constants: ScriptConstants, fi
             tracked.lost = note
 
 
+def _override_by_hparams(tracked: Tracked, call: ast.Call, constants: ScriptConstants, file: str) -> None:
+    """``HParams(batch_size=4)``, which TensorFlow 1 has; ``create_hparams()`` of the API holds nothing of its own."""
+    given = next((each.value for each in call.keywords if each.arg == "hparams"), None)
+    given = given or (call.args[1] if len(call.args) > 1 else None)
+    if given is None or constants.evaluate(given) == (True, None):
+        return
+    made = constants.calls.get(read_dotted_name(given), given)
+    name = read_dotted_name(made.func).rpartition(".")[2] if isinstance(made, ast.Call) else ""
+    if isinstance(made, ast.Call) and name == "HParams" and not made.args and all(each.arg for each in made.keywords):
+        _override_all(tracked, {str(each.arg): each.value for each in made.keywords}, constants, file, call)
+    elif not (isinstance(made, ast.Call) and name == "create_hparams" and not _overrides_of(made, constants)):
+        tracked.lost = f"{file}:{call.lineno}: what {ast.unparse(given)} overrides is not known before the script runs"
+
+
+def _overrides_of(call: ast.Call, constants: ScriptConstants) -> bool:
+    """Whether ``create_hparams(overrides)`` gets any, as far as is known."""
+    every = [*call.args, *(each.value for each in call.keywords)]
+    return any(constants.evaluate(each) not in ((True, None), (True, "")) for each in every)
+
+
 def _keys_of(given: ast.expr | None, constants: ScriptConstants) -> dict[str, ast.expr] | None:
     """What a dictionary of the script says of each key; None where that is not known."""
     match given:
         case ast.Dict():
-            return {read_key(key): value for key, value in zip(given.keys, given.values, strict=True)}
+            return {constants.read_key(key): value for key, value in zip(given.keys, given.values, strict=True)}
         case ast.Call(func=ast.Name(id="dict"), args=[]):
             return {each.arg or UNNAMED: each.value for each in given.keywords}
         case ast.Name() | ast.Attribute():

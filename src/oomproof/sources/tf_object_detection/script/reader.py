@@ -12,6 +12,8 @@ from typing import Any
 from oomproof.errors import InputError
 from oomproof.sources.tf_object_detection.config.config import Config, config_of_text
 from oomproof.sources.tf_object_detection.config.text_file import read_text
+from oomproof.sources.tf_object_detection.script import both_ways
+from oomproof.sources.tf_object_detection.script.choosing import choose_config
 from oomproof.sources.tf_object_detection.script.config_so_far import (
     KEYS,
     ConfigNode,
@@ -27,8 +29,9 @@ from oomproof.sources.tf_object_detection.script.config_so_far import (
 from oomproof.sources.tf_object_detection.script.folding import as_literal, read_dotted_name
 from oomproof.sources.tf_object_detection.script.known_values import ScriptConstants, literal_defaults
 from oomproof.sources.tf_object_detection.script.overrides import override_by
-from oomproof.sources.tf_object_detection.script.scopes import assigned_names, bind_arguments, is_cut_short
+from oomproof.sources.tf_object_detection.script.scopes import assigned_names, bind_arguments, ends, is_cut_short
 
+_WRITERS = ("MessageToString", "save_pipeline_config", "SerializeToString")
 _OPENERS = ("open", "GFile", "Open", "FastGFile")
 _MOST_CALLS = 50
 _MOST_TURNS = 50
@@ -63,13 +66,13 @@ class ScriptReader:
         self._active: list[str] = []
 
     def follow(self) -> tuple[Tracked | None, list[Tracked]]:
-        """The first config that the script reads or makes, or None; and everything with something to tell."""
+        """The config that the script is about, or None; and everything with something to tell."""
         self._body(self.tree.body, self.scope)
         called = {read_dotted_name(node.func) for node in ast.walk(self.tree) if isinstance(node, ast.Call)}
         for function in sorted(self.functions.values(), key=lambda each: each.name in called):
             if function.name not in self._calls:  # run by a launcher, such as tf.app.run
                 self._call(function, None, self.scope)
-        return (self.found[0] if self.found else None), [*self.found, self.usual]
+        return choose_config(self.found, str(self.path)), [*self.found, self.usual]
 
     def _body(self, body: list[ast.stmt], names: dict[str, ConfigNode]) -> ConfigNode | None:
         for statement in body:
@@ -77,8 +80,7 @@ class ScriptReader:
                 case ast.Return(value=ast.expr() as value):
                     return self._evaluate(value, names)
                 case ast.If():
-                    known, truth = self.constants.evaluate(statement.test)
-                    returned = self._body(statement.orelse if known and not truth else statement.body, names)
+                    returned = self._choose(statement, names)
                 case ast.With():
                     for item in statement.items:
                         self._assign(item.optional_vars, item.context_expr, names)
@@ -93,6 +95,25 @@ class ScriptReader:
             if returned is not None:
                 return returned
         return None
+
+    def _choose(self, statement: ast.If, names: dict[str, ConfigNode]) -> ConfigNode | None:
+        """The block whose condition holds; where that is not known, both."""
+        known, truth = self.constants.evaluate(statement.test)
+        if _asks_whether_run(statement.test):
+            known = truth = True
+        if known:
+            return self._body(statement.body if truth else statement.orelse, names)
+        before = both_ways.remember(self.found, self.constants, names, self.files)
+        one = self._body(statement.body, names)
+        if ends(statement.orelse):
+            return one
+        after = both_ways.remember(self.found, self.constants, names, self.files)
+        both_ways.go_back(before, self.constants, names, self.files)
+        other = self._body(statement.orelse, names)
+        if not ends(statement.body):
+            why = f"{self._at(statement)}: «{ast.unparse(statement.test)}» decides"
+            both_ways.join(after, self.constants, names, self.files, why)
+        return one or other
 
     def _loop(self, loop: ast.For | ast.While, names: dict[str, ConfigNode]) -> ConfigNode | None:
         """Each turn where they are known; else once, with nothing known of what a turn leaves to the next."""
@@ -195,7 +216,7 @@ class ScriptReader:
         if not isinstance(value, ast.Call):
             return node_of(value, names, self.constants)
         last = read_dotted_name(value.func).rpartition(".")[2] or getattr(value.func, "attr", "")
-        given = [node_of(each, names, self.constants) for each in value.args]
+        given = [self._find_argument(each, names) for each in value.args]
         function = self.functions.get(last) or self.classes.get(last)
         if function is not None:
             return self._call(function, value, names)
@@ -205,7 +226,12 @@ class ScriptReader:
         if last == "add" and isinstance(value.func, ast.Attribute):
             return self._add(value, value.func.value, names)
         self._method(value, last, names)
-        return self._follow_call(last, value, given)
+        return self._follow_call(last, value, given, names)
+
+    def _find_argument(self, value: ast.expr, names: dict[str, ConfigNode]) -> ConfigNode | None:
+        """What of a config an argument is, which may be a new one: ``Parse(text, TrainEvalPipelineConfig())``."""
+        made = isinstance(value, ast.Call) and read_dotted_name(value.func).endswith("TrainEvalPipelineConfig")
+        return self._evaluate(value, names) if made else node_of(value, names, self.constants)
 
     def _set_by_name(self, call: ast.Call, names: dict[str, ConfigNode]) -> None:
         node = self._node(call.args[0], names)
@@ -228,7 +254,18 @@ class ScriptReader:
             return None
         return ConfigNode(node.of, f"{node.path}[{len(there)}]")
 
-    def _follow_call(self, name: str, call: ast.Call, given: list[ConfigNode | None]) -> ConfigNode | None:
+    def _note_training(self, call: ast.Call, names: dict[str, ConfigNode]) -> None:
+        """``model_builder.build(model_config, is_training=True)``"""
+        words = {each.arg: each.value for each in call.keywords}
+        model = words.get("model_config") or (call.args[0] if call.args else None)
+        training = words.get("is_training") or (call.args[1] if len(call.args) > 1 else None)
+        node = node_of(model, names, self.constants) if model is not None else None
+        if node is not None and training is not None and self.constants.evaluate(training) == (True, True):
+            node.of.trained_at = self._at(call)
+
+    def _follow_call(
+        self, name: str, call: ast.Call, given: list[ConfigNode | None], names: dict[str, ConfigNode]
+    ) -> ConfigNode | None:
         """The config that a call of the API or of protobuf gives."""
         first = given[0] if given else None
         made = None
@@ -241,6 +278,10 @@ class ScriptReader:
         elif name == "merge_external_params_with_configs" and first is not None:
             override_by(first.of, call, self.constants, str(self.path))
             made = first
+        elif name == "build":
+            self._note_training(call, names)
+        elif name in _WRITERS and first is not None:
+            first.of.is_written = True
         elif name in ("Merge", "Parse") and len(given) > 1 and given[1] is not None:
             self._merge(given[1], call)
             made = given[1]
@@ -303,9 +344,8 @@ class ScriptReader:
                 before = node.of.config  # a text behind another is read as the two merged
                 node.of.config = config_of_text(f"{before.text}\n{text}", before.name, before.path)
         elif not (known and text is None):
-            node.of.notes.append(
-                f"{self._at(call)}: the text {ast.unparse(source)} is not known before the script runs"
-            )
+            node.of.lost = f"{self._at(call)}: the text {ast.unparse(source)} is not known before the script runs"
+            node.of.notes.append(node.of.lost)
 
     def _merge_file(self, node: ConfigNode, name: str | None, call: ast.Call) -> None:
         # A script is started from its own folder, or from the one above that its paths begin with.
@@ -378,6 +418,11 @@ class ScriptReader:
 
     def _at(self, node: ast.AST) -> str:
         return f"{self.path}:{getattr(node, 'lineno', 0)}"
+
+
+def _asks_whether_run(test: ast.expr) -> bool:
+    """``if __name__ == "__main__":``"""
+    return any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(test))
 
 
 def _parse(text: str) -> ast.expr:

@@ -42,6 +42,14 @@ def assigned_names(loop: ast.For | ast.While) -> set[str]:
     return found - {""}
 
 
+def ends(block: list[ast.stmt]) -> bool:
+    """Whether a script does not go on behind a block: it raises an error or exits."""
+    last = block[-1] if block else None
+    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
+        return read_dotted_name(last.value.func) in ("sys.exit", "exit", "quit", "os._exit")
+    return isinstance(last, ast.Raise)
+
+
 def is_cut_short(loop: ast.For) -> bool:
     """Whether a turn may be the last one before its time."""
     return any(isinstance(node, (ast.Break, ast.Continue)) for node in ast.walk(loop))

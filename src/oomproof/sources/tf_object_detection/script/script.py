@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.errors import InputError
+from oomproof.sources.script.child.notebook import without_magics
 from oomproof.sources.tf_object_detection.config.config import Config
 from oomproof.sources.tf_object_detection.config.text_file import read_text
 from oomproof.sources.tf_object_detection.script.reader import ScriptReader
@@ -68,7 +69,7 @@ def read_script(path: Path) -> ScriptConfig:
 
 def _parse(path: Path) -> ast.Module:
     try:
-        return ast.parse(read_text(path), str(path))
+        return ast.parse(without_magics(read_text(path)), str(path))
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         raise InputError(f"{path}{f':{line}' if line else ''}: not Python that can be read: {error}") from None
