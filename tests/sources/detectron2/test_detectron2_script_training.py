@@ -111,3 +111,19 @@ def test_full_samplers_are_said() -> None:
     told = "\n".join(notes(job.config, job.values(settings), settings))
     assert "samplers are taken as full: 128 regions" in told and "on sparse data a step takes less" in told
     assert "lower figure" not in told  # whether it is that of sparse data, only who traced them can say
+
+
+@pytest.mark.parametrize(
+    ("method", "guessed"),
+    [
+        ("def run_step(self):\n        self.model(next(self.data)).backward()", "run_step is code of the script"),
+        ("def build_model(cls, cfg):\n        return Mine(cfg)", "build_model is code of the script"),
+        ("def build_model(cls, cfg):\n        model = super().build_model(cfg)\n        return model", ""),
+        ("def build_model(cls, cfg):\n        return build_model(cfg)", ""),
+    ],
+)
+def test_own_code_of_a_trainer_stands_under_the_verdict(method: str, guessed: str, tmp_path: Path) -> None:
+    mark = "@classmethod\n    " if "cls" in method else ""
+    job = opened(tmp_path, f"class T(DefaultTrainer):\n    {mark}{method}\nT(cfg).train()\n")
+    assert guessed in " ".join(job.config.guesses)
+    assert bool(job.config.guesses) == bool(guessed)

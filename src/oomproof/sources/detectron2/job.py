@@ -24,7 +24,7 @@ from oomproof.sources.detectron2.validation import describe_validation, validati
 from oomproof.sources.job import ASSUMED, Job, Knob, Setting, Settings, TraceRequest
 from oomproof.sources.torch.job import training_settings
 
-_TRAINING = ("precision", "accumulate", "checkpoint", "zero_grad")
+_TRAINING = ("precision", "optimizer", "accumulate", "checkpoint", "zero_grad")
 """what may be said of a training beside its config; the rest is as Detectron2 has it"""
 
 

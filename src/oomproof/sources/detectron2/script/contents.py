@@ -115,6 +115,13 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Optimizer:
+    """An optimizer, as the setting of that name has it: ``own`` is Detectron2's SGD."""
+
+    kind: str
+
+
+@dataclass(frozen=True)
 class Mapper:
     """What makes images of files, such as ``DatasetMapper(cfg)``."""
 

@@ -14,6 +14,7 @@ from oomproof.sources.detectron2.script import (
     launching,
     mapping,
     of_python,
+    optimizers,
     training_steps,
 )
 from oomproof.sources.detectron2.script.contents import Call, Foreign, Items, Parts, Run, Section, Unknown
@@ -36,7 +37,7 @@ def call_foreign(reader: Reader, called: Foreign, call: Call) -> Any:
     last = called.last
     if called.name in _ENDS or called.name.endswith("parser.error"):
         reader.end()
-    for answer in (_of_argparse, _of_detectron2, _of_machine, _of_training):
+    for answer in (_of_argparse, _of_detectron2, _of_machine, optimizers.make_foreign, _of_training):
         found = answer(reader, called, call)
         if found is not None:
             return found

@@ -6,12 +6,13 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import config_steps, elsewhere, foreign, loading, training_steps
+from oomproof.sources.detectron2.script import config_steps, elsewhere, foreign, loading, optimizers, training_steps
 from oomproof.sources.detectron2.script.contents import (
     Call,
     Foreign,
     Items,
     Method,
+    Optimizer,
     Parts,
     Ref,
     Run,
@@ -66,6 +67,10 @@ def _of_base(reader: Reader, of: Super, name: str, call: Call) -> Any:
     if name == "__init__" and training_steps.is_trainer(bases) and isinstance(of.self, Ref):
         base = next(each for each in bases if each.endswith("Trainer"))
         return training_steps.begin(reader, base, call, self=of.self)
+    if name in training_steps.MODELS:
+        return training_steps.begin(reader, name, call)
+    if name == optimizers.BUILDER:
+        return optimizers.note(reader, Optimizer("own"))
     return reader.memory.new(Items(())) if name == "build_hooks" else Unknown(name)
 
 

@@ -28,6 +28,7 @@ from oomproof.sources.detectron2.script import (
     loading,
     looking_up,
     methods,
+    optimizers,
     running_text,
     statements,
 )
@@ -42,6 +43,7 @@ from oomproof.sources.detectron2.script.contents import (
     Made,
     Memory,
     Method,
+    Optimizer,
     Partial,
     Parts,
     Ref,
@@ -102,6 +104,7 @@ class Reader:
         self.written: set[str] = set()
         """files that the script writes: what is in them now may be of another run"""
         self.loaders = self.memory.new(Items(()))
+        self.optimizers: set[Optimizer] = set()
         self.gpus: Any = 1
         self.blind: list[str] = []
         """trainers whose config is not known at all"""
@@ -295,6 +298,7 @@ class Reader:
             run = reduce(lambda run, other: join_runs(run, other, why), others, runs[0])
             loaders = self.memory[self.loaders]
             built = run.by_hand and loaders != Items(())
+            run = optimizers.of_loop(self, run)
             return loading.take_loaders(run, loaders, f"{self.path}: which of its loaders trains") if built else run
         made = [content for ref in self.configs if isinstance(content := self.memory.get(ref), Made)]
         lost = next((each.config.lost for each in made if each.config.lost), "")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import config_steps, handing_on, loading, looking_up
+from oomproof.sources.detectron2.script import config_steps, handing_on, loading, looking_up, optimizers
 from oomproof.sources.detectron2.script.contents import (
     Call,
     Foreign,
@@ -32,7 +32,6 @@ WRAPPERS = ("create_ddp_model", "DistributedDataParallel", "DDP", "DataParallel"
 _OF_OOMPROOF = ("Accumulate", "accumulate", "accumulated_step", "checkpoint_stages")
 _OWN_CODE = {
     "run_step": "steps as Detectron2's trainer does",
-    "build_optimizer": "SGD, as Detectron2 builds it",
     "build_model": "the model of the config",
 }
 """methods of a trainer that a script may have of its own, and what is forecast in their place"""
@@ -76,6 +75,8 @@ def _read_trainer(reader: Reader, name: str, call: Call) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if name == "AccumulatingTrainer":
         found["accumulate"] = call.get("accumulate", 1, 1)
+    if name in ("SimpleTrainer", "AMPTrainer"):
+        found |= optimizers.given_to(reader, call)
     if name == "SimpleTrainer":
         found["precision"] = "fp32"
     if name == "AMPTrainer":
@@ -89,7 +90,7 @@ def follow_methods(reader: Reader, run: Ref) -> None:
     """Hooks that a trainer of the script's own builds, and the step that it takes."""
     content = reader.memory[run]
     cls = content.above if isinstance(content, Run) else None
-    _follow_own_model(reader, run)
+    known = {"build_model"} if _follow_own_model(reader, run) else set()
     for name in ("build_hooks", "run_step"):
         method = looking_up.find_attribute(reader, cls, name)
         if isinstance(method, Function):
@@ -97,30 +98,33 @@ def follow_methods(reader: Reader, run: Ref) -> None:
             if name == "build_hooks":
                 register(reader, run, value)
     loading.follow_own_loader(reader, run)
+    optimizers.follow_builder(reader, run)
     after = reader.memory[run]
     for name, instead in _OWN_CODE.items():
         method = looking_up.find_attribute(reader, cls, name)
-        if not isinstance(method, Function) or not isinstance(after, Run):
+        if not isinstance(method, Function) or not isinstance(after, Run) or name in known:
             continue
         if name == "run_step" and "accumulate" in after.training:
             continue
-        note = f"{method.file}:{method.node.lineno}: {name} is code of the script; forecast is {instead}"
-        after = replace(after, config=replace(after.config, notes=(*after.config.notes, note)))
+        guess = f"{method.file}:{method.node.lineno}: {name} is code of the script; forecast is {instead}"
+        after = replace(after, config=replace(after.config, guesses=(*after.config.guesses, guess)))
         reader.memory[run] = after
 
 
-def _follow_own_model(reader: Reader, run: Ref) -> None:
-    """``build_model`` of a trainer of the script's own, which may change the config first."""
+def _follow_own_model(reader: Reader, run: Ref) -> bool:
+    """``build_model`` of a trainer of the script's own, which may change the config first; whether what it gives back
+    is the model of that config."""
     content, method = reader.memory[run], looking_up.find_method(reader, run, "build_model")
     config = content.parts.get("cfg") if isinstance(content, Run) else None
     if not isinstance(method, Function) or not isinstance(config, Section):
-        return
+        return False
     before, runs = reader.memory[config.of], list(reader.runs)
-    reader.call(method, Call((config,) if "staticmethod" in method.marks else (run, config), {}, method.node))
+    model = reader.call(method, Call((config,) if "staticmethod" in method.marks else (run, config), {}, method.node))
     reader.runs = runs
     content, made = reader.memory[run], reader.memory[config.of]
     if isinstance(content, Run) and isinstance(made, Made) and made is not before:
         reader.memory[run] = replace(content, config=config_steps.read_now(reader, made))
+    return isinstance(reader.memory.get(model), Run)
 
 
 def call_method(reader: Reader, run: Ref, name: str, call: Call) -> Any:
@@ -132,6 +136,8 @@ def call_method(reader: Reader, run: Ref, name: str, call: Call) -> Any:
         reader.memory[run] = replace(content, begun=True)
     elif name == "build_hooks":
         return reader.memory.new(Items(()))
+    elif name == optimizers.BUILDER:
+        return optimizers.make_foreign(reader, Foreign(name), call)
     return run if name in ("to", "cuda", "train") else Unknown(name)
 
 
