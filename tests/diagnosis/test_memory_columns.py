@@ -39,6 +39,10 @@ def trends_of(*lines: str) -> tuple[Trend, ...]:
         ("[60s] it=300 VmRSS: 4194304 kB", "host", 4 * GIB),
         ("process memory = 3.5 GiB (of 32.0 GiB)", "host", 7 * GIB // 2),
         ("step 3 mem 5.5G", "", 11 * GIB // 2),
+        ("see_memory_usage] MA 4.5 GB  Max_MA 6.1 GB  CA 7.0 GB  Max_CA 7 GB", "device", 9 * GIB // 2),
+        ("see_memory_usage] CPU Virtual Memory:  used = 50.5 GB, percent = 40.2%", "host", 101 * GIB // 2),
+        ("svmem(total=67406241792, percent=53.1, used=4294967296, free=91)", "host", 4 * GIB),
+        ("GPU Total Peak Memory consumed during the epoch (max): 9120", "device", 9120 * MIB),
     ],
 )
 def test_one_line(line: str, where: str, size: int) -> None:
@@ -58,6 +62,7 @@ def test_one_line(line: str, where: str, size: int) -> None:
         "memory_format torch.channels_last 1",
         "program 12 framed 4G",
         "GPU memory fraction: 0.9",
+        "GPU Memory consumed at the end of the epoch (end-begin): 1104",
     ],
 )
 def test_what_is_not_memory_in_use(line: str) -> None:
@@ -72,8 +77,9 @@ def test_what_is_not_memory_in_use(line: str) -> None:
         ("epoch,iter,loss,rss_mb", "0,{n},0.91,{size}"),
         ("| epoch | iter | rss (MB) |", "| 0 | {n} | {size} |"),
         ("epoch\titer\trss_mb", "0\t{n}\t{size}"),
+        ("step,Stats.on_train_batch_end/process_rss_mb,train_loss", "{n},{size},0.7"),
     ],
-    ids=["blanks", "unit apart", "commas", "bars", "tabs"],
+    ids=["blanks", "unit apart", "commas", "bars", "tabs", "a path"],
 )
 def test_columns_under_a_header(header: str, row: str) -> None:
     (trend,) = trends_of(header, *(row.format(n=n * 100, size=4096 + n) for n in range(8)))

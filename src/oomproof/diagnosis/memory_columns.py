@@ -30,12 +30,15 @@ _WORDS = re.compile(r"[A-Za-z]+")
 _UNIT_IN_KEY = re.compile(r"(?:^|[_.(\[])([KMGT]i?B|bytes|%)[)\]]?$", re.IGNORECASE)
 _ULTRALYTICS = re.compile(r"^\s*\d{1,6}/\d{1,6}\s+([\d.]{1,7})G\s")
 _SMI = re.compile(r"\b(\d{2,6})MiB\s*/\s*\d{3,6}MiB")
-_USAGE = re.compile(
-    r"(?P<name>\bmem(?:ory)? usage[^:=\d]{1,40}[:=])\s{0,8}(?P<value>\d[\d,]{0,14}(?:\.\d{1,6})?)"
-    rf"\s?(?P<unit>{_UNIT})?",
+_SENTENCE = re.compile(
+    # `Memory usage at the end of the epoch: 12781158400`, `GPU Total Peak Memory consumed in the epoch (max): 9120`
+    r"(?P<name>(?:\b(?:[CG]PU|CUDA|host|system|total|peak|max|virtual) ){0,4}\b(?:mem(?:ory)?|RAM|svmem)"
+    r"(?: (?:usage|consumed)[^:=\d]{1,40}[:=]|[:(]\s{0,3}(?:[\w=.,]{1,40} ){0,4}used\b\s?[:=]?))"
+    rf"\s{{0,8}}(?P<value>\d[\d,]{{0,14}}(?:\.\d{{1,6}})?)\s?(?P<unit>{_UNIT})?",
     re.IGNORECASE,
 )
-"""a sentence between the word and its figure: `Memory usage at the end of the epoch: 12781158400`"""
+"""words between the name and its figure; `CPU Virtual Memory: used = 50.5 GB`, psutil's `svmem(total=8, used=3`"""
+_DEEPSPEED = re.compile(r"\bMA ([\d.]{1,9}) GB\s+Max_MA [\d.]")
 _LOOK = re.compile(r"mem|rss|ram|alloc|reserved|\dG\s|gpu|cuda|MiB\s*/", re.IGNORECASE)
 _MESSAGE = re.compile(r"Tried to allocate|total-vm|total capacity|OOM when|anon-rss|^\s*File \"|pages RAM")
 _EVALUATING = re.compile(r"^\W{0,3}(?:val|valid|validat\w+|eval|evaluat\w+|test|testing)\b(?!\s*loss)", re.IGNORECASE)
@@ -47,11 +50,13 @@ MEMORY = {
 DEVICE = {"gpu", "cuda", "vram", "device", "hbm", "torch"}
 HOST = {
     *("rss", "ram", "cpu", "host", "sys", "system", "process", "uss", "pss", "resident", "vmrss", "maxrss"),
-    "psutil",
+    *("psutil", "svmem"),
 }
 ONLY_ON_A_DEVICE = {"alloc", "allocated", "reserved", "cached", "max", "maxmem"}
 MAXIMA = {"max", "peak", "maxrss", "maxmem", "hwm", "reserved", "cached"}
 """words of columns that never fall, or seldom: they rise with the largest batch so far, too"""
+DIFFERENCES = {"begin", "delta", "difference", "diff", "increase"}
+"""words of sentences that tell how much memory changed, not how much there is"""
 NOT_IN_USE = {
     *(
         "free",
@@ -121,9 +126,18 @@ def _of_a_line(text: str) -> Iterator[tuple[_Column, float, str]]:
     if found := _SMI.search(text):
         yield _Column("nvidia-smi", "device", False, "", False), _float(found[1]), "M"
         return
-    if "usage" in text and (found := _USAGE.search(text)):
-        name = found["name"].rstrip(":= ")
-        yield _Column(name, _where(name), False, "", False), _float(found["value"]), found["unit"] or ""
+    if found := _DEEPSPEED.search(text):
+        yield _Column("MA", "device", False, "", False), _float(found[1]), "G"
+        return
+    if ("used" in text or "usage" in text or "consumed" in text) and (found := _SENTENCE.search(text)):
+        name = " ".join(found["name"].strip(":=( ").split())
+        words = {word.lower() for word in _WORDS.findall(name)}
+        if not words & DIFFERENCES:
+            yield (
+                _Column(name, _where(name), bool(words & MAXIMA), "", False),
+                _float(found["value"]),
+                found["unit"] or "",
+            )
         return
     for found in _READING.finditer(text):
         unit = found["unit"] or found["unit_of_all"] or ""
@@ -142,7 +156,7 @@ def _of_a_row(row: Mapping[str, str]) -> Iterator[tuple[_Column, float, str]]:
 
 def _column(key: str, has_unit: bool) -> _Column | None:
     """What the words of a name mean; None where they are not about memory in use."""
-    split = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", key)
+    split = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", key.rsplit("/", 1)[-1])
     words = {word.lower() for word in _WORDS.findall(split.replace("_", " "))}
     device = bool(words & DEVICE)
     if words & NOT_IN_USE or not (words & MEMORY or device):

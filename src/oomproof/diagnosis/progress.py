@@ -12,9 +12,14 @@ MOST = 4000
 _STEPS: Sequence[re.Pattern[str]] = tuple(
     re.compile(pattern)
     for pattern in (
-        r"Epoch ?(?:\(train\))?:? {0,3}\[(?P<epoch>\d{1,6})\]\s*\[\s*(?P<step>\d{1,9})/\d+\]",  # mmdet, torchvision
+        # mmdet, torchvision, DINO
+        r"Epoch ?(?:\(train\))?:? {0,3}\[(?P<epoch>\d{1,6})(?:/\d{1,6})?\]\s*\[\s*(?P<step>\d{1,9})/\d+\]",
         r"[Ee]poch:? ?\[?(?P<epoch>\d{1,6})(?:/\d+)?\]?[,:]?\s+(?:[Ii]ter|[Ss]tep"
         r"|[Bb]atch)\w{0,7}:? ?\[?(?P<step>\d{1,9})",  # YOLOX
+        # timm, Swin, PyTorch's examples
+        r"\bTrain(?:ing)?(?: Epoch)?:? \[?(?P<epoch>\d{1,6})(?:/\d{1,6})?\]?\s*\[\s*(?P<step>\d{1,9})/\d",
+        r"\[Epoch (?P<epoch>\d{1,6})\]\s?\[\s*(?P<step>\d{1,9})/\d",  # GluonCV
+        r"^\s*(?P<epoch>\d{1,6})/\d{1,6} \* Epoch \(train\)",  # Catalyst
         r"\bIter(?:\(train\))? ?\[\s*(?P<step>\d{1,9})/\d+\]",
         r"\biter: (?P<step>\d{1,9})\b",  # Detectron2
         r"^\s*(?P<epoch>\d{1,6})/\d{1,6}\s+(?:[\d.]+G|0G?)\s",  # Ultralytics
@@ -56,7 +61,7 @@ _DOING: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             "eval",
             r"^\s*(?:Validat|Evaluat|Sanity Check|Testing|Predicting)|\b(?:[Rr]unning"
             r"|[Ss]tart(?:ing|ed)?|[Bb]egin(?:ning)?|[Pp]erforming)\s+(?:the )?(?:[Ee]val|[Vv]alid"
-            r"|[Ii]nference|[Tt]est)|Start inference on|Inference done \d|Epoch ?\((?:val|test)\)|"
+            r"|[Ii]nference|[Tt]est)|Start inference on|Inference done \d|Epoch ?\((?:val|valid|eval|test)\)|"
             r"^\s*Class\s+Images\s+(?:Instances|Labels|Targets)|\b(?:val|valid|validation|eval|Val"
             r"|Test)(?:idat\w+)?:? *\[? *\d+/\d+|(?:Validat\w+|Evaluat\w+|Val|Eval"
             r"|Test)\w*(?: \[?\d{1,6}(?:/\d{1,6})?\]?)?:? +\d{1,3}%\|"
@@ -85,7 +90,9 @@ _DOING: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             "done",
             r"Training (?:complete|finished|done|is done)|\bepochs completed in"
             r"|Loss for final step|Trainer\.fit. stopped|`Trainer.fit` stopped|training completed"
-            r"|Overall training speed: \d|Total training time: \d|Training time \d+:\d|finished training",
+            r"|early stopping\s*$|early stopping (?:at|after|triggered)|training stopped early|stopping training\b"
+            r"|signaling trainer to stop|Overall training speed: \d|Total training time: \d|Training time \d+:\d"
+            r"|finished training",
             re.IGNORECASE,
         ),
         ("save", r"Saving checkpoint|Saving model|Saved checkpoint|Save weights to|Saving checkpoints for", 0),
@@ -119,6 +126,8 @@ _DOING_WORD = any_of(
     r"=> ",
     r"RAM",
     r"inish",
+    r"topp",
+    r"ignaling",
     r"aining",
     r"ontinu",
     r"estored",

@@ -11,6 +11,8 @@ from oomproof.diagnosis.growth import judge_growth, median, take_last_run
 
 LITTLE = 0.05
 """of the level: a rise that may be a leak and still not what ended the run"""
+AT_MOST = 2
+"""times what a column grew: fragments make the loss larger than the tensors that are kept"""
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,21 @@ def describe_courses(facts: Facts, failure: Failure, where: str) -> tuple[Course
 
 
 def find_leak(facts: Facts, failure: Failure, where: str) -> Course | None:
-    """A column that rose steadily; none where another shows that what is in use did not."""
+    """A column that rose steadily; none where another shows that what is in use did not, or if it rose too little."""
     courses = describe_courses(facts, failure, where)
-    rising = [course for course in courses if course.kind == "steady"]
+    rising = [course for course in courses if course.kind == "steady" and not is_too_little(course, failure)]
     in_use = [course for course in courses if not course.trend.maximum]
     if in_use and not any(course in in_use for course in rising):
         return None
     return max(rising, key=lambda course: (not course.trend.maximum, course.rise), default=None)
+
+
+def is_too_little(course: Course, failure: Failure) -> bool:
+    """Whether the request would not have fitted without the growth either, by far: then something else was larger."""
+    if course.trend.percent or failure.requested is None or failure.free is None:
+        return False
+    grown = course.points[-1].size - course.points[0].size
+    return failure.requested - failure.free > AT_MOST * grown
 
 
 def find_growth_in_evaluation(facts: Facts, failure: Failure) -> Course | None:
