@@ -27,7 +27,7 @@ def _in_the_stack(failure: Failure) -> list[Cause]:
     copied = next(
         (frame for frame in failure.frames if places.COPYING_STATE.search(places.describe_frame(frame))), None
     )
-    loaded = places.find_frame(failure, places.LOADING)
+    loaded = places.find_frame_outside_steps(failure, places.LOADING)
     if copied is not None and loaded is None:
         return [
             Cause(
@@ -97,9 +97,7 @@ def _after_resuming(facts: Facts, failure: Failure) -> list[Cause]:
 
 def _blame_resumed_run(facts: Facts, failure: Failure, restart: ProgressLine) -> Cause:
     first = [step for step in moment.find_training_steps(facts, failure) if step.at < restart.at][-1]
-    evaluating = any(
-        places.EVALUATING.search(places.describe_frame(frame)) for frame in places.frames_outside_torch(failure)
-    )
+    evaluating = any(places.find_word_of_evaluation(frame) for frame in places.frames_outside_torch(failure))
     return Cause(
         "checkpoint_on_gpu",
         0.6 if evaluating else 0.84,

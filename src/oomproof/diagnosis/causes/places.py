@@ -19,6 +19,9 @@ MATCHING = any_of(
     r"\btal\.py",
     "[Mm]atcher",
     "assign_targets",
+    r"\bbuild_targets\b",
+    r"pair_?wise_\w{0,12}(?:iou|cls|cost)",
+    "rotate_iou",
     "hungarian",
     "linear_sum_assignment",
     r"\b\w*(?:class|bbox|giou|mask|dice)_cost\b",
@@ -45,6 +48,8 @@ MATCHING = any_of(
     "compute_iou",
     "bbox_transform_batch",
 )
+MATCHING_QUERIES = any_of("[Hh]ungarian", "linear_sum_assignment", r"\bcost_(?:class|bbox|giou|mask|dice)\b")
+"""of the above, what has no anchors"""
 IN_A_GRAPH = any_of("IOU", "Match", "TargetAssign", "Intersection", "pairwise", "ArgMax_?\\d*$", "region_similarity")
 WEIGHTS_IN_A_GRAPH = Pattern(
     r"(?:^|[/_])(?:weights?|kernel|bias|gamma|beta|embeddings?)\b|Momentum|RMSProp|Adam(?!ax)|Adagrad|Ftrl|Initializer"
@@ -75,6 +80,8 @@ EVALUATING = any_of(
     r"\bpredict(?:ion)?(?:_step|_loop|_epoch)?\b",
     flags=re.IGNORECASE,
 )
+_TRAINING_CALL = Pattern(r"\b(?:fit|fit_\w+|train|train_\w+|main|launch|spawn)\s?\(")
+"""code that hands a validation set to a training is no evaluation"""
 POSTPROCESSING = any_of(
     "paste_mask",
     "_do_paste",
@@ -85,6 +92,7 @@ POSTPROCESSING = any_of(
     "masks?_to_\\w*rle",
     "get_seg_masks",
     "nested_concat",
+    "ragged_concat",
     "nested_gather",
     "sem_seg_postprocess",
     "_upsample_masks",
@@ -115,6 +123,7 @@ SAFE_EVALUATION = any_of(
     "mmengine",
     "mmcv",
     "mmdet",
+    "mmseg",
     "ultralytics",
 )
 """frames that show that gradients are off"""
@@ -150,6 +159,8 @@ KEEPING = any_of(
     r"append\((?!.*(?:item|detach|cpu))\w*loss",
     "retain_graph=True",
 )
+_IN_A_STEP = Pattern(r"^(?:forward|backward|run_backward|_(?:wrapped_)?call_impl|train(?:ing)?_step|compute_loss)$")
+"""functions below which nothing of what the lines above them say is going on any more"""
 FIRST_USE = any_of(
     "_cuda_init", "_lazy_init", "set_device", r"\.to\(", r"\.cuda\(", "_apply", "torch\\.zeros\\(1", "map_location"
 )
@@ -261,11 +272,37 @@ def find_frame(failure: Failure, pattern: Pattern) -> Frame | None:
     return next((frame for frame in reversed(failure.frames) if pattern.search(describe_frame(frame))), None)
 
 
+def find_frame_outside_steps(failure: Failure, pattern: Pattern) -> Frame | None:
+    """The innermost frame that the pattern knows, unless a step of the training runs within it."""
+    for frame in reversed(failure.frames):
+        if _IN_A_STEP.search(frame.name):
+            return None
+        if pattern.search(describe_frame(frame)):
+            return frame
+    return None
+
+
+def find_word_of_evaluation(frame: Frame) -> str:
+    """Where the frame says that it evaluates: name, code, file, or nothing."""
+    if EVALUATING.search(f"{frame.name} "):
+        return "name"
+    if EVALUATING.search(frame.code) and not _TRAINING_CALL.search(frame.code):
+        return "code"
+    return "file" if EVALUATING.search(frame.file.replace("\\", "/").rsplit("/", 1)[-1]) else ""
+
+
 def own(failure: Failure) -> str:
     """The innermost line that is the user's, not a library's."""
     frame = next((frame for frame in reversed(failure.frames) if not LIBRARY.search(frame.file)), None)
     frame = frame or (failure.frames[-1] if failure.frames else None)
     return frame.place if frame else ""
+
+
+def copies_an_array(failure: Failure) -> bool:
+    """Whether TensorFlow was putting an array of the program's onto the GPU as a whole."""
+    if failure.family != "tensorflow":
+        return False
+    return "EagerConst" in f"{failure.op} {failure.quote}" or find_frame(failure, MAKING_A_TENSOR) is not None
 
 
 def is_weight(failure: Failure) -> bool:
