@@ -15,9 +15,11 @@ _PER_BOX = Pattern(r"SecondStage|[Rr][Oo][Ii]|[Cc]rop|[Bb]ox|[Pp]ropos|[Mm]ask_?
 
 def find_batch(facts: Facts) -> int | None:
     """What the set-up says, or the first side of an activation; a weight's or a box's is not the batch."""
-    if facts.setup.batch is not None:
-        return facts.setup.batch
     failure = facts.main
+    if facts.setup.batch is not None:
+        # A later run in the same log may have another.
+        named = [batch for line, batch in facts.setup.batches if failure is None or line <= failure.line]
+        return named[-1] if named else facts.setup.batch
     return failure.shape[0] if failure is not None and _begins_with_the_batch(failure) else None
 
 

@@ -27,6 +27,8 @@ def outlier_or_bug(facts: Facts) -> Iterator[Cause]:
     failure = facts.main
     if failure is None or failure.requested is None:
         return
+    if places.copies_an_array(failure):
+        return
     request = failure.requested
     room = failure.total or (failure.limit if failure.where == "device" else None) or facts.setup.card
     if failure.where == "host":

@@ -27,6 +27,7 @@ TRIGGER = any_of(
     r"insufficient memory for",
     r"JavaScript heap out of memory",
     r"java\.lang\.OutOfMemoryError",
+    r"C error: out of memory",  # pandas
 )
 _REQUESTED = Pattern(
     rf"Unable to allocate {SIZE}|Failed to allocate (\d{{1,20}} bytes)|(?:malloc|realloc) of size (\d{{1,20}})"
