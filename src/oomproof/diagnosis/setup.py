@@ -19,7 +19,8 @@ _FRAMEWORKS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             r"|train|detect|segment)",
         ),
         ("yolov5", r"YOLOv5|yolov5|yolov3[/\\]|yolov7"),
-        ("mmdet", r"mmdet|mmengine|mmcv|mmrotate|mmseg"),
+        ("mmseg", r"mmseg"),
+        ("mmdet", r"mmdet|mmengine|mmcv|mmrotate"),
         ("detectron2", r"detectron2|d2\.|\bIMS_PER_BATCH"),
         ("maskrcnn-benchmark", r"maskrcnn_benchmark|fcos_core"),
         ("transformers", r"transformers[/\\]|per_device_train_batch_size|\*{5} Running training"),
@@ -94,7 +95,11 @@ _SWITCHES: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             r"Waiting for new checkpoint|--checkpoint_dir|eval_continuously|eager_eval_loop"
             r"|legacy/eval\.py|\beval\.py --|evaluator\.py",
         ),
-        ("kubernetes", r"kubectl|kubelet|Kubernetes|\bpod\b|Namespace:|\bReason: +\w|node was low on resource"),
+        (
+            "kubernetes",
+            r"kubectl|kubelet|Kubernetes|\bpod\b|Namespace:|\bReason: +(?:OOM|Evicted|Error|Completed|\w+BackOff)"
+            r"|node was low on resource",
+        ),
         ("slurm", r"slurm|srun|sbatch"),
     )
 )
