@@ -38,6 +38,7 @@ _STEPS: Sequence[re.Pattern[str]] = tuple(
         r"\d{1,3}%\|[^|]{0,80}\| ?(?P<step>\d{1,9})/\d+ \[",
     )
 )
+_PLACE = re.compile(r'\s*File ".{1,300}", line \d')
 _STEP_WORD = re.compile(r"poch|\b[Ii]t|ter|tep|\d/\d|%\||'epoch'")
 _DOING: Sequence[tuple[str, re.Pattern[str]]] = tuple(
     (doing, re.compile(pattern, flags))
@@ -144,7 +145,8 @@ def read_progress(lines: Sequence[Line], rows: Mapping[int, Mapping[str, str]]) 
     found: list[ProgressLine] = []
     for at, line in enumerate(lines):
         text = line.text[:400]
-        if not text or text.lstrip().startswith(("File ", "^")):
+        # Below each place of a traceback stands its code, which speaks of loading and evaluating, too.
+        if not text or text.lstrip().startswith(("File ", "^")) or (at and _PLACE.match(lines[at - 1].text)):
             continue
         doing = _find_activity(text)
         step = (_row_step(rows[at]) if at in rows else _step(text)) if doing in ("", "eval") else None
