@@ -57,7 +57,6 @@ def test_one_line(line: str, where: str, size: int) -> None:
         "using cuda 11.8, cudnn 8.6",
         "model has 44M params",
         "gpu_util 97% temp 61C",
-        "free memory 3.2 GiB",
         "epoch 3/40 loss 0.4",
         "memory_format torch.channels_last 1",
         "program 12 framed 4G",
@@ -67,6 +66,24 @@ def test_one_line(line: str, where: str, size: int) -> None:
 )
 def test_what_is_not_memory_in_use(line: str) -> None:
     assert trends_of(*[line] * 6) == ()
+
+
+@pytest.mark.parametrize("line", ["free memory 3.5 GiB", "Free GPU ram: 3584.0", "RAM available 3.5G", "free 3584 MB"])
+def test_what_is_left_is_a_column_that_falls(line: str) -> None:
+    (trend,) = trends_of(*[line] * 6)
+    assert trend.left
+    assert trend.points[-1].size == 7 * GIB // 2
+
+
+@pytest.mark.parametrize(("last", "cause"), [(100, "leak"), (9000, "variable_shape")])
+def test_memory_that_is_used_up_steadily_is_a_leak(last: int, cause: str) -> None:
+    free = [
+        f"step {100 * step} loss 0.4 free GPU memory {12000 - (12000 - last) * step // 29} MB" for step in range(30)
+    ]
+    found = oomproof.explain([*free, OOM.replace("20.00 MiB (", "400.00 MiB (")])
+    assert found.cause == cause
+    assert "«free GPU memory» falls from 11.72 GiB" in found.why
+    assert ("too little" in found.why) == (cause == "variable_shape")
 
 
 @pytest.mark.parametrize(

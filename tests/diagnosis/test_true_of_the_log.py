@@ -51,6 +51,8 @@ def test_what_is_said(log: str, said: str) -> None:
         ("host_whole_dataset/pandas_c_error", "chunksize", "np.load"),
         ("benign_warning/nnunet_moved_to_cpu", "smaller images", "boxes"),
         ("host_too_small/wsl_pin_memory", "pin_memory=False", "batch_size"),
+        ("host_whole_dataset/keras_validation_split", "batch by batch", "batch_size"),
+        ("eval_postprocess/yolov5_val_forward", "--noval", "masks"),
     ],
 )
 def test_advice_is_of_that_library(log: str, advised: str, never: str) -> None:
@@ -97,3 +99,33 @@ FORWARD = ['  File "net.py", line 9, in forward', "    x = self.block(x)", OOM.f
 def test_what_is_handed_to_a_training_is_not_what_it_does(call: str, cause: str) -> None:
     stack = ["Traceback (most recent call last):", '  File "t.py", line 3, in <module>', f"    {call}", *FORWARD]
     assert oomproof.explain(["epoch 0 step 0", *stack]).cause == cause
+
+
+BARE = "RuntimeError: CUDA error: out of memory"
+
+
+def test_late_and_without_any_figure_is_not_known_to_be_the_data() -> None:
+    found = oomproof.explain([*(f"step {step} loss 0.5" for step in range(0, 900, 50)), BARE])
+    assert "cannot tell which of two" in found.verdict
+    assert found.alternatives == ("leak",)
+
+
+def test_a_program_of_xla_that_had_run_is_not_too_large_for_the_device() -> None:
+    steps = [f"[{step}] train_loss=1.5, steps_per_second=3.1" for step in range(0, 900, 50)]
+    last = "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 2147483648 bytes."
+    assert oomproof.explain([*steps, last]).cause != "xla_compile"
+    assert oomproof.explain([last]).cause == "xla_compile"
+
+
+def test_counts_with_commas_are_read_whole() -> None:
+    steps = [f"<epoch: {step // 4}, iter:   {step},{step}00, lr:1.000e-04> l_pix: 0.3" for step in range(4, 10)]
+    found = oomproof.explain([*steps, OOM.format(asked="2.00")])
+    assert found.facts["step"] == 9900
+    assert found.cause == "variable_shape"
+
+
+def test_a_resumed_optimizer_had_fitted() -> None:
+    stack = ["Traceback (most recent call last):", '  File "/e/torch/optim/adamw.py", line 171, in step', "    adamw("]
+    alone = oomproof.explain(["epoch 0", *stack, OOM.format(asked="1.00")])
+    resumed = oomproof.explain(["resumed epoch: 12, iter: 14400", *stack, OOM.format(asked="1.00")])
+    assert (alone.cause, resumed.cause) == ("model_or_image_too_big", "checkpoint_on_gpu")

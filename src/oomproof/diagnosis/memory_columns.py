@@ -39,7 +39,7 @@ _SENTENCE = re.compile(
 )
 """words between the name and its figure; `CPU Virtual Memory: used = 50.5 GB`, psutil's `svmem(total=8, used=3`"""
 _DEEPSPEED = re.compile(r"\bMA ([\d.]{1,9}) GB\s+Max_MA [\d.]")
-_LOOK = re.compile(r"mem|rss|ram|alloc|reserved|\dG\s|gpu|cuda|MiB\s*/", re.IGNORECASE)
+_LOOK = re.compile(r"mem|\bfree\b|rss|ram|alloc|reserved|\dG\s|gpu|cuda|MiB\s*/", re.IGNORECASE)
 _MESSAGE = re.compile(r"Tried to allocate|total-vm|total capacity|OOM when|anon-rss|^\s*File \"|pages RAM")
 _EVALUATING = re.compile(r"^\W{0,3}(?:val|valid|validat\w+|eval|evaluat\w+|test|testing)\b(?!\s*loss)", re.IGNORECASE)
 
@@ -57,11 +57,10 @@ MAXIMA = {"max", "peak", "maxrss", "maxmem", "hwm", "reserved", "cached"}
 """words of columns that never fall, or seldom: they rise with the largest batch so far, too"""
 DIFFERENCES = {"begin", "delta", "difference", "diff", "increase"}
 """words of sentences that tell how much memory changed, not how much there is"""
+LEFT = {"free", "avail", "available"}
+"""words of columns that show what is free"""
 NOT_IN_USE = {
     *(
-        "free",
-        "avail",
-        "available",
         "total",
         "limit",
         "capacity",
@@ -99,6 +98,7 @@ class _Column(NamedTuple):
     unit: str
     bare: bool
     """only a device is named: the figure is memory if it has a unit"""
+    left: bool = False
 
 
 def read_trends(
@@ -158,15 +158,17 @@ def _column(key: str, has_unit: bool) -> _Column | None:
     """What the words of a name mean; None where they are not about memory in use."""
     split = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", key.rsplit("/", 1)[-1])
     words = {word.lower() for word in _WORDS.findall(split.replace("_", " "))}
-    device = bool(words & DEVICE)
-    if words & NOT_IN_USE or not (words & MEMORY or device):
+    device, left = bool(words & DEVICE), bool(words & LEFT)
+    if "used" in words:
+        words.discard("total")  # used in all
+    if words & NOT_IN_USE or not (words & MEMORY or device or words <= LEFT):
         return None
     maximum = bool(words & MAXIMA)
     where = "device" if device else "host" if words & HOST else "device" if words & ONLY_ON_A_DEVICE else ""
     unit = _UNIT_IN_KEY.search(key)
     if not where and not has_unit and unit is None:
         where, maximum = "device", True  # MMCV's `memory: 3770`, the most since the start
-    return _Column(" ".join(key.split()), where, maximum, unit[1] if unit else "", not words & MEMORY)
+    return _Column(" ".join(key.split()), where, maximum, unit[1] if unit else "", not words & MEMORY, left)
 
 
 def _where(name: str) -> str:
@@ -194,7 +196,9 @@ def _series(column: _Column, points: Sequence[tuple[int, float, str, str]]) -> T
             readings.append(ColumnReading(line, size, phase))
     every = len(readings) // MOST + 1
     thinned = tuple(readings[::every]) + (tuple(readings[-1:]) if (len(readings) - 1) % every else ())
-    return Trend(column.name, column.where, thinned, column.maximum, percent) if len(readings) >= LEAST else None
+    if len(readings) < LEAST:
+        return None
+    return Trend(column.name, column.where, thinned, column.maximum, percent, column.left)
 
 
 def _guess_unit(value: float) -> str:

@@ -19,6 +19,7 @@ _STEPS: Sequence[re.Pattern[str]] = tuple(
         # timm, Swin, PyTorch's examples
         r"\bTrain(?:ing)?(?: Epoch)?:? \[?(?P<epoch>\d{1,6})(?:/\d{1,6})?\]?\s*\[\s*(?P<step>\d{1,9})/\d",
         r"\[Epoch (?P<epoch>\d{1,6})\]\s?\[\s*(?P<step>\d{1,9})/\d",  # GluonCV
+        r"^(?:\S{1,40} ){0,4}\[(?P<step>\d{1,9})\] \w{0,30}loss\w{0,20}=",  # Flax's examples
         r"^\s*(?P<epoch>\d{1,6})/\d{1,6} \* Epoch \(train\)",  # Catalyst
         r"\bIter(?:\(train\))? ?\[\s*(?P<step>\d{1,9})/\d+\]",
         r"\biter: (?P<step>\d{1,9})\b",  # Detectron2
@@ -29,7 +30,7 @@ _STEPS: Sequence[re.Pattern[str]] = tuple(
         r"^\s*(?P<step>\d{1,9})/\d+ [━ ]{3,60}",  # Keras 3
         r"global[ _]step[/ :=]{1,3}(?:sec: [\d.]+|(?P<step>\d{1,9}))",
         r"\b[Ee]poch[ :=#]{1,3}\[?(?P<epoch>\d{1,6})\b.{0,20}?\b(?:[Ii]t(?:er\w{0,6})?|[Ss]tep|[Bb]atch)"
-        r"[ :=#]{1,3}\[?(?P<step>\d{1,9})\b",
+        r"[ :=#]{1,6}\[?(?P<step>\d{1,9})\b",
         r"\b[Ss]tep[\"']?[ :=#]{1,6}\[?(?P<step>\d{1,9})\b",
         r"\b[Ii]t(?:er(?:ation)?)?[\"']?[ :=#]{1,6}\[?(?P<step>\d{1,9})\b",
         r"\b[Ee]poch[\"']?[ :=#]{1,3}\[?(?P<epoch>\d{1,6})\b",
@@ -38,8 +39,9 @@ _STEPS: Sequence[re.Pattern[str]] = tuple(
         r"\d{1,3}%\|[^|]{0,80}\| ?(?P<step>\d{1,9})/\d+ \[",
     )
 )
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _PLACE = re.compile(r'\s*File ".{1,300}", line \d')
-_STEP_WORD = re.compile(r"poch|\b[Ii]t|ter|tep|\d/\d|%\||'epoch'")
+_STEP_WORD = re.compile(r"loss\w*=|poch|\b[Ii]t|ter|tep|\d/\d|%\||'epoch'")
 _DOING: Sequence[tuple[str, re.Pattern[str]]] = tuple(
     (doing, re.compile(pattern, flags))
     for doing, pattern, flags in (
@@ -176,6 +178,8 @@ def _find_activity(text: str) -> str:
 def _step(text: str) -> tuple[int | None, int | None] | None:
     if not _STEP_WORD.search(text):
         return None
+    if "," in text:
+        text = _THOUSANDS.sub("", text)
     for pattern in _STEPS:
         if found := pattern.search(text):
             named = found.groupdict()

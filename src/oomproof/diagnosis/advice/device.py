@@ -60,7 +60,9 @@ _EVALUATION = {
     "mmdet": "test_cfg: max_per_img=50, and a smaller test scale",
     "ultralytics": "val=False, or a smaller imgsz and max_det=100",
     "transformers": "--per_device_eval_batch_size 1 --eval_accumulation_steps 1",
-    "lightning": "a smaller val_dataloader batch, and .cpu() on what validation_step returns",
+    "lightning": "a smaller batch in the evaluation's DataLoader, and .cpu() on what validation_step or predict_step "
+    "returns",
+    "yolov5": "--noval, or a smaller --batch-size: validation takes twice as many images at once",
 }
 
 
@@ -162,6 +164,8 @@ def _advise_on_evaluation(facts: Facts) -> str:
             "fewer boxes into the suppression: a higher confidence threshold (conf_thres), at most the best 30000 of "
             "an image; and a smaller evaluation batch"
         )
+    if facts.main is not None and places.find_frame(facts.main, places.POSTPROCESSING) is None:
+        return "a smaller evaluation batch, or smaller images in it ; .cpu() on predictions that are kept"
     return "masks.cpu() before they are pasted, one image at a time; and a smaller evaluation batch"
 
 

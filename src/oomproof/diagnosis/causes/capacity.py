@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 from oomproof.diagnosis.amounts import number, text
 from oomproof.diagnosis.causes import columns, moment, places
-from oomproof.diagnosis.causes.batch import WHOLE_SET, counts_boxes, find_batch
+from oomproof.diagnosis.causes.batch import counts_boxes, find_batch
 from oomproof.diagnosis.causes.moment import quote_line
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts, Failure
+from oomproof.diagnosis.patterns import Pattern
 
 FAMILIES = ("cuda", "tensorflow", "other", "xla", "handle", "mps")
+_OF_A_TRAINING = Pattern(r"[Rr]esum|optimizer|epoch|iter")
 
 
 def variable_shape(facts: Facts) -> Iterator[Cause]:
@@ -59,8 +61,8 @@ def too_big(facts: Facts) -> Iterator[Cause]:
         return
     batch = find_batch(facts)
     single = batch == 1
-    whole = len(failure.shape) == 4 and failure.shape[0] >= WHOLE_SET
-    start = _at_start(failure)
+    whole = len(failure.shape) == 4 and failure.shape[0] >= places.WHOLE_SET
+    start = _at_start(failure, resumed=_has_resumed(facts, failure))
     base = 0.5 if failure.family == "cuda" else 0.46
     if failure.requested is None and failure.family != "handle":
         base = 0.4 if facts.setup.batch is None else 0.46
@@ -126,7 +128,12 @@ def _without_activations(failure: Failure) -> str:
     return "model.to(torch.bfloat16) before it goes to the GPU, a smaller model, or FSDP over several cards"
 
 
-def _at_start(failure: Failure) -> str:
+def _has_resumed(facts: Facts, failure: Failure) -> bool:
+    """Whether the run goes on with a checkpoint of a training: then weights and optimizer state had fitted."""
+    return any(step.doing == "resume" and _OF_A_TRAINING.search(step.text) for step in facts.before(failure))
+
+
+def _at_start(failure: Failure, *, resumed: bool) -> str:
     """Whether weights or optimizer state already do not fit."""
     inner = failure.frames[-6:]
     if failure.kind == "search":
@@ -138,6 +145,7 @@ def _at_start(failure: Failure) -> str:
     frame = places.find_frame(failure, places.OPTIMIZER)
     if (
         frame is not None
+        and not resumed
         and not any("backward" in each.name for each in inner)
         and any("step" in each.name or "_init_group" in each.name for each in inner)
     ):

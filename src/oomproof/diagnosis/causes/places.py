@@ -60,6 +60,10 @@ CREATING_WEIGHTS = any_of(
     "add_variable_from_reference", "add_slot", "_create_slots", "add_weight", r"optimizer\.build",
     "global_variables_initializer", r"keras\S{0,40}initializers",
 )  # fmt: skip
+WHOLE_SET = 5000
+"""more than any second stage crops from an image: a first side of that length is a whole set, fed at once"""
+_TAKES_APART = Pattern(r"^(?:GatherV?2?|StridedSlice|Slice|Cast|RealDiv|Mul|Sub|Split|Unpack|Shuffle)$")
+"""operations by which fit() and the user's own lines cut or scale an array, run by themselves"""
 _MAKES_A_FIRST_VALUE = Pattern(
     r"^(?:Fill|ZerosLike|OnesLike|Stateless(?:Random|Truncated)\w*|RandomUniform|TruncatedNormal)$"
 )
@@ -302,7 +306,9 @@ def copies_an_array(failure: Failure) -> bool:
     """Whether TensorFlow was putting an array of the program's onto the GPU as a whole."""
     if failure.family != "tensorflow":
         return False
-    return "EagerConst" in f"{failure.op} {failure.quote}" or find_frame(failure, MAKING_A_TENSOR) is not None
+    if "EagerConst" in f"{failure.op} {failure.quote}" or find_frame(failure, MAKING_A_TENSOR) is not None:
+        return True
+    return len(failure.shape) == 4 and failure.shape[0] >= WHOLE_SET and _TAKES_APART.search(failure.op) is not None
 
 
 def is_weight(failure: Failure) -> bool:
