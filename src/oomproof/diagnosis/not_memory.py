@@ -155,6 +155,8 @@ _EXCEPTION = Pattern(
 )
 _WEAK = {"nan", "terminated", "hangup"}
 """said in passing too; they count only where nothing stronger is there"""
+_WARNED = Pattern(r"\b[WI] (?:tensorflow|external)/|failed call to cuInit")
+"""TensorFlow goes on without a library or a GPU that it does not find"""
 _ANY = any_of(
     r"rror",
     r"xception",
@@ -225,7 +227,7 @@ def errors(lines: Sequence[Line]) -> tuple[Failure, ...]:
                     quote=quote(line),
                     at=at,
                     rank=line.rank,
-                    fatal=kind not in _WEAK or exception is not None,
+                    fatal=exception is not None or not (kind in _WEAK or _WARNED.search(text)),
                     op=next(name for name in exception.groups() if name) if exception else "",
                 )
             )

@@ -95,7 +95,7 @@ _DOING: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             r"|Loss for final step|Trainer\.fit. stopped|`Trainer.fit` stopped|training completed"
             r"|early stopping\s*$|early stopping (?:at|after|triggered)|training stopped early|stopping training\b"
             r"|signaling trainer to stop|Overall training speed: \d|Total training time: \d|Training time \d+:\d"
-            r"|finished training",
+            r"|finished training|['\"]train_runtime['\"]: ",
             re.IGNORECASE,
         ),
         ("save", r"Saving checkpoint|Saving model|Saved checkpoint|Save weights to|Saving checkpoints for", 0),

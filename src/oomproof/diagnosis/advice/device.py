@@ -62,6 +62,7 @@ _EVALUATION = {
     "transformers": "--per_device_eval_batch_size 1 --eval_accumulation_steps 1",
     "lightning": "a smaller batch in the evaluation's DataLoader, and .cpu() on what validation_step or predict_step "
     "returns",
+    "keras": "a smaller batch of the validation data: val.unbatch().batch(8), or fit(..., validation_batch_size=8)",
     "yolov5": "--noval, or a smaller --batch-size: validation takes twice as many images at once",
 }
 
@@ -71,7 +72,7 @@ def steps(facts: Facts) -> dict[str, str]:
     fit = _fit(facts)
     of_tensorflow = framework in TENSORFLOW
     less = _less_per_step(facts)
-    evaluation = _EVALUATION.get(framework, _advise_on_evaluation(facts))
+    evaluation = _advise_on_predictions(facts) or _EVALUATION.get(framework, _advise_on_evaluation(facts))
     smaller = "torch.autocast('cuda', torch.bfloat16), smaller images, or checkpointing"
     return {
         "batch_too_big": _batch_or_not(facts) + fit,
@@ -156,6 +157,13 @@ def _advise_on_crowds(facts: Facts) -> str:
     if any("torchvision" in frame.file for frame in frames):
         return "oomproof fit JOB --set matching=chunked (same gradients) ; or crop the crowded images"
     return "cap or crop the fullest images"
+
+
+def _advise_on_predictions(facts: Facts) -> str:
+    """Keras' predict keeps what it predicted on the GPU until it has all of it."""
+    if facts.main is None or places.find_frame(facts.main, places.ALL_PREDICTIONS) is None:
+        return ""
+    return "[model.predict_on_batch(batch) for batch in data]: each result is a NumPy array, in RAM"
 
 
 def _advise_on_evaluation(facts: Facts) -> str:

@@ -12,6 +12,13 @@ from oomproof.diagnosis.facts import Facts, Failure, Frame, ProgressLine
 
 _CLONING = re.compile(r"Failed to clone\(\) tensor with name")
 """a warning of FSDP, with the failure in it"""
+_SHARDED_BY_DEEPSPEED = (
+    '"stage3_gather_16bit_weights_on_model_save": false, and zero_to_fp32.py on the sharded checkpoint'
+)
+_OFFLOADED = (
+    "StateDictOptions(full_state_dict=True, cpu_offload=True), in FSDP1 FullStateDictConfig(offload_to_cpu=True, "
+    "rank0_only=True); or a sharded checkpoint"
+)
 FEW_STEPS = 3
 """training lines behind a restart that still count as its beginning"""
 
@@ -66,8 +73,7 @@ def _blame_saving(failure: Failure, saved: Frame | None) -> Cause:
         f"{where}: for a full state dict every rank gathers all weights, beside its own shard; what was written "
         "by then is not complete",
         (quote_line(failure), *([f"frame {saved.place}"] if saved is not None else [])),
-        "StateDictOptions(full_state_dict=True, cpu_offload=True), in FSDP1 FullStateDictConfig(offload_to_cpu=True, "
-        "rank0_only=True); or a sharded checkpoint",
+        _SHARDED_BY_DEEPSPEED if saved is not None and "deepspeed" in saved.file else _OFFLOADED,
     )
 
 

@@ -73,7 +73,7 @@ def container_limit(facts: Facts) -> Iterator[Cause]:
         return
     best = max(groups, key=lambda each: (each.limit is not None, each.process is not None))
     kubernetes = "kubernetes" in facts.setup.found
-    job = "slurm" in facts.setup.found or any(sign in best.quote for sign in JOBS)
+    job = "slurm" in facts.setup.found or any(sign in each.quote for each in groups for sign in JOBS)
     what = (
         "the pod's"
         if kubernetes

@@ -115,6 +115,7 @@ POSTPROCESSING = any_of(
     "F\\.interpolate\\(.*mask",
     flags=re.IGNORECASE,
 )
+ALL_PREDICTIONS = Pattern(r"ragged_concat")
 SUPPRESSION = Pattern(r"\bnms\b|non_?max_?suppression|(?:batched|multiclass)_nms", re.IGNORECASE)
 SAFE_EVALUATION = any_of(
     "decorate_context",
@@ -152,7 +153,13 @@ LOADING = any_of(
     "load_optimizer",
     "_optimizer_to_device",
 )
-SAVING = any_of(r"_state_dict_utils\.py", r"_full_\w*state_dict", r"\bfsdp_save\w*", "_gather_state_dict")
+SAVING = any_of(
+    r"_state_dict_utils\.py",
+    r"_full_\w*state_dict",
+    r"\bfsdp_save\w*",
+    "_gather_state_dict",
+    r"_consolidated_\w*state_dict",
+)
 """a checkpoint of a model in shards is put together whole"""
 COPYING_STATE = Pattern(
     r"deepcopy\([^)]{0,60}(?:state|optim|model|net|ema|weights)|\.state_dict\(\)[^\n]{0,60}\.clone\(|ModelEMA\(|AveragedModel\("

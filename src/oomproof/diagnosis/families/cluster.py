@@ -32,7 +32,7 @@ TRIGGER = any_of(
     r"node running low",
     r"beyond (?:the )?'?(?:physical|virtual) memory'? limit",
     r"exceeding memory limits",
-    r"job killed: mem",
+    r"job killed: (?:cgroup )?mem",
     r"MEMORY LIMIT EXCEEDED",
     r"memory limit exceeded",
     r"killed by the OOM killer",
