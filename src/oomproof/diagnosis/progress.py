@@ -19,6 +19,8 @@ _STEPS: Sequence[re.Pattern[str]] = tuple(
         # timm, Swin, PyTorch's examples
         r"\bTrain(?:ing)?(?: Epoch)?:? \[?(?P<epoch>\d{1,6})(?:/\d{1,6})?\]?\s*\[\s*(?P<step>\d{1,9})/\d",
         r"\[Epoch (?P<epoch>\d{1,6})\]\s?\[\s*(?P<step>\d{1,9})/\d",  # GluonCV
+        r"\[batch=(?P<step>\d{1,9})/\d",  # Composer
+        r"\bepoch (?P<epoch>\d{1,6}): +(?P<step>\d{1,9}) / \d",  # fairseq
         r"^(?:\S{1,40} ){0,4}\[(?P<step>\d{1,9})\] \w{0,30}loss\w{0,20}=",  # Flax's examples
         r"^\s*(?P<epoch>\d{1,6})/\d{1,6} \* Epoch \(train\)",  # Catalyst
         r"\bIter(?:\(train\))? ?\[\s*(?P<step>\d{1,9})/\d+\]",
