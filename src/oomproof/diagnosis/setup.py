@@ -84,7 +84,11 @@ _SWITCHES: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             r"|set_virtual_device_configuration|XLA_PYTHON_CLIENT_MEM_FRACTION"
             r"|gpu_options\.per_process",
         ),
-        ("cache", r"cache['\"]?\s*[=:]\s*['\"]?(?:True|ram)|--cache(?:-images)?\b(?! disk)"),
+        (
+            "cache",
+            r"cache_dataset_ops|dataset\.cache\(\)"
+            r"|cache['\"]?\s*[=:]\s*['\"]?(?:True|ram)|--cache(?:-images)?\b(?! disk)",
+        ),
         (
             "generator",
             r"fit_generator|use_multiprocessing|max_queue_size|GeneratorEnqueuer|OrderedEnqueuer"

@@ -56,9 +56,9 @@ def _in_the_stack(failure: Failure) -> list[Cause]:
         Cause(
             "checkpoint_on_gpu",
             0.92 if places.find_frame(failure, places.DESERIALIZING) is not None else 0.8,
-            "device memory: a checkpoint is being loaded onto the GPU, beside the model that is already there",
-            f"it failed in {loaded.place}: the saved tensors go back to the GPU they were saved from, "
-            "a second copy of weights and optimizer state",
+            "device memory: a checkpoint is being loaded onto the GPU, beside what is there already",
+            f"it failed in {loaded.place}: the saved tensors go back to the GPU they were saved from; with the model "
+            "there, that is a second copy of weights and optimizer state",
             (quote_line(failure), f"frame {loaded.place}"),
         )
     ]

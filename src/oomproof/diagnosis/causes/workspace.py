@@ -46,7 +46,7 @@ def cudnn_workspace(facts: Facts) -> Iterator[Cause]:
     if off:
         yield Cause(
             "cudnn_workspace",
-            0.87,
+            0.92,
             f"device memory: cuDNN asked for {text(request)} while trying out algorithms; without the trials it works",
             f"{off}: the same step then ran, so the request was a workspace, not a tensor",
             (*evidence, off),

@@ -23,7 +23,7 @@ TRIGGER = any_of(
     r"malloc of size \d+ failed",
     r"realloc of size \d+ failed",
     r"mmap[^\n]{0,40}Cannot allocate memory",
-    r": Cannot allocate memory",
+    r": Cannot allocate memory|Errno 12\] Cannot allocate",
     r"insufficient memory for",
     r"JavaScript heap out of memory",
     r"java\.lang\.OutOfMemoryError",
