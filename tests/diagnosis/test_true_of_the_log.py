@@ -135,3 +135,21 @@ def test_a_resumed_optimizer_had_fitted() -> None:
     alone = oomproof.explain(["epoch 0", *stack, OOM.format(asked="1.00")])
     resumed = oomproof.explain(["resumed epoch: 12, iter: 14400", *stack, OOM.format(asked="1.00")])
     assert (alone.cause, resumed.cause) == ("model_or_image_too_big", "checkpoint_on_gpu")
+
+
+@pytest.mark.parametrize(
+    ("line", "resumes"),
+    [
+        ("train: weights=yolov5m.pt, epochs=120, batch_size=24, resume=False, workers=8", False),
+        ("Namespace(batch_size=24, resume='', start_epoch=0)", False),
+        ("Namespace(resume=None, batch_size=24)", False),
+        ("python train.py --resume none --batch-size 24", False),
+        ("resume: null", False),
+        ("resume:", False),
+        ("Resuming training from epoch 9", True),
+        ("resume: runs/last.ckpt", True),
+    ],
+)
+def test_an_option_that_is_off_resumes_nothing(line: str, resumes: bool) -> None:
+    found = oomproof.explain([line, "epoch 0 step 0", OOM.format(asked="2.00")])
+    assert ("checkpoint_on_gpu" in [cause.id for cause in found.causes]) == resumes

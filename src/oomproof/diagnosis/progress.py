@@ -83,7 +83,9 @@ _DOING: Sequence[tuple[str, re.Pattern[str]]] = tuple(
         ),
         (
             "resume",
-            r"[Rr]esum(?:e|ing|ed)\b|[Ll]oad(?:ing|ed)? (?:model |the )?checkpoint|=> loaded"
+            # Not of an option that is off: resume=False, 'resume': None, --resume none.
+            r"[Rr]esum(?:e|ing|ed)\b(?!['\"]?[ =:]{1,4}(?:['\"]?(?:False|None|none|null|no)\b|0\b|['\"]{2}|[,)]|$))"
+            r"|[Ll]oad(?:ing|ed)? (?:model |the )?checkpoint|=> loaded"
             r"|loading weights from|Restoring from checkpoint|load checkpoint from"
             r"|Restored all states|Loading states from"
             r"|(?:checkpoint|optimizer|state)\w* (?:loaded|restored)|[Cc]ontinuing (?:training )?(?:at|from)"
