@@ -153,3 +153,38 @@ def test_a_resumed_optimizer_had_fitted() -> None:
 def test_an_option_that_is_off_resumes_nothing(line: str, resumes: bool) -> None:
     found = oomproof.explain([line, "epoch 0 step 0", OOM.format(asked="2.00")])
     assert ("checkpoint_on_gpu" in [cause.id for cause in found.causes]) == resumes
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Validation samples: 1000",
+        "Validation: 500 images",
+        "Test images 200",
+        "val: data/val.txt",
+        "evaluation = dict(interval=1, metric='bbox')",
+        "Evaluation interval: 5",
+        "validation dataset loaded",
+    ],
+)
+def test_to_say_what_is_evaluated_on_is_no_evaluation(line: str) -> None:
+    stack = ["Traceback (most recent call last):", '  File "net.py", line 30, in forward', "    x = self.conv(x)"]
+    found = oomproof.explain(["training samples: 9000", line, *stack, OOM.format(asked="2.00")])
+    assert found.cause == "batch_too_big"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["train_dataloader = dict(", "    batch_size=6,", ")", "val_dataloader = dict(", "    batch_size=1,", ")"],
+        ["train_dataloader = dict(batch_size=6)", "val_dataloader = dict(batch_size=1)"],
+        ["batch_size: 6", "val_batch_size: 1"],
+        ["per_device_train_batch_size=6,", "per_device_eval_batch_size=1,"],
+        ["train:", "  batch_size: 6", "val:", "  batch_size: 1", "seed: 4"],
+    ],
+    ids=["blocks", "lines", "names", "arguments", "yaml"],
+)
+def test_the_batch_of_an_evaluation_is_not_that_of_the_training(lines: list[str]) -> None:
+    found = oomproof.explain([*lines, "epoch 0 step 0", OOM.format(asked="2.00")])
+    assert found.facts["batch"] == 6
+    assert found.cause == "batch_too_big"

@@ -41,6 +41,13 @@ _STEPS: Sequence[re.Pattern[str]] = tuple(
         r"\d{1,3}%\|[^|]{0,80}\| ?(?P<step>\d{1,9})/\d+ \[",
     )
 )
+_ABOUT_A_SET = re.compile(
+    r"\W{0,6}(?:val|valid|validat\w+|eval|evaluat\w+|test|testing)\W{1,3}"
+    r"(?:(?:data(?:set)?|set|split|sample|image|example|size|interval|freq|every|annotation)s?\b|dict\b|\d+$"
+    r"|[\d,]{1,12} (?:images|samples|examples|files)|(?:true|false|none)\b|\S{1,200}\.(?:txt|json|ya?ml|csv)\b)",
+    re.IGNORECASE,
+)
+"""lines of a set-up that tell which images there are to evaluate on, and how often"""
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _PLACE = re.compile(r'\s*File ".{1,300}", line \d')
 _STEP_WORD = re.compile(r"loss\w*=|poch|\b[Ii]t|ter|tep|\d/\d|%\||'epoch'")
@@ -174,7 +181,7 @@ def read_progress(lines: Sequence[Line], rows: Mapping[int, Mapping[str, str]]) 
 
 
 def _find_activity(text: str) -> str:
-    if not _DOING_WORD.search(text):
+    if not _DOING_WORD.search(text) or _ABOUT_A_SET.match(text):
         return ""
     return next((doing for doing, pattern in _DOING if pattern.search(text)), "")
 
