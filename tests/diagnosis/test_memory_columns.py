@@ -39,6 +39,18 @@ def trends_of(*lines: str) -> tuple[Trend, ...]:
         ("[60s] it=300 VmRSS: 4194304 kB", "host", 4 * GIB),
         ("process memory = 3.5 GiB (of 32.0 GiB)", "host", 7 * GIB // 2),
         ("step 3 mem 5.5G", "", 11 * GIB // 2),
+        ("see_memory_usage] MA 4.5 GB  Max_MA 6.1 GB  CA 7.0 GB  Max_CA 7 GB", "device", 9 * GIB // 2),
+        ("see_memory_usage] CPU Virtual Memory:  used = 50.5 GB, percent = 40.2%", "host", 101 * GIB // 2),
+        ("svmem(total=67406241792, percent=53.1, used=4294967296, free=91)", "host", 4 * GIB),
+        ("step 3 loss 0.4 memory_allocated: 4.294967296e+09", "device", 4 * GIB),
+        ("step 3 - loss: 0.4 - GPU memory: current 3.50 GB, peak 4.75 GB", "device", 7 * GIB // 2),
+        ("step 3 loss 0.4 bytes_in_use=2147483648", "device", 2 * GIB),
+        ("a1b2c3  trainer  99.1%  3.50GiB / 32GiB  10.9%  1.2GB / 3MB  0B / 0B  61", "host", 7 * GIB // 2),
+        ("Mem:          31Gi       3.5Gi        20Gi       1.0Gi       7.4Gi        26Gi", "host", 7 * GIB // 2),
+        ("Mem:         32011        4096       24000        100        4000        27000", "host", 4 * GIB),
+        ("it 4 virtual_memory().percent=43.5", "host", 43500),
+        ("it 4 gb_free=3.5", "", 7 * GIB // 2),
+        ("GPU Total Peak Memory consumed during the epoch (max): 9120", "device", 9120 * MIB),
     ],
 )
 def test_one_line(line: str, where: str, size: int) -> None:
@@ -53,15 +65,33 @@ def test_one_line(line: str, where: str, size: int) -> None:
         "using cuda 11.8, cudnn 8.6",
         "model has 44M params",
         "gpu_util 97% temp 61C",
-        "free memory 3.2 GiB",
         "epoch 3/40 loss 0.4",
         "memory_format torch.channels_last 1",
         "program 12 framed 4G",
         "GPU memory fraction: 0.9",
+        "GPU Memory consumed at the end of the epoch (end-begin): 1104",
     ],
 )
 def test_what_is_not_memory_in_use(line: str) -> None:
     assert trends_of(*[line] * 6) == ()
+
+
+@pytest.mark.parametrize("line", ["free memory 3.5 GiB", "Free GPU ram: 3584.0", "RAM available 3.5G", "free 3584 MB"])
+def test_what_is_left_is_a_column_that_falls(line: str) -> None:
+    (trend,) = trends_of(*[line] * 6)
+    assert trend.left
+    assert trend.points[-1].size == 7 * GIB // 2
+
+
+@pytest.mark.parametrize(("last", "cause"), [(100, "leak"), (9000, "variable_shape")])
+def test_memory_that_is_used_up_steadily_is_a_leak(last: int, cause: str) -> None:
+    free = [
+        f"step {100 * step} loss 0.4 free GPU memory {12000 - (12000 - last) * step // 29} MB" for step in range(30)
+    ]
+    found = oomproof.explain([*free, OOM.replace("20.00 MiB (", "400.00 MiB (")])
+    assert found.cause == cause
+    assert "«free GPU memory» falls from 11.72 GiB" in found.why
+    assert ("too little" in found.why) == (cause == "variable_shape")
 
 
 @pytest.mark.parametrize(
@@ -72,8 +102,9 @@ def test_what_is_not_memory_in_use(line: str) -> None:
         ("epoch,iter,loss,rss_mb", "0,{n},0.91,{size}"),
         ("| epoch | iter | rss (MB) |", "| 0 | {n} | {size} |"),
         ("epoch\titer\trss_mb", "0\t{n}\t{size}"),
+        ("step,Stats.on_train_batch_end/process_rss_mb,train_loss", "{n},{size},0.7"),
     ],
-    ids=["blanks", "unit apart", "commas", "bars", "tabs"],
+    ids=["blanks", "unit apart", "commas", "bars", "tabs", "a path"],
 )
 def test_columns_under_a_header(header: str, row: str) -> None:
     (trend,) = trends_of(header, *(row.format(n=n * 100, size=4096 + n) for n in range(8)))

@@ -22,6 +22,7 @@ NEARLY_NOTHING = 0.05
 _CLOCK = r"((?:\d{1,4} days?, )?\d{1,3}:\d\d:\d\d)"
 _TIMES = re.compile(rf"(?:Overall training speed: \d+ iterations in|Total training time:) {_CLOCK}")
 _TIME_LEFT = re.compile(rf"\beta: {_CLOCK}")
+_OF_STEPS = re.compile(r"\b(?:steps?|iter\w{0,6}(?:\(train\))?|it)\W{0,3}(\d{1,9})\s?/\s?(\d{1,9})\b", re.IGNORECASE)
 SEND = "send the last 100 lines before the end, with the traceback, and: nvidia-smi ; free -g ; dmesg -T | tail"
 
 
@@ -58,6 +59,10 @@ def _another_error(facts: Facts) -> Cause | None:
         return None
     named = [error for error in errors if error.kind != "exception"]
     last = errors[-1]
+    # Of a broken card, the driver's word comes before whatever the program meets next.
+    broken = [error for error in errors if error.kind == "hardware" and last.at - error.at < 200]
+    if broken:
+        last = broken[0]
     if named and last.kind == "exception" and last.at - named[-1].at < 200:
         last = named[-1]
     what, step = not_memory.ADVICE.get(
@@ -147,12 +152,21 @@ def _find_end(facts: Facts) -> ProgressLine | None:
     if done:
         return None if _has_work_left(facts, done[-1]) else done[-1]
     epochs = [step for step in facts.progress if step.epoch is not None and step.doing in ("train", "eval")]
+    if not epochs:
+        return _find_last_step(facts)
     counted = [step for step in epochs if step.epochs] or epochs
     if not counted:
         return None
     last, total = counted[-1].epoch or 0, counted[-1].epochs or facts.setup.epochs or 0
     from_zero = epochs[0].epoch == 0
     return facts.progress[-1] if 0 < total <= last + (1 if from_zero else 0) else None
+
+
+def _find_last_step(facts: Facts) -> ProgressLine | None:
+    """In a run that counts steps alone: the one that is the last of those it was to make."""
+    trained = [step for step in facts.progress if step.doing == "train"]
+    of = _OF_STEPS.search(trained[-1].text) if trained else None
+    return trained[-1] if of and of[1] == of[2] else None
 
 
 def _has_work_left(facts: Facts, done: ProgressLine) -> bool:

@@ -120,6 +120,8 @@ class Trend:
     maximum: bool = False
     """whether the column shows the most so far, not what is in use now"""
     percent: bool = False
+    left: bool = False
+    """whether the column shows what is free, and falls where memory grows"""
 
 
 @dataclass(frozen=True)

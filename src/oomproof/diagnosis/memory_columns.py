@@ -20,23 +20,25 @@ _READING = re.compile(
     # Up to three words, perhaps with a unit in brackets, then a number, perhaps with its unit.
     r"(?P<key>(?:cuda|gpu)[: ]?\d{1,2}(?=[ :=]{1,3}\d)|[A-Za-z][\w./-]{0,40}(?: [A-Za-z][\w.]{0,16}){0,2}(?:\s?[(\[]"
     + _UNIT
-    + r"[)\]])?)(?:\(\))?[\"']?\s{0,6}[:=|]?\s{0,8}[\"']?(?P<value>\d[\d,]{0,14}(?:\.\d{1,6})?)"
+    + r"[)\]])?(?:\(\)\.\w{1,16})?)(?:\(\))?[\"']?\s{0,6}[:=|]?\s{0,8}[\"']?"
+    r"(?P<value>\d[\d,]{0,14}(?:\.\d{1,12})?(?:e\+?\d{1,2})?)"
     rf"(?:\s?(?:{_UNIT})?\s?/\s?\d[\d,.]{{0,14}}\s?(?P<unit_of_all>{_UNIT})(?![A-Za-z/])"  # 4123/8192 MB
-    rf"|\s?(?P<unit>{_UNIT})(?![A-Za-z])|(?![\d/%A-Za-z.]))",
+    rf"|\s?(?P<unit>{_UNIT})(?![A-Za-z_])|(?![\d/%A-Za-z.]))",
     re.IGNORECASE,
 )
 _CELL = re.compile(rf"(?P<value>\d[\d,]{{0,14}}(?:\.\d{{1,6}})?)\s?(?P<unit>{_UNIT})?", re.IGNORECASE)
 _WORDS = re.compile(r"[A-Za-z]+")
 _UNIT_IN_KEY = re.compile(r"(?:^|[_.(\[])([KMGT]i?B|bytes|%)[)\]]?$", re.IGNORECASE)
-_ULTRALYTICS = re.compile(r"^\s*\d{1,6}/\d{1,6}\s+([\d.]{1,7})G\s")
-_SMI = re.compile(r"\b(\d{2,6})MiB\s*/\s*\d{3,6}MiB")
-_USAGE = re.compile(
-    r"(?P<name>\bmem(?:ory)? usage[^:=\d]{1,40}[:=])\s{0,8}(?P<value>\d[\d,]{0,14}(?:\.\d{1,6})?)"
-    rf"\s?(?P<unit>{_UNIT})?",
+_UNIT_FIRST = re.compile(r"([KMGT]i?B)_", re.IGNORECASE)
+_SENTENCE = re.compile(
+    # `Memory usage at the end of the epoch: 12781158400`, `GPU Total Peak Memory consumed in the epoch (max): 9120`
+    r"(?P<name>(?:\b(?:[CG]PU|CUDA|host|system|total|peak|max|virtual) ){0,4}\b(?:mem(?:ory)?|RAM|svmem)"
+    r"(?: (?:usage|consumed)[^:=\d]{1,40}[:=]|[:(]\s{0,3}(?:[\w=.,]{1,40} ){0,4}(?:used|current)\b\s?[:=]?))"
+    rf"\s{{0,8}}(?P<value>\d[\d,]{{0,14}}(?:\.\d{{1,6}})?)\s?(?P<unit>{_UNIT})?",
     re.IGNORECASE,
 )
-"""a sentence between the word and its figure: `Memory usage at the end of the epoch: 12781158400`"""
-_LOOK = re.compile(r"mem|rss|ram|alloc|reserved|\dG\s|gpu|cuda|MiB\s*/", re.IGNORECASE)
+"""words between the name and its figure; `CPU Virtual Memory: used = 50.5 GB`, psutil's `svmem(total=8, used=3`"""
+_LOOK = re.compile(r"mem|\bfree\b|_free|in_use|rss|ram|alloc|reserved|\dG\s|gpu|cuda|[MG]iB\s*/", re.IGNORECASE)
 _MESSAGE = re.compile(r"Tried to allocate|total-vm|total capacity|OOM when|anon-rss|^\s*File \"|pages RAM")
 _EVALUATING = re.compile(r"^\W{0,3}(?:val|valid|validat\w+|eval|evaluat\w+|test|testing)\b(?!\s*loss)", re.IGNORECASE)
 
@@ -47,16 +49,18 @@ MEMORY = {
 DEVICE = {"gpu", "cuda", "vram", "device", "hbm", "torch"}
 HOST = {
     *("rss", "ram", "cpu", "host", "sys", "system", "process", "uss", "pss", "resident", "vmrss", "maxrss"),
-    "psutil",
+    *("psutil", "svmem", "virtual"),
 }
 ONLY_ON_A_DEVICE = {"alloc", "allocated", "reserved", "cached", "max", "maxmem"}
 MAXIMA = {"max", "peak", "maxrss", "maxmem", "hwm", "reserved", "cached"}
 """words of columns that never fall, or seldom: they rise with the largest batch so far, too"""
+DIFFERENCES = {"begin", "delta", "difference", "diff", "increase"}
+"""words of sentences that tell how much memory changed, not how much there is"""
+UNITS = {"kb", "mb", "gb", "tb", "kib", "mib", "gib", "tib", "bytes"}
+LEFT = {"free", "avail", "available"}
+"""words of columns that show what is free"""
 NOT_IN_USE = {
     *(
-        "free",
-        "avail",
-        "available",
         "total",
         "limit",
         "capacity",
@@ -94,6 +98,23 @@ class _Column(NamedTuple):
     unit: str
     bare: bool
     """only a device is named: the figure is memory if it has a unit"""
+    left: bool = False
+
+
+_FORMATS: Sequence[tuple[_Column, re.Pattern[str]]] = (
+    (_Column("GPU_mem", "device", True, "", False), re.compile(r"^\s*\d{1,6}/\d{1,6}\s+([\d.]{1,7})(G)\s")),
+    (_Column("nvidia-smi", "device", False, "", False), re.compile(r"\b(\d{2,6})(M)iB\s*/\s*\d{3,6}MiB")),
+    (_Column("MA", "device", False, "", False), re.compile(r"\bMA ([\d.]{1,9}) (G)B\s+Max_MA [\d.]")),
+    (
+        _Column("docker stats", "host", False, "", False),
+        re.compile(r"\b([\d.]{1,9})([KMG])iB / [\d.]{1,9}[KMGT]iB\s+[\d.]{1,6}%"),
+    ),
+    (
+        _Column("used, of free", "host", False, "", False),
+        re.compile(r"^Mem:\s+[\d.]{1,12}(?:[KMGT]i?)?\s+([\d.]{1,12})([KMGT]?)i?\s+[\d.]"),
+    ),
+)
+"""lines of programs whose figures have no name beside them: (column, pattern of the figure and its unit)"""
 
 
 def read_trends(
@@ -115,15 +136,19 @@ def read_trends(
 
 
 def _of_a_line(text: str) -> Iterator[tuple[_Column, float, str]]:
-    if found := _ULTRALYTICS.match(text):
-        yield _Column("GPU_mem", "device", True, "", False), _float(found[1]), "G"
-        return
-    if found := _SMI.search(text):
-        yield _Column("nvidia-smi", "device", False, "", False), _float(found[1]), "M"
-        return
-    if "usage" in text and (found := _USAGE.search(text)):
-        name = found["name"].rstrip(":= ")
-        yield _Column(name, _where(name), False, "", False), _float(found["value"]), found["unit"] or ""
+    for known, pattern in _FORMATS:
+        if found := pattern.search(text):
+            yield known, _float(found[1]), found[2]
+            return
+    if any(word in text for word in ("used", "usage", "consumed", "current")) and (found := _SENTENCE.search(text)):
+        name = " ".join(found["name"].strip(":=( ").split())
+        words = {word.lower() for word in _WORDS.findall(name)}
+        if not words & DIFFERENCES:
+            yield (
+                _Column(name, _where(name), bool(words & MAXIMA), "", False),
+                _float(found["value"]),
+                found["unit"] or "",
+            )
         return
     for found in _READING.finditer(text):
         unit = found["unit"] or found["unit_of_all"] or ""
@@ -142,17 +167,22 @@ def _of_a_row(row: Mapping[str, str]) -> Iterator[tuple[_Column, float, str]]:
 
 def _column(key: str, has_unit: bool) -> _Column | None:
     """What the words of a name mean; None where they are not about memory in use."""
-    split = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", key)
+    split = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", key.rsplit("/", 1)[-1])
     words = {word.lower() for word in _WORDS.findall(split.replace("_", " "))}
-    device = bool(words & DEVICE)
-    if words & NOT_IN_USE or not (words & MEMORY or device):
+    device, left = bool(words & DEVICE), bool(words & LEFT)
+    if "used" in words:
+        words.discard("total")  # used in all
+    if {"in", "use"} <= words:
+        words.add("allocated")  # JAX's bytes_in_use
+    if words & NOT_IN_USE or not (words & MEMORY or device or (left and words <= LEFT | UNITS)):
         return None
     maximum = bool(words & MAXIMA)
     where = "device" if device else "host" if words & HOST else "device" if words & ONLY_ON_A_DEVICE else ""
-    unit = _UNIT_IN_KEY.search(key)
-    if not where and not has_unit and unit is None:
+    unit = _UNIT_IN_KEY.search(key) or _UNIT_FIRST.match(key)
+    percent = "%" if words & {"percent", "pct"} and not has_unit else ""
+    if not where and not has_unit and unit is None and not percent:
         where, maximum = "device", True  # MMCV's `memory: 3770`, the most since the start
-    return _Column(" ".join(key.split()), where, maximum, unit[1] if unit else "", not words & MEMORY)
+    return _Column(" ".join(key.split()), where, maximum, unit[1] if unit else percent, not words & MEMORY, left)
 
 
 def _where(name: str) -> str:
@@ -180,7 +210,9 @@ def _series(column: _Column, points: Sequence[tuple[int, float, str, str]]) -> T
             readings.append(ColumnReading(line, size, phase))
     every = len(readings) // MOST + 1
     thinned = tuple(readings[::every]) + (tuple(readings[-1:]) if (len(readings) - 1) % every else ())
-    return Trend(column.name, column.where, thinned, column.maximum, percent) if len(readings) >= LEAST else None
+    if len(readings) < LEAST:
+        return None
+    return Trend(column.name, column.where, thinned, column.maximum, percent, column.left)
 
 
 def _guess_unit(value: float) -> str:

@@ -73,12 +73,25 @@ KINDS: Sequence[tuple[str, Pattern, str, str]] = tuple(
         ),
         (
             "driver",
-            r"no kernel image is available|driver version is insufficient|driver on your system is too old"
+            r"Driver/library version mismatch|unsupported display driver|no kernel image is available"
+            r"|driver version is insufficient|driver on your system is too old"
             r"|CUDA driver initialization failed|No CUDA GPUs are available|invalid device ordinal"
             r"|libcuda|CUDA unknown error|is_available\(\) is False"
             r"|not compiled with CUDA enabled|Found no NVIDIA driver|CUDA_ERROR_NO_DEVICE",
             "CUDA, the driver and the framework do not go together",
             "nvidia-smi ; python -m torch.utils.collect_env",
+        ),
+        (
+            "busy",
+            r"CUDA-capable device\(s\) is/are busy or unavailable|CUDA_ERROR_DEVICE_UNAVAILABLE",
+            "another process has the GPU for itself, or the driver does not answer",
+            "nvidia-smi -q -d COMPUTE shows whether it is in exclusive mode ; nvidia-smi shows who uses it",
+        ),
+        (
+            "port",
+            r"EADDRINUSE|[Aa]ddress already in use",
+            "another process listens on the port that the processes of this training were to meet at",
+            "torchrun --master_port 29501 ..., or end the earlier run that still holds the port",
         ),
         (
             "version",
@@ -105,8 +118,15 @@ KINDS: Sequence[tuple[str, Pattern, str, str]] = tuple(
             "start it again; no memory was short",
         ),
         (
+            "hangup",
+            r"SIGHUP|got signal: 1\b|Received 1 death signal",
+            "the terminal it ran in was closed (SIGHUP)",
+            "start it in tmux or with nohup, and resume from the last checkpoint",
+        ),
+        (
             "terminated",
-            r"SIGTERM|signal 15|killed by signal: Terminated|exit ?code\W{0,6}(?:143|-15)\b|DUE TO"
+            r"SIGTERM|signal 15|got signal: 15|Received 15 death signal|killed by signal: Terminated"
+            r"|exit ?code\W{0,6}(?:143|-15)\b|DUE TO"
             r"|^(?:\[\d+\]\s*[+-]?\s*(?:\d+\s+)?)?Terminated\b|CANCELLED AT",
             "somebody or something asked it to stop (SIGTERM)",
             "ask the scheduler or the supervisor why it sent the signal",
@@ -133,8 +153,10 @@ _EXCEPTION = Pattern(
     r"|(?:[a-z_]\w{0,40}\.){0,8}(?:exceptions?|errors)\.([A-Z]\w{2,60})(?=: )"
     r"|(?:[a-z_]\w{0,40}\.){1,8}(error)(?=: ))"
 )
-_WEAK = {"nan", "terminated"}
+_WEAK = {"nan", "terminated", "hangup"}
 """said in passing too; they count only where nothing stronger is there"""
+_WARNED = Pattern(r"\b[WI] (?:tensorflow|external)/|failed call to cuInit")
+"""TensorFlow goes on without a library or a GPU that it does not find"""
 _ANY = any_of(
     r"rror",
     r"xception",
@@ -152,6 +174,9 @@ _ANY = any_of(
     r"nterrupt",
     r"\^C",
     r"erminated",
+    r"mismatch",
+    r"EADDRINUSE",
+    r"already in use",
     r"No such",
     r"nan",
     r"NaN",
@@ -202,7 +227,7 @@ def errors(lines: Sequence[Line]) -> tuple[Failure, ...]:
                     quote=quote(line),
                     at=at,
                     rank=line.rank,
-                    fatal=kind not in _WEAK or exception is not None,
+                    fatal=exception is not None or not (kind in _WEAK or _WARNED.search(text)),
                     op=next(name for name in exception.groups() if name) if exception else "",
                 )
             )

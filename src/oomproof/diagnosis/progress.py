@@ -12,9 +12,17 @@ MOST = 4000
 _STEPS: Sequence[re.Pattern[str]] = tuple(
     re.compile(pattern)
     for pattern in (
-        r"Epoch ?(?:\(train\))?:? {0,3}\[(?P<epoch>\d{1,6})\]\s*\[\s*(?P<step>\d{1,9})/\d+\]",  # mmdet, torchvision
+        # mmdet, torchvision, DINO
+        r"Epoch ?(?:\(train\))?:? {0,3}\[(?P<epoch>\d{1,6})(?:/\d{1,6})?\]\s*\[\s*(?P<step>\d{1,9})/\d+\]",
         r"[Ee]poch:? ?\[?(?P<epoch>\d{1,6})(?:/\d+)?\]?[,:]?\s+(?:[Ii]ter|[Ss]tep"
         r"|[Bb]atch)\w{0,7}:? ?\[?(?P<step>\d{1,9})",  # YOLOX
+        # timm, Swin, PyTorch's examples
+        r"\bTrain(?:ing)?(?: Epoch)?:? \[?(?P<epoch>\d{1,6})(?:/\d{1,6})?\]?\s*\[\s*(?P<step>\d{1,9})/\d",
+        r"\[Epoch (?P<epoch>\d{1,6})\]\s?\[\s*(?P<step>\d{1,9})/\d",  # GluonCV
+        r"\[batch=(?P<step>\d{1,9})/\d",  # Composer
+        r"\bepoch (?P<epoch>\d{1,6}): +(?P<step>\d{1,9}) / \d",  # fairseq
+        r"^(?:\S{1,40} ){0,4}\[(?P<step>\d{1,9})\] \w{0,30}loss\w{0,20}=",  # Flax's examples
+        r"^\s*(?P<epoch>\d{1,6})/\d{1,6} \* Epoch \(train\)",  # Catalyst
         r"\bIter(?:\(train\))? ?\[\s*(?P<step>\d{1,9})/\d+\]",
         r"\biter: (?P<step>\d{1,9})\b",  # Detectron2
         r"^\s*(?P<epoch>\d{1,6})/\d{1,6}\s+(?:[\d.]+G|0G?)\s",  # Ultralytics
@@ -24,7 +32,7 @@ _STEPS: Sequence[re.Pattern[str]] = tuple(
         r"^\s*(?P<step>\d{1,9})/\d+ [━ ]{3,60}",  # Keras 3
         r"global[ _]step[/ :=]{1,3}(?:sec: [\d.]+|(?P<step>\d{1,9}))",
         r"\b[Ee]poch[ :=#]{1,3}\[?(?P<epoch>\d{1,6})\b.{0,20}?\b(?:[Ii]t(?:er\w{0,6})?|[Ss]tep|[Bb]atch)"
-        r"[ :=#]{1,3}\[?(?P<step>\d{1,9})\b",
+        r"[ :=#]{1,6}\[?(?P<step>\d{1,9})\b",
         r"\b[Ss]tep[\"']?[ :=#]{1,6}\[?(?P<step>\d{1,9})\b",
         r"\b[Ii]t(?:er(?:ation)?)?[\"']?[ :=#]{1,6}\[?(?P<step>\d{1,9})\b",
         r"\b[Ee]poch[\"']?[ :=#]{1,3}\[?(?P<epoch>\d{1,6})\b",
@@ -33,7 +41,16 @@ _STEPS: Sequence[re.Pattern[str]] = tuple(
         r"\d{1,3}%\|[^|]{0,80}\| ?(?P<step>\d{1,9})/\d+ \[",
     )
 )
-_STEP_WORD = re.compile(r"poch|\b[Ii]t|ter|tep|\d/\d|%\||'epoch'")
+_ABOUT_A_SET = re.compile(
+    r"\W{0,6}(?:val|valid|validat\w+|eval|evaluat\w+|test|testing)\W{1,3}"
+    r"(?:(?:data(?:set)?|set|split|sample|image|example|size|interval|freq|every|annotation)s?\b|dict\b|\d+$"
+    r"|[\d,]{1,12} (?:images|samples|examples|files)|(?:true|false|none)\b|\S{1,200}\.(?:txt|json|ya?ml|csv)\b)",
+    re.IGNORECASE,
+)
+"""lines of a set-up that tell which images there are to evaluate on, and how often"""
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
+_PLACE = re.compile(r'\s*File ".{1,300}", line \d')
+_STEP_WORD = re.compile(r"loss\w*=|poch|\b[Ii]t|ter|tep|\d/\d|%\||'epoch'")
 _DOING: Sequence[tuple[str, re.Pattern[str]]] = tuple(
     (doing, re.compile(pattern, flags))
     for doing, pattern, flags in (
@@ -56,7 +73,7 @@ _DOING: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             "eval",
             r"^\s*(?:Validat|Evaluat|Sanity Check|Testing|Predicting)|\b(?:[Rr]unning"
             r"|[Ss]tart(?:ing|ed)?|[Bb]egin(?:ning)?|[Pp]erforming)\s+(?:the )?(?:[Ee]val|[Vv]alid"
-            r"|[Ii]nference|[Tt]est)|Start inference on|Inference done \d|Epoch ?\((?:val|test)\)|"
+            r"|[Ii]nference|[Tt]est)|Start inference on|Inference done \d|Epoch ?\((?:val|valid|eval|test)\)|"
             r"^\s*Class\s+Images\s+(?:Instances|Labels|Targets)|\b(?:val|valid|validation|eval|Val"
             r"|Test)(?:idat\w+)?:? *\[? *\d+/\d+|(?:Validat\w+|Evaluat\w+|Val|Eval"
             r"|Test)\w*(?: \[?\d{1,6}(?:/\d{1,6})?\]?)?:? +\d{1,3}%\|"
@@ -73,7 +90,9 @@ _DOING: Sequence[tuple[str, re.Pattern[str]]] = tuple(
         ),
         (
             "resume",
-            r"[Rr]esum(?:e|ing|ed)\b|[Ll]oad(?:ing|ed)? (?:model |the )?checkpoint|=> loaded"
+            # Not of an option that is off: resume=False, 'resume': None, --resume none.
+            r"[Rr]esum(?:e|ing|ed)\b(?!['\"]?[ =:]{1,4}(?:['\"]?(?:False|None|none|null|no)\b|0\b|['\"]{2}|[,)]|$))"
+            r"|[Ll]oad(?:ing|ed)? (?:model |the )?checkpoint|=> loaded"
             r"|loading weights from|Restoring from checkpoint|load checkpoint from"
             r"|Restored all states|Loading states from"
             r"|(?:checkpoint|optimizer|state)\w* (?:loaded|restored)|[Cc]ontinuing (?:training )?(?:at|from)"
@@ -85,7 +104,9 @@ _DOING: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             "done",
             r"Training (?:complete|finished|done|is done)|\bepochs completed in"
             r"|Loss for final step|Trainer\.fit. stopped|`Trainer.fit` stopped|training completed"
-            r"|Overall training speed: \d|Total training time: \d|Training time \d+:\d|finished training",
+            r"|early stopping\s*$|early stopping (?:at|after|triggered)|training stopped early|stopping training\b"
+            r"|signaling trainer to stop|Overall training speed: \d|Total training time: \d|Training time \d+:\d"
+            r"|finished training|['\"]train_runtime['\"]: ",
             re.IGNORECASE,
         ),
         ("save", r"Saving checkpoint|Saving model|Saved checkpoint|Save weights to|Saving checkpoints for", 0),
@@ -119,6 +140,8 @@ _DOING_WORD = any_of(
     r"=> ",
     r"RAM",
     r"inish",
+    r"topp",
+    r"ignaling",
     r"aining",
     r"ontinu",
     r"estored",
@@ -135,7 +158,8 @@ def read_progress(lines: Sequence[Line], rows: Mapping[int, Mapping[str, str]]) 
     found: list[ProgressLine] = []
     for at, line in enumerate(lines):
         text = line.text[:400]
-        if not text or text.lstrip().startswith(("File ", "^")):
+        # Below each place of a traceback stands its code, which speaks of loading and evaluating, too.
+        if not text or text.lstrip().startswith(("File ", "^")) or (at and _PLACE.match(lines[at - 1].text)):
             continue
         doing = _find_activity(text)
         step = (_row_step(rows[at]) if at in rows else _step(text)) if doing in ("", "eval") else None
@@ -157,7 +181,7 @@ def read_progress(lines: Sequence[Line], rows: Mapping[int, Mapping[str, str]]) 
 
 
 def _find_activity(text: str) -> str:
-    if not _DOING_WORD.search(text):
+    if not _DOING_WORD.search(text) or _ABOUT_A_SET.match(text):
         return ""
     return next((doing for doing, pattern in _DOING if pattern.search(text)), "")
 
@@ -165,6 +189,8 @@ def _find_activity(text: str) -> str:
 def _step(text: str) -> tuple[int | None, int | None] | None:
     if not _STEP_WORD.search(text):
         return None
+    if "," in text:
+        text = _THOUSANDS.sub("", text)
     for pattern in _STEPS:
         if found := pattern.search(text):
             named = found.groupdict()

@@ -19,7 +19,8 @@ _FRAMEWORKS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             r"|train|detect|segment)",
         ),
         ("yolov5", r"YOLOv5|yolov5|yolov3[/\\]|yolov7"),
-        ("mmdet", r"mmdet|mmengine|mmcv|mmrotate|mmseg"),
+        ("mmseg", r"mmseg"),
+        ("mmdet", r"mmdet|mmengine|mmcv|mmrotate"),
         ("detectron2", r"detectron2|d2\.|\bIMS_PER_BATCH"),
         ("maskrcnn-benchmark", r"maskrcnn_benchmark|fcos_core"),
         ("transformers", r"transformers[/\\]|per_device_train_batch_size|\*{5} Running training"),
@@ -43,9 +44,13 @@ _FRAMEWORKS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
 )
 _BATCH = Pattern(
     r"(?:per_device_train_batch_size|train_batch_size|IMS_PER_BATCH|samples_per_gpu"
-    r"|[Bb]atch[ _-]?[Ss]ize|batch_size_per_(?:gpu|card)"
+    r"|(?<!eval_)(?<!val_)(?<!test_)(?<!valid_)(?<!validation_)[Bb]atch[ _-]?[Ss]ize|batch_size_per_(?:gpu|card)"
     r"|\bbatch|\bbs)['\"]?\s{0,3}[=: ]\s{0,3}['\"]?(\d{1,6})\b(?!\s*/|\.\d)"
 )
+_OF_AN_EVALUATION = re.compile(
+    r"\s{0,8}['\"]?(?:val|valid|validation|eval|evaluation|test)(?:_\w{1,30})?['\"]?\s?[=:]\s?(?:dict\(|\{|$)"
+)
+"""where a configuration begins to speak of the evaluation, up to its next line that is not indented"""
 _WORKERS = any_of(
     r"(?:num_workers|NUM_WORKERS|workers_per_gpu|dataloader_num_workers|\bworkers"
     r"|worker_num)['\"]?\s{0,3}[=: ]\s{0,3}['\"]?(\d{1,4})\b",
@@ -83,7 +88,11 @@ _SWITCHES: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             r"|set_virtual_device_configuration|XLA_PYTHON_CLIENT_MEM_FRACTION"
             r"|gpu_options\.per_process",
         ),
-        ("cache", r"cache['\"]?\s*[=:]\s*['\"]?(?:True|ram)|--cache(?:-images)?\b(?! disk)"),
+        (
+            "cache",
+            r"cache_dataset_ops|dataset\.cache\(\)"
+            r"|cache['\"]?\s*[=:]\s*['\"]?(?:True|ram)|--cache(?:-images)?\b(?! disk)",
+        ),
         (
             "generator",
             r"fit_generator|use_multiprocessing|max_queue_size|GeneratorEnqueuer|OrderedEnqueuer"
@@ -94,7 +103,11 @@ _SWITCHES: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             r"Waiting for new checkpoint|--checkpoint_dir|eval_continuously|eager_eval_loop"
             r"|legacy/eval\.py|\beval\.py --|evaluator\.py",
         ),
-        ("kubernetes", r"kubectl|kubelet|Kubernetes|\bpod\b|Namespace:|\bReason: +\w|node was low on resource"),
+        (
+            "kubernetes",
+            r"kubectl|kubelet|Kubernetes|\bpod\b|Namespace:|\bReason: +(?:OOM|Evicted|Error|Completed|\w+BackOff)"
+            r"|node was low on resource",
+        ),
         ("slurm", r"slurm|srun|sbatch"),
     )
 )
@@ -106,18 +119,15 @@ def setup(lines: Sequence[Line]) -> Setup:
     """The last value wins: logs of several runs end with the run that is asked about."""
     # What builds on PyTorch or Keras tells more than these do: the list is in that order, and only looked at so far.
     best = len(_FRAMEWORKS)
-    batch = workers = epochs = card = pool = free = None
-    batches: list[tuple[int, int]] = []
+    batches = _find_batches(lines)
+    workers = epochs = card = pool = free = None
     gpu = ""
     found: dict[str, str] = {}
     for line in lines:
         content = line.text[:1500]
         best = next((place for place in range(best) if _FRAMEWORKS[place][1].search(content)), best)
-        if "=" in content or ":" in content or "atch" in content:
-            batch = _integer(_BATCH, content, batch)
+        if "=" in content or ":" in content:
             workers = _integer(_WORKERS, content, workers)
-            if batch is not None and (not batches or batches[-1][1] != batch) and len(batches) < MOST_BATCHES:
-                batches.append((line.number, batch))
         if "poch" in content:
             epochs = _integer(_EPOCHS, content, epochs)
         if "MiB" in content or "GiB" in content or "MB" in content:
@@ -136,8 +146,8 @@ def setup(lines: Sequence[Line]) -> Setup:
                 found[switch] = f"line {line.number}: {' '.join(content.split())[:160]}"
     return Setup(
         framework=_FRAMEWORKS[best][0] if best < len(_FRAMEWORKS) else "",
-        batch=batch,
-        batches=tuple(batches),
+        batch=batches[-1][1] if batches else None,
+        batches=batches,
         epochs=epochs,
         workers=workers,
         gpu=gpu,
@@ -146,6 +156,24 @@ def setup(lines: Sequence[Line]) -> Setup:
         free_at_start=free,
         found=found,
     )
+
+
+def _find_batches(lines: Sequence[Line]) -> tuple[tuple[int, int], ...]:
+    """Every line that names another batch of the training than before."""
+    found: list[tuple[int, int]] = []
+    of_an_evaluation = False
+    for line in lines:
+        content = line.text[:1500]
+        if _OF_AN_EVALUATION.match(content):
+            of_an_evaluation = True
+        elif not content.startswith((" ", "\t", ")", "}")):
+            of_an_evaluation = False
+        if of_an_evaluation or not ("=" in content or ":" in content or "atch" in content):
+            continue
+        batch = _integer(_BATCH, content, None)
+        if batch is not None and (not found or found[-1][1] != batch):
+            found[MOST_BATCHES - 1 :] = [(line.number, batch)]
+    return tuple(found)
 
 
 def _integer(pattern: Pattern, content: str, known: int | None) -> int | None:

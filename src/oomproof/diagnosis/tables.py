@@ -16,8 +16,8 @@ from oomproof.diagnosis.facts import Line
 
 MOST_COLUMNS = 40
 _TELLING = re.compile(
-    r"epochs?|ep|steps?|iter\w*|it|batch|loss\w*|lr|time\w*"
-    r"|\w*(?:mem|rss|ram|alloc|gpu|cuda|reserved)[\w.()\[\]]*",
+    r"epochs?|ep|steps?|iter\w*|it|batch|\w*loss\w*|lr|time\w*"
+    r"|[\w./]*(?:mem|rss|ram|alloc|gpu|cuda|reserved)[\w.()\[\]]*",
     re.IGNORECASE,
 )
 """names of which a header has at least two; a sentence seldom does"""

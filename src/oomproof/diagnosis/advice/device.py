@@ -14,6 +14,7 @@ _BATCH = {
     "ultralytics": "yolo train ... batch={half}",
     "yolov5": "python train.py --batch-size {half} ...",
     "mmdet": "--cfg-options train_dataloader.batch_size={half} (MMDetection 2: data.samples_per_gpu={half})",
+    "mmseg": "--cfg-options train_dataloader.batch_size={half} (MMSegmentation 0: data.samples_per_gpu={half})",
     "detectron2": "SOLVER.IMS_PER_BATCH {half} (and SOLVER.BASE_LR by the same factor)",
     "maskrcnn-benchmark": "SOLVER.IMS_PER_BATCH {half}",
     "transformers": "--per_device_train_batch_size {half} --gradient_accumulation_steps 2",
@@ -36,6 +37,7 @@ _SMALLER = {
     "yolov5": "--img 512, or smaller --weights",
     "detectron2": "INPUT.MIN_SIZE_TRAIN (640,) INPUT.MAX_SIZE_TRAIN 1066, or SOLVER.AMP.ENABLED True",
     "mmdet": "a smaller scale in dict(type='Resize', scale=(1066, 640)), or --amp",
+    "mmseg": "a smaller crop_size in dict(type='RandomCrop') and the data_preprocessor, or --amp",
     "tfod": "image_resizer { fixed_shape_resizer { height: 512 width: 512 } }, or a smaller feature extractor",
     "matterport": "IMAGE_MAX_DIM = 512 in the Config, BACKBONE = 'resnet50', or model.train(..., layers='heads')",
     "keras": "keras.mixed_precision.set_global_policy('mixed_float16'), or smaller images",
@@ -53,24 +55,27 @@ _BOXES = {
     "maskrcnn-benchmark": "crop the crowded images, or move boxlist_iou to the CPU for more than 200 boxes",
 }
 _EVALUATION = {
+    "mmseg": "test_cfg=dict(mode='slide', crop_size=(512, 512), stride=(341, 341)), or a smaller test scale",
     "detectron2": "INPUT.MAX_SIZE_TEST 1066 and TEST.DETECTIONS_PER_IMAGE 50",
     "mmdet": "test_cfg: max_per_img=50, and a smaller test scale",
     "ultralytics": "val=False, or a smaller imgsz and max_det=100",
     "transformers": "--per_device_eval_batch_size 1 --eval_accumulation_steps 1",
-    "lightning": "a smaller val_dataloader batch, and .cpu() on what validation_step returns",
+    "lightning": "a smaller batch in the evaluation's DataLoader, and .cpu() on what validation_step or predict_step "
+    "returns",
+    "keras": "a smaller batch of the validation data: val.unbatch().batch(8), or fit(..., validation_batch_size=8)",
+    "yolov5": "--noval, or a smaller --batch-size: validation takes twice as many images at once",
 }
 
 
 def steps(facts: Facts) -> dict[str, str]:
     framework = facts.setup.framework
-    batch = batch_step(facts)
     fit = _fit(facts)
     of_tensorflow = framework in TENSORFLOW
     less = _less_per_step(facts)
-    evaluation = _EVALUATION.get(framework, _advise_on_evaluation(facts))
+    evaluation = _advise_on_predictions(facts) or _EVALUATION.get(framework, _advise_on_evaluation(facts))
     smaller = "torch.autocast('cuda', torch.bfloat16), smaller images, or checkpointing"
     return {
-        "batch_too_big": batch + fit,
+        "batch_too_big": _batch_or_not(facts) + fit,
         "model_or_image_too_big": _SMALLER.get(framework, smaller) + fit,
         "variable_shape": f"bound the largest batch: a maximal image size, or images of like shape together{fit}",
         "gt_boxes": _boxes(facts),
@@ -92,10 +97,18 @@ def steps(facts: Facts) -> dict[str, str]:
         "mps_limit": f"{less}{_watermark(facts)}",
         "xla_compile": f"model.compile(..., jit_compile=False), or {less}"
         if of_tensorflow
+        else f"{less}, or bfloat16; on more chips, shard the batch and the weights"
+        if facts.main is not None and facts.main.device == "TPU"
         else f"{less} ; XLA_PYTHON_CLIENT_MEM_FRACTION=.95 if the pool is the limit",
         "outlier_or_bug": _outlier(facts),
         "benign_warning": _benign(facts),
     }
+
+
+def _batch_or_not(facts: Facts) -> str:
+    """Without a figure in the message, one step shows whether it is the batch at all."""
+    bare = facts.main is not None and facts.main.requested is None and facts.main.allocated is None
+    return f"{'one step with a batch of 1 shows whether it is the batch ; then ' if bare else ''}{batch_step(facts)}"
 
 
 def batch_step(facts: Facts) -> str:
@@ -134,6 +147,8 @@ def _boxes(facts: Facts) -> str:
     framework = facts.setup.framework
     if framework == "ultralytics" and (find_batch(facts) or 1) == 1:
         return "tile the crowded images"
+    if facts.main is not None and places.find_frame(facts.main, places.MATCHING_QUERIES) is not None:
+        return "crop the images with the most objects, or fewer queries (and points of a mask) in the model's config"
     return _BOXES.get(framework, _advise_on_crowds(facts)).format(half=_half(facts))
 
 
@@ -144,12 +159,21 @@ def _advise_on_crowds(facts: Facts) -> str:
     return "cap or crop the fullest images"
 
 
+def _advise_on_predictions(facts: Facts) -> str:
+    """Keras' predict keeps what it predicted on the GPU until it has all of it."""
+    if facts.main is None or places.find_frame(facts.main, places.ALL_PREDICTIONS) is None:
+        return ""
+    return "[model.predict_on_batch(batch) for batch in data]: each result is a NumPy array, in RAM"
+
+
 def _advise_on_evaluation(facts: Facts) -> str:
     if facts.main is not None and places.find_frame(facts.main, places.SUPPRESSION) is not None:
         return (
             "fewer boxes into the suppression: a higher confidence threshold (conf_thres), at most the best 30000 of "
             "an image; and a smaller evaluation batch"
         )
+    if facts.main is not None and places.find_frame(facts.main, places.POSTPROCESSING) is None:
+        return "a smaller evaluation batch, or smaller images in it ; .cpu() on predictions that are kept"
     return "masks.cpu() before they are pasted, one image at a time; and a smaller evaluation batch"
 
 
@@ -230,8 +254,12 @@ def _outlier(facts: Facts) -> str:
 
 
 def _benign(facts: Facts) -> str:
-    if any(failure.kind == "on_cpu" for failure in facts.failures):
+    if any(failure.kind == "on_cpu" and failure.op == "boxes" for failure in facts.failures):
         return "if it comes often: a smaller batch, or crop the images with the most boxes"
+    if any(failure.kind == "on_cpu" for failure in facts.failures):
+        return "nothing has to be done; smaller images would stay on the GPU, which is faster"
+    if all(failure.kind == "large_copy" for failure in facts.failures):
+        return "nothing has to be done, while RAM suffices: free -g while it runs"
     if any(failure.family == "cuda" for failure in facts.failures):
         return "nothing, if it is rare; if it is frequent, leave the step more room: oomproof fit JOB"
     return "nothing has to be done; if it is slow, more free memory would let cuDNN take faster algorithms"

@@ -9,6 +9,7 @@ _WORKERS = {
     "ultralytics": "workers={few}",
     "yolov5": "--workers {few}",
     "mmdet": "--cfg-options train_dataloader.num_workers={few} (MMDetection 2: data.workers_per_gpu={few})",
+    "mmseg": "--cfg-options train_dataloader.num_workers={few} (MMSegmentation 0: data.workers_per_gpu={few})",
     "detectron2": "DATALOADER.NUM_WORKERS {few}",
     "maskrcnn-benchmark": "DATALOADER.NUM_WORKERS {few}",
     "transformers": "--dataloader_num_workers {few}",
@@ -46,6 +47,10 @@ def steps(facts: Facts) -> dict[str, str]:
 
 def _load_in_parts(facts: Facts) -> str:
     dtype = facts.main.dtype if facts.main else ""
+    if any("read_csv" in frame.code for frame in (facts.main.frames if facts.main else ())):
+        return (
+            "pd.read_csv(path, chunksize=100_000), only the columns that are used (usecols), and smaller types (dtype)"
+        )
     smaller = "float32 halves it" if dtype == "float64" else "keep uint8 until the batch"
     return f"load images in the Dataset's __getitem__, or np.load(path, mmap_mode='r'); {smaller}"
 
@@ -86,7 +91,9 @@ def _container(facts: Facts) -> str:
         return f"#SBATCH --mem={size or '...'}G ; sacct -j JOBID --format=MaxRSS shows what it took{fewer}"
     if any(each.kind == "notebook" for each in facts.failures):
         return "a runtime with more RAM, or the data in smaller pieces"
-    if any("PBS" in each.quote or "LSF" in each.quote for each in facts.failures):
+    if any("instance type" in each.quote or "replica " in each.quote for each in facts.failures):
+        return f"a machine type with more memory{fewer}"
+    if any(sign in each.quote for each in facts.failures for sign in ("PBS", "LSF", "request_memory")):
         return f"ask the batch system for more memory, {f'{size} GiB' if size else 'half as much again'}{fewer}"
     return f"docker run --memory={size or '...'}g{fewer}"
 

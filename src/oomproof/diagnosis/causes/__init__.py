@@ -35,6 +35,7 @@ RULES = (
     tensorflow.greedy_allocation,
     tensorflow.train_and_eval_together,
     tensorflow.find_retracing,
+    tensorflow.find_whole_array,
     capacity.variable_shape,
     capacity.too_big,
     host.shm_too_small,

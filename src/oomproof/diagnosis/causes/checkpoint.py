@@ -12,6 +12,13 @@ from oomproof.diagnosis.facts import Facts, Failure, Frame, ProgressLine
 
 _CLONING = re.compile(r"Failed to clone\(\) tensor with name")
 """a warning of FSDP, with the failure in it"""
+_SHARDED_BY_DEEPSPEED = (
+    '"stage3_gather_16bit_weights_on_model_save": false, and zero_to_fp32.py on the sharded checkpoint'
+)
+_OFFLOADED = (
+    "StateDictOptions(full_state_dict=True, cpu_offload=True), in FSDP1 FullStateDictConfig(offload_to_cpu=True, "
+    "rank0_only=True); or a sharded checkpoint"
+)
 FEW_STEPS = 3
 """training lines behind a restart that still count as its beginning"""
 
@@ -27,7 +34,7 @@ def _in_the_stack(failure: Failure) -> list[Cause]:
     copied = next(
         (frame for frame in failure.frames if places.COPYING_STATE.search(places.describe_frame(frame))), None
     )
-    loaded = places.find_frame(failure, places.LOADING)
+    loaded = places.find_frame_outside_steps(failure, places.LOADING)
     if copied is not None and loaded is None:
         return [
             Cause(
@@ -49,9 +56,9 @@ def _in_the_stack(failure: Failure) -> list[Cause]:
         Cause(
             "checkpoint_on_gpu",
             0.92 if places.find_frame(failure, places.DESERIALIZING) is not None else 0.8,
-            "device memory: a checkpoint is being loaded onto the GPU, beside the model that is already there",
-            f"it failed in {loaded.place}: the saved tensors go back to the GPU they were saved from, "
-            "a second copy of weights and optimizer state",
+            "device memory: a checkpoint is being loaded onto the GPU, beside what is there already",
+            f"it failed in {loaded.place}: the saved tensors go back to the GPU they were saved from; with the model "
+            "there, that is a second copy of weights and optimizer state",
             (quote_line(failure), f"frame {loaded.place}"),
         )
     ]
@@ -66,8 +73,7 @@ def _blame_saving(failure: Failure, saved: Frame | None) -> Cause:
         f"{where}: for a full state dict every rank gathers all weights, beside its own shard; what was written "
         "by then is not complete",
         (quote_line(failure), *([f"frame {saved.place}"] if saved is not None else [])),
-        "StateDictOptions(full_state_dict=True, cpu_offload=True), in FSDP1 FullStateDictConfig(offload_to_cpu=True, "
-        "rank0_only=True); or a sharded checkpoint",
+        _SHARDED_BY_DEEPSPEED if saved is not None and "deepspeed" in saved.file else _OFFLOADED,
     )
 
 
@@ -97,9 +103,7 @@ def _after_resuming(facts: Facts, failure: Failure) -> list[Cause]:
 
 def _blame_resumed_run(facts: Facts, failure: Failure, restart: ProgressLine) -> Cause:
     first = [step for step in moment.find_training_steps(facts, failure) if step.at < restart.at][-1]
-    evaluating = any(
-        places.EVALUATING.search(places.describe_frame(frame)) for frame in places.frames_outside_torch(failure)
-    )
+    evaluating = any(places.find_word_of_evaluation(frame) for frame in places.frames_outside_torch(failure))
     return Cause(
         "checkpoint_on_gpu",
         0.6 if evaluating else 0.84,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oomproof.diagnosis.amounts import number, text
-from oomproof.diagnosis.causes import places
+from oomproof.diagnosis.causes import moment, places
 from oomproof.diagnosis.causes.moment import quote_line
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts, Failure
@@ -26,6 +26,8 @@ def outlier_or_bug(facts: Facts) -> Iterator[Cause]:
     """More than the whole device at once: no batch adds up to that, one tensor has a wrong shape."""
     failure = facts.main
     if failure is None or failure.requested is None:
+        return
+    if places.copies_an_array(failure):
         return
     request = failure.requested
     room = failure.total or (failure.limit if failure.where == "device" else None) or facts.setup.card
@@ -175,9 +177,10 @@ def xla_compile(facts: Facts) -> Iterator[Cause]:
         )
     # Every card has more than that: then it is not this program that fills it.
     small = failure.process is not None and needs < 1 << 30
+    had_run = moment.late(facts, failure) is not None
     yield Cause(
         "xla_compile",
-        0.4 if small else 0.85 if failure.kind != "bare" else 0.7,
+        0.4 if small else 0.85 if failure.kind != "bare" else 0.5 if had_run else 0.7,
         "device memory: the program that XLA compiled needs more than the device "
         f"has{f' ({text(failure.total)})' if failure.total else ''}",
         why,

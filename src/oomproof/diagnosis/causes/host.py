@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oomproof.diagnosis.amounts import text
-from oomproof.diagnosis.causes import moment, places
+from oomproof.diagnosis.causes import columns, moment, places
 from oomproof.diagnosis.causes.moment import quote_line
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts
@@ -13,6 +13,11 @@ from oomproof.diagnosis.patterns import Pattern
 
 TRAINING = Pattern(r"python|pt_main|pt_data|torch|ray|java|node|trainer")
 """names of processes that may be the training itself"""
+
+_OF_NCCL = Pattern(r"NCCL|/dev/shm/nccl|shared memory segment")
+
+JOBS = ("PBS", "LSF", "request_memory", "instance type", "replica ")
+"""signs of batch systems other than SLURM, and of training jobs in a cloud"""
 
 LITTLE = 64 << 20
 """bytes: less than Python with NumPy takes"""
@@ -30,6 +35,17 @@ def shm_too_small(facts: Facts) -> Iterator[Cause]:
             "data workers and NCCL share memory in /dev/shm, and a write that finds no room ends so; Docker gives "
             "64 MiB of it unless told otherwise",
             (quote_line(facts.main),),
+        )
+        return
+    if _OF_NCCL.search(found[0].quote):
+        yield Cause(
+            "shm_too_small",
+            0.93,
+            "/dev/shm is too small for the segments through which NCCL's processes exchange gradients",
+            "every pair of processes on a machine maps some MiB there; Docker gives 64 MiB of it unless told otherwise",
+            tuple(quote_line(each) for each in found[:3]),
+            "docker run --shm-size=8g (or --ipc=host) in a new container ; df -h /dev/shm ; or NCCL_SHM_DISABLE=1, "
+            "which is slower",
         )
         return
     workers = facts.setup.workers
@@ -56,12 +72,13 @@ def container_limit(facts: Facts) -> Iterator[Cause]:
     if not groups:
         return
     best = max(groups, key=lambda each: (each.limit is not None, each.process is not None))
-    kubernetes, slurm = "kubernetes" in facts.setup.found, "slurm" in facts.setup.found
+    kubernetes = "kubernetes" in facts.setup.found
+    job = "slurm" in facts.setup.found or any(sign in each.quote for each in groups for sign in JOBS)
     what = (
         "the pod's"
         if kubernetes
         else "the job's"
-        if slurm
+        if job
         else "the notebook's"
         if best.kind == "notebook"
         else "the container's"
@@ -106,6 +123,9 @@ def too_small(facts: Facts) -> Iterator[Cause]:
             "nothing else in the log explains the end; the kernel's OOM killer does "
             "just that (so does a person with kill -9)"
         )
+        level = [course for course in columns.describe_courses(facts, failure, "host") if course.kind == "level"]
+        if level:
+            why += f"; {columns.describe_course(level[0])}: if it was RAM, it was a sudden rise or another process"
         loading = moment.last(facts, failure)
         if loading is not None and loading.doing == "resume" and not moment.find_training_steps(facts, failure):
             sentence += ", while it loaded a checkpoint"
@@ -135,6 +155,17 @@ def too_small(facts: Facts) -> Iterator[Cause]:
             "it names no reason; a limit on memory (ulimit, a container) or full RAM is the usual one, and a kernel "
             "that it does not have for this shape or type the other",
             (quote_line(failure),),
+        )
+    elif failure.kind == "pinned":
+        asked = f"{text(failure.requested)} of " if failure.requested is not None else ""
+        yield Cause(
+            "host_too_small",
+            0.62,
+            f"host memory, most likely: {asked}page-locked RAM for a batch {'were' if asked else 'was'} refused",
+            "the thread that pins batches failed; how much may be pinned is less than the RAM, under WSL by far; a GPU "
+            "that is full can answer the same",
+            (quote_line(failure),),
+            "DataLoader(pin_memory=False) ; free -g and nvidia-smi while it runs show which of the two is full",
         )
     elif failure.family in ("array", "cpu", "tensorflow", "other"):
         asked = text(failure.requested) if failure.requested is not None else "an allocation"

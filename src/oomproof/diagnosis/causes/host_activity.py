@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from oomproof.diagnosis.causes import moment
+from oomproof.diagnosis.causes import columns, moment
 from oomproof.diagnosis.causes.moment import quote_line
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts
@@ -52,12 +52,19 @@ def blame_last_activity(facts: Facts) -> Iterator[Cause]:
         )
     results = [step for step in recent if step.doing in ("results", "eval")]
     if results and results[-1] is steps[-1]:
-        sure = results[-1].doing == "results"
+        rising = columns.find_growth_in_evaluation(facts, failure)
+        sure = results[-1].doing == "results" or rising is not None
+        shown = (columns.describe_course(rising),) if rising is not None else ()
         yield Cause(
             "host_eval_results",
             0.85 if sure else 0.66,
             "host memory: evaluation keeps all predictions in RAM until its end",
-            f"the last line before the end is from evaluation (line {results[-1].line}); predictions "
-            "of all images, with masks at full size, are kept for the metric",
-            (f"line {results[-1].line}: {results[-1].text}", quote_line(failure)),
+            "; ".join(
+                (
+                    *shown,
+                    f"the last line before the end is from evaluation (line {results[-1].line}); predictions "
+                    "of all images, with masks at full size, are kept for the metric",
+                )
+            ),
+            (*shown, f"line {results[-1].line}: {results[-1].text}", quote_line(failure)),
         )

@@ -31,8 +31,8 @@ def leak(facts: Facts) -> Iterator[Cause]:
         yield Cause(
             "leak",
             confidence + (0.05 if code or kept else 0.0),
-            f"{memory} memory: it grows from step to step, from {begin} to {end}: something is kept "
-            "that should be freed",
+            f"{memory} memory: {'what is free falls' if rising.trend.left else 'it grows'} from step to step, from "
+            f"{begin} to {end}: something is kept that should be freed",
             f"{shown}; a step that fits at first does not run out at "
             f"{moment.describe_moment(late) if late else 'a later step'} unless something stays",
             (shown, quote_line(failure), *code[:2]),
@@ -49,7 +49,8 @@ def leak(facts: Facts) -> Iterator[Cause]:
     elif memory == "device" and late is not None and not columns.describe_courses(facts, failure, "device"):
         if "multiscale" in facts.setup.found:
             return
-        small = failure.requested is not None and failure.requested < LARGE
+        # One program of XLA takes the same at every step, whatever it asks for at once.
+        small = failure.requested is None or failure.requested < LARGE or failure.family == "xla"
         yield Cause(
             "leak",
             0.55 if small else 0.45,

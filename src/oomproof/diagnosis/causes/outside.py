@@ -14,6 +14,10 @@ from oomproof.diagnosis.patterns import Pattern
 CONTEXT = 600 << 20
 """what this process itself may hold beside the allocator: CUDA context, cuDNN and cuBLAS"""
 WORTH_SAYING = 3 << 29
+BATCH_BY_BATCH = (
+    "give it batch by batch: tf.data.Dataset.from_generator or a keras.utils.PyDataset; or make the dataset with "
+    "tf.device('/CPU:0')"
+)
 SHARE = 0.08
 
 
@@ -174,23 +178,42 @@ def memory_cap(facts: Facts) -> Iterator[Cause]:
         )
 
 
+_LIBRARIES = (
+    ("dnn", "cuDNN"),
+    ("convolution", "cuDNN"),
+    ("cusolver", "cuSOLVER"),
+    ("cusparse", "cuSPARSE"),
+    ("cufft", "cuFFT"),
+    ("rocblas", "rocBLAS"),
+    ("hipblas", "hipBLAS"),
+    ("cuda failure", "NCCL"),
+)
+"""what a message has in it, and the library that it is about"""
+
+
+def _name_library(message: str) -> str:
+    return next((name for sign, name in _LIBRARIES if sign in message.lower()), "cuBLAS")
+
+
 def find_masked_oom(facts: Facts) -> Iterator[Cause]:
     """An error of another name, where memory is what was missing."""
     failure = facts.main
     if failure is None:
         return
     if failure.family == "handle" and failure.kind != "workspace":
-        library = "cuDNN" if "dnn" in failure.quote.lower() or "convolution" in failure.quote else "cuBLAS"
+        library = _name_library(failure.quote)
+        sure = any(word in failure.quote.lower() for word in ("alloc_failed", "handle", "out of memory"))
         yield Cause(
             "masked_oom",
-            0.7 if "ALLOC_FAILED" in failure.quote or "handle" in failure.quote.lower() else 0.6,
-            f"device memory: no room was left for {library} itself, though the message does not say so",
+            0.7 if sure else 0.6,
+            f"device memory: no room was left for {library} itself"
+            + ("" if "out of memory" in failure.quote else ", though the message does not say so"),
             f"{library} takes some hundred MiB beside the framework's own pool when "
             "it starts; the GPU was full by then",
             (quote_line(failure),),
         )
     if (failure.family, failure.kind) == ("tensorflow", "copy"):
-        array = "EagerConst" in failure.quote or places.find_frame(failure, places.MAKING_A_TENSOR) is not None
+        array = places.copies_an_array(failure)
         yield Cause(
             "masked_oom",
             0.8,
@@ -198,10 +221,7 @@ def find_masked_oom(facts: Facts) -> Iterator[Cause]:
             "TensorFlow says so when the destination of a copy could not be allocated"
             + ("; what it copied is an array as a whole, given to fit() or made a constant" if array else ""),
             (quote_line(failure),),
-            "give it batch by batch: tf.data.Dataset.from_generator or a keras.utils.PyDataset; or make the "
-            "dataset with tf.device('/CPU:0')"
-            if array
-            else "",
+            BATCH_BY_BATCH if array else "",
         )
 
 
@@ -209,17 +229,23 @@ _OF_ALLOCATOR = Pattern(r"(?:CUDA|HIP) out of memory")
 """the caching allocator's own words; the driver's are «CUDA error: out of memory»"""
 
 
+_FIRST_CONTEXT = Pattern(r"cuDevicePrimaryCtxRetain|cuCtxCreate|could not retain (?:CUDA )?context")
+"""the driver's calls with which a program begins to use a GPU"""
+
+
 def without_numbers(facts: Facts) -> Iterator[Cause]:
     """«CUDA error: out of memory» says nothing else; only what came before it tells more."""
     failure = facts.main
     if failure is None or failure.kind != "bare" or failure.where != "device" or failure.family == "xla":
         return
-    if not moment.find_training_steps(facts, failure) and places.find_frame(failure, places.FIRST_USE) is not None:
+    first = _FIRST_CONTEXT.search(failure.quote) or places.find_frame(failure, places.FIRST_USE)
+    if first and not moment.find_training_steps(facts, failure):
+        where = places.own(failure)
         yield Cause(
             "other_process",
             0.66,
             "device memory: the GPU was full before this program had put anything on it",
-            f"it failed in {places.own(failure)}, at its first use of the GPU; somebody else holds the memory",
+            f"it failed {f'in {where}, ' if where else ''}at its first use of the GPU; somebody else holds the memory",
             (quote_line(failure),),
         )
     if _OF_ALLOCATOR.search(failure.quote):

@@ -19,6 +19,9 @@ MATCHING = any_of(
     r"\btal\.py",
     "[Mm]atcher",
     "assign_targets",
+    r"\bbuild_targets\b",
+    r"pair_?wise_\w{0,12}(?:iou|cls|cost)",
+    "rotate_iou",
     "hungarian",
     "linear_sum_assignment",
     r"\b\w*(?:class|bbox|giou|mask|dice)_cost\b",
@@ -45,6 +48,8 @@ MATCHING = any_of(
     "compute_iou",
     "bbox_transform_batch",
 )
+MATCHING_QUERIES = any_of("[Hh]ungarian", "linear_sum_assignment", r"\bcost_(?:class|bbox|giou|mask|dice)\b")
+"""of the above, what has no anchors"""
 IN_A_GRAPH = any_of("IOU", "Match", "TargetAssign", "Intersection", "pairwise", "ArgMax_?\\d*$", "region_similarity")
 WEIGHTS_IN_A_GRAPH = Pattern(
     r"(?:^|[/_])(?:weights?|kernel|bias|gamma|beta|embeddings?)\b|Momentum|RMSProp|Adam(?!ax)|Adagrad|Ftrl|Initializer"
@@ -55,6 +60,10 @@ CREATING_WEIGHTS = any_of(
     "add_variable_from_reference", "add_slot", "_create_slots", "add_weight", r"optimizer\.build",
     "global_variables_initializer", r"keras\S{0,40}initializers",
 )  # fmt: skip
+WHOLE_SET = 5000
+"""more than any second stage crops from an image: a first side of that length is a whole set, fed at once"""
+_TAKES_APART = Pattern(r"^(?:GatherV?2?|StridedSlice|Slice|Cast|RealDiv|Mul|Sub|Split|Unpack|Shuffle)$")
+"""operations by which fit() and the user's own lines cut or scale an array, run by themselves"""
 _MAKES_A_FIRST_VALUE = Pattern(
     r"^(?:Fill|ZerosLike|OnesLike|Stateless(?:Random|Truncated)\w*|RandomUniform|TruncatedNormal)$"
 )
@@ -75,6 +84,8 @@ EVALUATING = any_of(
     r"\bpredict(?:ion)?(?:_step|_loop|_epoch)?\b",
     flags=re.IGNORECASE,
 )
+_TRAINING_CALL = Pattern(r"\b(?:fit|fit_\w+|train|train_\w+|main|launch|spawn)\s?\(")
+"""code that hands a validation set to a training is no evaluation"""
 POSTPROCESSING = any_of(
     "paste_mask",
     "_do_paste",
@@ -85,6 +96,7 @@ POSTPROCESSING = any_of(
     "masks?_to_\\w*rle",
     "get_seg_masks",
     "nested_concat",
+    "ragged_concat",
     "nested_gather",
     "sem_seg_postprocess",
     "_upsample_masks",
@@ -103,6 +115,7 @@ POSTPROCESSING = any_of(
     "F\\.interpolate\\(.*mask",
     flags=re.IGNORECASE,
 )
+ALL_PREDICTIONS = Pattern(r"ragged_concat")
 SUPPRESSION = Pattern(r"\bnms\b|non_?max_?suppression|(?:batched|multiclass)_nms", re.IGNORECASE)
 SAFE_EVALUATION = any_of(
     "decorate_context",
@@ -115,6 +128,7 @@ SAFE_EVALUATION = any_of(
     "mmengine",
     "mmcv",
     "mmdet",
+    "mmseg",
     "ultralytics",
 )
 """frames that show that gradients are off"""
@@ -139,7 +153,13 @@ LOADING = any_of(
     "load_optimizer",
     "_optimizer_to_device",
 )
-SAVING = any_of(r"_state_dict_utils\.py", r"_full_\w*state_dict", r"\bfsdp_save\w*", "_gather_state_dict")
+SAVING = any_of(
+    r"_state_dict_utils\.py",
+    r"_full_\w*state_dict",
+    r"\bfsdp_save\w*",
+    "_gather_state_dict",
+    r"_consolidated_\w*state_dict",
+)
 """a checkpoint of a model in shards is put together whole"""
 COPYING_STATE = Pattern(
     r"deepcopy\([^)]{0,60}(?:state|optim|model|net|ema|weights)|\.state_dict\(\)[^\n]{0,60}\.clone\(|ModelEMA\(|AveragedModel\("
@@ -150,6 +170,8 @@ KEEPING = any_of(
     r"append\((?!.*(?:item|detach|cpu))\w*loss",
     "retain_graph=True",
 )
+_IN_A_STEP = Pattern(r"^(?:forward|backward|run_backward|_(?:wrapped_)?call_impl|train(?:ing)?_step|compute_loss)$")
+"""functions below which nothing of what the lines above them say is going on any more"""
 FIRST_USE = any_of(
     "_cuda_init", "_lazy_init", "set_device", r"\.to\(", r"\.cuda\(", "_apply", "torch\\.zeros\\(1", "map_location"
 )
@@ -261,11 +283,39 @@ def find_frame(failure: Failure, pattern: Pattern) -> Frame | None:
     return next((frame for frame in reversed(failure.frames) if pattern.search(describe_frame(frame))), None)
 
 
+def find_frame_outside_steps(failure: Failure, pattern: Pattern) -> Frame | None:
+    """The innermost frame that the pattern knows, unless a step of the training runs within it."""
+    for frame in reversed(failure.frames):
+        if _IN_A_STEP.search(frame.name):
+            return None
+        if pattern.search(describe_frame(frame)):
+            return frame
+    return None
+
+
+def find_word_of_evaluation(frame: Frame) -> str:
+    """Where the frame says that it evaluates: name, code, file, or nothing."""
+    if EVALUATING.search(f"{frame.name} "):
+        return "name"
+    if EVALUATING.search(frame.code) and not _TRAINING_CALL.search(frame.code):
+        return "code"
+    return "file" if EVALUATING.search(frame.file.replace("\\", "/").rsplit("/", 1)[-1]) else ""
+
+
 def own(failure: Failure) -> str:
     """The innermost line that is the user's, not a library's."""
     frame = next((frame for frame in reversed(failure.frames) if not LIBRARY.search(frame.file)), None)
     frame = frame or (failure.frames[-1] if failure.frames else None)
     return frame.place if frame else ""
+
+
+def copies_an_array(failure: Failure) -> bool:
+    """Whether TensorFlow was putting an array of the program's onto the GPU as a whole."""
+    if failure.family != "tensorflow":
+        return False
+    if "EagerConst" in f"{failure.op} {failure.quote}" or find_frame(failure, MAKING_A_TENSOR) is not None:
+        return True
+    return len(failure.shape) == 4 and failure.shape[0] >= WHOLE_SET and _TAKES_APART.search(failure.op) is not None
 
 
 def is_weight(failure: Failure) -> bool:

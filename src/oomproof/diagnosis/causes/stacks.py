@@ -34,20 +34,23 @@ def gt_boxes(facts: Facts) -> Iterator[Cause]:
     )
     in_graph = failure.family == "tensorflow" and places.IN_A_GRAPH.search(failure.op)
     matrix = _matrix(failure)
-    request = text(failure.requested) if failure.requested is not None else "memory"
+    request = f"asked for {text(failure.requested)}" if failure.requested is not None else "ran out"
     if frame is not None and not in_eval:
         implied = ""
         if failure.requested is not None and failure.requested > 64 << 20:
             implied = f"; at 4 bytes each that is {failure.requested / 4e6:,.0f} million pairs"
         host = failure.where == "host"
+        queries = places.find_frame(failure, places.MATCHING_QUERIES) is not None
+        partner = "query" if queries else "anchor or query"
+        partners = "queries" if queries else "anchors"
         crowd = _crowd(facts, failure)
         yield Cause(
             "gt_boxes",
             0.6 if host else 0.86,
-            f"{'host' if host else 'device'} memory: matching boxes with anchors asked for "
-            f"{request}: an image with very many boxes",
-            f"it failed in {frame.place}, which compares every box with every anchor "
-            f"or query{implied}; {crowd or 'one crowded image is enough'}",
+            f"{'host' if host else 'device'} memory: matching boxes with {partners} {request}: an image with very "
+            "many boxes",
+            f"it failed in {frame.place}, which compares every box with every {partner}{implied}; "
+            f"{crowd or 'one crowded image is enough'}",
             (
                 quote_line(failure),
                 f"frame {frame.place}",
@@ -61,7 +64,7 @@ def gt_boxes(facts: Facts) -> Iterator[Cause]:
         yield Cause(
             "gt_boxes",
             0.84 if in_graph and matrix else 0.75 if in_graph else 0.55,
-            f"device memory: matching boxes with anchors asked for {request}",
+            f"device memory: matching boxes with anchors {request}",
             f"{why}: it grows with the boxes of the fullest image",
             (quote_line(failure),),
         )
@@ -100,24 +103,14 @@ def _matrix(failure: Failure) -> bool:
 
 
 def _is_evaluating(facts: Facts, failure: Failure) -> bool:
-    frames = places.frames_outside_torch(failure)
-    named = any(places.EVALUATING.search(places.describe_frame(frame)) for frame in frames)
+    named = any(places.find_word_of_evaluation(frame) for frame in places.frames_outside_torch(failure))
     return named or moment.find_activity(facts, failure) in ("eval", "results")
 
 
 def _evaluation_frame(failure: Failure) -> Frame | None:
     """A function that is named so tells most, then a line of code, then a file."""
-    for told in (
-        lambda frame: f"{frame.name} ",
-        lambda frame: frame.code,
-        lambda frame: frame.file.replace("\\", "/").rsplit("/", 1)[-1],
-    ):
-        found = next(
-            (frame for frame in places.frames_outside_torch(failure) if places.EVALUATING.search(told(frame))), None
-        )
-        if found is not None:
-            return found
-    return None
+    told = [(places.find_word_of_evaluation(frame), frame) for frame in places.frames_outside_torch(failure)]
+    return next((frame for by in ("name", "code", "file") for word, frame in told if word == by), None)
 
 
 def evaluation(facts: Facts) -> Iterator[Cause]:

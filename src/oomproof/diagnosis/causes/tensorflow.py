@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oomproof.diagnosis.amounts import text
+from oomproof.diagnosis.causes import places
 from oomproof.diagnosis.causes.moment import quote_line
+from oomproof.diagnosis.causes.outside import BATCH_BY_BATCH
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts
 
@@ -64,6 +66,24 @@ def train_and_eval_together(facts: Facts) -> Iterator[Cause]:
         "device memory: an evaluation job runs beside the training on one GPU",
         "both take the whole card for their pools; the log shows an evaluation that waits for checkpoints",
         (quote_line(failure), job),
+    )
+
+
+def find_whole_array(facts: Facts) -> Iterator[Cause]:
+    """What fit() is given as one array becomes one tensor on the GPU."""
+    failure = facts.main
+    if failure is None or failure.where != "device" or failure.kind == "copy" or not places.copies_an_array(failure):
+        return
+    if failure.requested is None:
+        return
+    yield Cause(
+        "host_whole_dataset",
+        0.84,
+        f"device memory: an array of {text(failure.requested)} goes to the GPU as a whole",
+        f"{places.own(failure) or 'the program'} makes one tensor of it; what fit() is given as an array is copied "
+        "before it is cut into batches",
+        (quote_line(failure),),
+        BATCH_BY_BATCH,
     )
 
 

@@ -26,12 +26,16 @@ def cudnn_workspace(facts: Facts) -> Iterator[Cause]:
     evidence = (quote_line(failure), *(quote_line(each) for each in tries[:2]), *([benchmark] if benchmark else []))
     if failure.kind == "outside_allocator" or (failure.family, failure.kind) == ("handle", "workspace"):
         asked = max((each.requested or 0 for each in tries), default=0)
+        library = "MIOpen" if any("miopen" in each.quote.lower() for each in facts.failures) else "cuDNN"
+        refused = f"; {len(tries)} were refused, the largest with {text(asked)}" if asked else ""
+        if failure.requested:
+            refused = f"; {text(failure.requested)} were refused"
         yield Cause(
             "cudnn_workspace",
             0.85,
-            "device memory: cuDNN found no room for the workspace of a convolution",
-            "the message names an algorithm, not memory: cuDNN gives up when none of its algorithms gets its scratch "
-            "memory" + (f"; {len(tries)} were refused, the largest with {text(asked)}" if asked else ""),
+            f"device memory: {library} found no room for the workspace of a convolution",
+            f"the message names an algorithm, not memory: {library} gives up when none of its algorithms gets its "
+            f"scratch memory{refused}",
             evidence,
         )
         return
@@ -42,7 +46,7 @@ def cudnn_workspace(facts: Facts) -> Iterator[Cause]:
     if off:
         yield Cause(
             "cudnn_workspace",
-            0.87,
+            0.92,
             f"device memory: cuDNN asked for {text(request)} while trying out algorithms; without the trials it works",
             f"{off}: the same step then ran, so the request was a workspace, not a tensor",
             (*evidence, off),

@@ -23,10 +23,11 @@ TRIGGER = any_of(
     r"malloc of size \d+ failed",
     r"realloc of size \d+ failed",
     r"mmap[^\n]{0,40}Cannot allocate memory",
-    r": Cannot allocate memory",
+    r": Cannot allocate memory|Errno 12\] Cannot allocate",
     r"insufficient memory for",
     r"JavaScript heap out of memory",
     r"java\.lang\.OutOfMemoryError",
+    r"C error: out of memory",  # pandas
 )
 _REQUESTED = Pattern(
     rf"Unable to allocate {SIZE}|Failed to allocate (\d{{1,20}} bytes)|(?:malloc|realloc) of size (\d{{1,20}})"

@@ -32,10 +32,13 @@ TRIGGER = any_of(
     r"node running low",
     r"beyond (?:the )?'?(?:physical|virtual) memory'? limit",
     r"exceeding memory limits",
-    r"job killed: mem",
+    r"job killed: (?:cgroup )?mem",
     r"MEMORY LIMIT EXCEEDED",
     r"memory limit exceeded",
     r"killed by the OOM killer",
+    r"ran out-of-memory and exited with",  # Vertex AI
+    r"use an instance type with more memory",  # SageMaker
+    r"over (?:cgroup )?memory limit of \d",  # HTCondor
 )
 _OVER = any_of(
     r"\(?(\d[\d.]{0,18})\s*([KMGT]?i?B?)?\s*>\s*(\d[\d.]{0,18})\s*([KMGT]?i?B?)?\)?",
@@ -46,6 +49,8 @@ _OVER = any_of(
 _LIMIT = Pattern(
     rf"(?:limits?|Limits|--mem(?:ory)?|Memory Requested|memory)\S{{0,4}}[ =:]+(?:memory:\s*)?{SIZE}", re.IGNORECASE
 )
+_LIMIT_IN_WORDS = Pattern(r"memory limit of (\d{1,9}(?:\.\d{1,3})? ?(?:[KMGT]i?B|megabytes))", re.IGNORECASE)
+_HEADING = Pattern(r"^\s*[A-Za-z][\w ]{1,30}:\s*$")
 _EXIT = Pattern(r"[Ee]xit [Cc]ode:?\s*(-?\d{1,3})")
 _NODE = Pattern(r"low on resource: memory|running low on memory|node running low|MemoryPressure|ray\.exceptions")
 _NODE_USE = Pattern(rf"was {SIZE} / {SIZE}")
@@ -67,8 +72,8 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
     elif over and over[7]:
         used, limit = amount(over[7]), amount(over[8])
     if limit is None:
-        said = [found for text in near if (found := _LIMIT.search(text)) and not re.search(r"[Rr]equests", text)]
-        limit = amount(said[-1][1]) if said else None
+        said = _find_limits(near)
+        limit = amount(said[-1]) if said else None
     node = _NODE_USE.search(join_words(near))
     code = _EXIT.search(join_words(near))
     return Failure(
@@ -84,6 +89,18 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
         limit=limit if _kind(line.text) != "node" else None,
         exit_code=int(code[1]) if code else None,
     )
+
+
+def _find_limits(near: Sequence[str]) -> list[str]:
+    """What is said to be the limit; Kubernetes lists what a container asked for in a block of its own below."""
+    found: list[str] = []
+    asked_for = False
+    for text in near:
+        if _HEADING.match(text):
+            asked_for = "equests" in text
+        if not asked_for and "equests" not in text and (limit := _LIMIT.search(text) or _LIMIT_IN_WORDS.search(text)):
+            found.append(limit[1])
+    return found
 
 
 def _kind(text: str) -> str:

@@ -68,15 +68,18 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
     if len(parts[0]) < 30 and at and lines[at - 1].rank == line.rank:
         parts = [lines[at - 1].text, *parts]  # the sentence began on the line before
     found = _together(_numbers(join_words(parts)), _numbers(join_pieces(parts)))
-    quoted = quote(line)
+    stack = frames.before(lines, at)
+    if found.kind == "bare" and stack and stack[-1].name == "pin_memory":
+        # CUDA's own error, yet about the host: the driver refused page-locked memory for a batch.
+        found = replace(found, family="cpu", kind="pinned", where="host", device="CPU")
     return replace(
         found,
         line=line.number,
-        quote=quoted,
+        quote=quote(line),
         at=at,
         rank=line.rank,
         fatal=not _CAUGHT.search(line.text),
-        frames=frames.before(lines, at),
+        frames=stack,
     )
 
 

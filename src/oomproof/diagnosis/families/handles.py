@@ -35,6 +35,9 @@ TRIGGER = any_of(
     r"DNN library (?:initialization failed|is not found)",
     r"[Uu]nable to find an engine to execute this computation",
     r"cuDNN launch failure",
+    r"Cuda failure (?:\d{1,4} )?'out of memory'",  # NCCL's last error
+    r"MIOpen Error:[^\n]{0,160}Memory not available",
+    r"[Uu]nable to find a suitable algorithm for doing",
 )
 _FAILED = Pattern(
     r"fail|could not|cannot|can't|unable|error|not initialized|won't be available|exception", re.IGNORECASE
@@ -54,11 +57,14 @@ _TENSORFLOW = any_of(
 _WORKSPACE = Pattern(
     r"valid cuDNN algorithm|isn't found \w+ algo"
     r"|find an engine|No algorithm worked|Profiling failure|All algorithms tried"
-    r"|best cudnn convolution",
+    r"|best cudnn convolution|suitable algorithm|MIOpen Error",
     re.IGNORECASE,
 )
-_REQUESTED = Pattern(rf"trying to allocate (?:{SIZE}|(\d{{1,20}}) bytes)")
+_REQUESTED = Pattern(
+    rf"trying to allocate (?:{SIZE}|(\d{{1,20}}) bytes)|Allocating (\d{{1,20}}) bytes exceeds|buffer: (\d{{1,20}})"
+)
 _TRIAL = Pattern(r"Profiling failure on CUDNN engine")
+_HANDLE = Pattern(r"\bhandle\b")
 _IN_CONVOLUTION = Pattern(r"conv", re.IGNORECASE)
 
 
@@ -72,7 +78,7 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
         "CUDNN_STATUS_ALLOC_FAILED" in line.text
         and any(_IN_CONVOLUTION.search(f"{frame.name} {frame.code}") for frame in stack[-4:])
     )
-    workspace = workspace and "handle" not in line.text
+    workspace = workspace and not _HANDLE.search(line.text)
     return Failure(
         family="handle",
         kind="workspace" if workspace else "tensorflow" if of_tensorflow else "torch",

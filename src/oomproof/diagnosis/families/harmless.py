@@ -24,6 +24,7 @@ TRIGGER = any_of(
     r"CPU mode is applied",
     r"DecompressionBombWarning",
     r"could not allocate pinned host memory",
+    r"on device was unsuccessful, probably due to a lack of memory",  # nnU-Net
 )
 _REQUESTED = Pattern(rf"[Tt]r(?:ied|ying) to allocate {SIZE}|Allocation of (\d{{1,20}}) exceeds")
 
@@ -55,6 +56,6 @@ def _kind(text: str) -> str:
         return "plan"
     if "system memory" in text:
         return "large_copy"
-    if "copy inputs" in text or "using CPU" in text or "CPU mode" in text:
+    if "on device was unsuccessful" in text or "copy inputs" in text or "using CPU" in text or "CPU mode" in text:
         return "on_cpu"
     return "workspace" if "ran out" in text or "caller" in text or "not a failure" in text else "other"

@@ -47,7 +47,7 @@ def read(lines: Sequence[Line], at: int) -> Failure | None:
     cgroup = bool(
         re.search(
             r"Memory cgroup out of memory|CONSTRAINT_MEMCG|mem_cgroup_out_of_memory"
-            r"|as a result of limit of|memory: usage \d+kB, limit",
+            r"|as a result of limit of|memory: usage \d+kB, limit|[Cc]group mem(?:ory)? limit exceeded",
             together,
         )
     )

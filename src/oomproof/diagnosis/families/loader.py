@@ -48,6 +48,7 @@ _KILLED = Pattern(r"killed by signal: (?:Killed|SIGKILL|9\b|Bus)|workers are \{S
 _OTHER_SIGNAL = Pattern(r"killed by signal: (?!Killed|SIGKILL|Bus)|Segmentation|SIGSEGV|SIGABRT|Aborted|Terminated\b")
 _POOL = Pattern(r"no longer alive|BrokenProcessPool|TerminatedWorkerError")
 _BUS_CODE = Pattern(r"(?:code|status|exit)\W{0,6}(135|-7)\b")
+_OF_A_FILE = Pattern(r"Errno 12\][^:\n]{1,40}: ['\"]")
 _SEMAPHORE = Pattern(
     r"synchronize\.py|_multiprocessing\.SemLock|SemLock|multiprocessing/heap\.py|shared_memory\.py|/dev/shm"
 )
@@ -88,7 +89,7 @@ def _kind(text: str, around: str) -> tuple[str, str]:
     elif "1455" in text or "paging file" in text:
         kind = "paging_file"
     elif "WinError 8" in text or "Errno 12" in text:
-        kind = "fork"
+        kind = "" if _OF_A_FILE.search(text) else "fork"
     elif "unable to mmap" in text:
         kind = "mmap" if "(12)" in text or "allocate" in text else "shm"
     elif "Errno 28" in text or "No space left" in text or "errno=28" in text:

@@ -30,10 +30,11 @@ TRIGGER = any_of(
     r"[Oo]ut of [Mm]emory",
     r"[Nn]ot enough (?:\w{1,20} ){0,3}memory",
     r"ran out of (?:GPU )?memory",
+    r"Allocation failed for size",  # Gaudi
 )
 _REQUESTED = Pattern(
     rf"[Cc]annot allocate {SIZE} memory|Out of memory allocating ([\d,]{{1,26}} bytes)|allocate (?:tensor with )?{SIZE}"
-    rf"|buffer of size (\d{{1,20}})\b"
+    rf"|buffer of size (\d{{1,20}})\b|failed for size:{{0,2}} ?(\d{{1,20}})\b"
 )
 _ALLOCATED = Pattern(rf"{SIZE} memory has been allocated|allocated so far: ([\d,]{{1,26}} bytes)")
 _FREE = Pattern(rf"available memory is only {SIZE}")
