@@ -49,12 +49,13 @@ LAID_OUT = frozenset({
 """kernels that copy arguments which are not laid out as they read them; ``elements`` are those of a product that a GPU
 writes out besides"""
 FLASH_BACKWARD = "_scaled_dot_product_flash_attention_backward"
+EFFICIENT_FORWARD = "_scaled_dot_product_efficient_attention"
 EFFICIENT_BACKWARD = "_scaled_dot_product_efficient_attention_backward"
 SORTED = frozenset({"index_put", "index_put_", "_index_put_impl_", "embedding_dense_backward"})
 """kernels that sort indices first; ``elements`` are the indices, ``item`` what is laid out for each"""
 GATHERED = SORTED | frozenset({
-    FLASH_BACKWARD, EFFICIENT_BACKWARD, "_cdist_backward", "_pdist_backward", "masked_scatter", "masked_scatter_",
-    "masked_select",
+    FLASH_BACKWARD, EFFICIENT_FORWARD, EFFICIENT_BACKWARD, "_cdist_backward", "_pdist_backward", "masked_scatter",
+    "masked_scatter_", "masked_select",
 })  # fmt: skip
 """kernels of a GPU that gather their results in memory of their own: ``elements`` times ``item`` bytes of it"""
 

@@ -13,6 +13,7 @@ import torch
 from oomproof.memory.scratch.calls import (
     DEFORMED,
     EFFICIENT_BACKWARD,
+    EFFICIENT_FORWARD,
     FACTORISED,
     FLASH_BACKWARD,
     FOURIER,
@@ -23,7 +24,7 @@ from oomproof.memory.scratch.calls import (
     WRITTEN_OUT,
 )
 from oomproof.memory.scratch.recurrent import BACKWARD, FORWARD
-from oomproof.trace.torch.gpu.attention_scratch import efficient_backward, flash_backward
+from oomproof.trace.torch.gpu.attention_scratch import efficient_backward, efficient_forward, flash_backward
 from oomproof.trace.torch.gpu.laid_out import copied_bytes, is_channels_last, laid_out
 from oomproof.trace.torch.gpu.recurrent_scratch import recurrent_backward, recurrent_forward
 from oomproof.trace.torch.gpu.sorted_scratch import sorted_places, sorted_rows
@@ -42,6 +43,7 @@ _OF_ALL_ARGUMENTS = {
     FORWARD: recurrent_forward,
     BACKWARD: recurrent_backward,
     FLASH_BACKWARD: flash_backward,
+    EFFICIENT_FORWARD: efficient_forward,
     EFFICIENT_BACKWARD: efficient_backward,
 }
 _BY_ELEMENTS = _SORTS | _SCANS | FACTORISED | {_CTC, MATRIX_EXPONENTIAL}
