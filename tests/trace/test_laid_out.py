@@ -60,6 +60,7 @@ FORWARD: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "regions": lambda x: torchvision.ops.roi_align(crossed(x), BOXES, 7),
     "reflected": lambda x: F.pad(crossed(x), (2, 2, 2, 2), "reflect"),
     "distances by a product": lambda x: torch.cdist(x.flatten(0, 1), x.flatten(0, 1)),
+    "every other column multiplied": lambda x: x.view(-1, 32)[:, ::2] @ torch.ones(16, 4),
     "rolled along both sides": lambda x: x.roll((2, 2), (2, 3)),
     "means by index": lambda x: torch.zeros(SHAPE).scatter_reduce(1, PLACES, x, "mean"),
 }
@@ -119,6 +120,16 @@ def test_attention_written_out_takes_that_at_its_peak() -> None:
 def test_a_gpu_reads_group_norms_channels_first() -> None:
     step = traced(lambda x: F.group_norm(x.to(memory_format=torch.channels_last), 4).pow(2).mean())
     assert prices(step, "native_group_norm") == [(NUMBERS * 4, 0, NUMBERS * 4)]
+
+
+@pytest.mark.parametrize(("cut", "copied"), [
+    (lambda x: x[..., ::2], True),
+    (lambda x: x[..., :8], False),
+    (lambda x: x[..., :8].transpose(1, 2), False),
+])  # fmt: skip
+def test_matrices_in_a_batch_are_copied_where_neither_side_is_dense(cut: Any, copied: bool) -> None:
+    step = traced(lambda x: x.mean() + (cut(x.detach()) @ torch.ones(32, cut(x).shape[-1], 4)).sum(), (32, 64, 16))
+    assert prices(step, "bmm") == [(32 * 64 * 8 * 4,) * 3] * copied
 
 
 def test_what_is_dense_is_not_copied() -> None:

@@ -68,6 +68,5 @@ def is_channels_last(tensor: torch.Tensor) -> bool:
 
 
 def _is_dense(tensor: torch.Tensor, last: bool) -> bool:
-    if last and tensor.dim() in _LAST:
-        return tensor.is_contiguous(memory_format=_LAST[tensor.dim()])
-    return tensor.is_contiguous()
+    wanted = _LAST.get(tensor.dim(), torch.contiguous_format) if last else torch.contiguous_format
+    return bool(tensor.is_contiguous(memory_format=wanted))

@@ -77,7 +77,7 @@ def _by_elements(name: str, args: Any, outs: list[torch.Tensor]) -> dict[str, An
     if name == "nms":
         return {"op": name, "elements": args[0].shape[0]}
     if name in PRODUCTS:
-        copied = _expanded_numbers(args, -2)
+        copied = _unfit_numbers(args)
         return {"op": name, "elements": copied, "item": outs[0].element_size()} if copied else None
     # CTC's second table of paths is as large as its first, which it is given (log_beta in LossCTC.cu)
     given = args[6] if name == _CTC else args[0]
@@ -97,15 +97,16 @@ def _backward_convolution(args: Any) -> dict[str, Any]:
     return _convolution("convolution_backward", args[1], args[2], args[0], args[4:10]) | more
 
 
-def _expanded_numbers(args: Any, first: int) -> int:
-    """Numbers of the tensors that are expanded along one of their dimensions from ``first`` on: libraries for matrices
-    read none such, so PyTorch writes them out. The gradient of a plain ``sum()`` is one."""
-    return sum(
-        each.numel()
-        for each in args
-        if isinstance(each, torch.Tensor)
-        and any(not step and side > 1 for step, side in zip(each.stride()[first:], each.shape[first:], strict=True))
-    )
+def _unfit_numbers(args: Any) -> int:
+    """Numbers of the matrices that no library for matrices reads as they are, so that PyTorch writes them out: neither
+    rows nor columns lie dense, or they overlap. The gradient of a plain ``sum()``, which is expanded, is one."""
+    return sum(each.numel() for each in args if isinstance(each, torch.Tensor) and each.dim() > 1 and _is_unfit(each))
+
+
+def _is_unfit(matrix: torch.Tensor) -> bool:
+    (rows, columns), (down, across) = matrix.shape[-2:], matrix.stride()[-2:]
+    by_rows, by_columns = across == 1 and down >= columns, down == 1 and across >= rows
+    return min(rows, columns) > 1 and not by_rows and not by_columns
 
 
 def _note_columns(name: str, args: Any, outs: list[torch.Tensor]) -> dict[str, Any]:
