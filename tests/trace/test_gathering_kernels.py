@@ -65,6 +65,22 @@ def test_efficient_attention_does_too() -> None:
     assert prices(step, EFFICIENT) == [images * heads * (256 * 64 + 2 * 197) * 4]
 
 
+@pytest.mark.parametrize(("head", "dtype", "sums"), [
+    (192, torch.float16, True),
+    (128, torch.float16, False),  # stays in registers
+    (192, torch.float32, False),  # is what it is summed up in
+])  # fmt: skip
+def test_wide_heads_in_half_precision_are_summed_up_in_fp32(head: int, dtype: torch.dtype, sums: bool) -> None:
+    images, rows, heads = 2, 64, 3
+
+    def loss(x: torch.Tensor) -> Any:
+        parts = [each.transpose(1, 2) for each in x.to(dtype).unbind(2)]
+        return F.scaled_dot_product_attention(*parts, attn_mask=torch.zeros(rows, rows, dtype=dtype)).pow(2).mean()
+
+    step = traced(loss, (images, rows, 3, heads, head))
+    assert prices(step, "_scaled_dot_product_efficient_attention") == [images * heads * rows * head * 4] * sums
+
+
 def test_gradients_whose_heads_do_not_lie_side_by_side_are_copied() -> None:
     def loss(x: torch.Tensor) -> Any:
         return F.scaled_dot_product_attention(x, x, x).pow(2).mean()

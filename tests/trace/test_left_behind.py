@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -122,6 +123,28 @@ def in_a_namespace(count: int) -> torch.Tensor:
     return NAMES.table  # type: ignore[no-any-return]
 
 
+def in_its_own_new_attribute(count: int) -> torch.Tensor:
+    if not hasattr(in_its_own_new_attribute, "table"):
+        in_its_own_new_attribute.table = torch.ones(count)  # type: ignore[attr-defined]
+    return in_its_own_new_attribute.table  # type: ignore[attr-defined, no-any-return]
+
+
+def in_its_own_attribute(count: int) -> torch.Tensor:
+    if in_its_own_attribute.table is None:  # type: ignore[attr-defined]
+        in_its_own_attribute.table = torch.ones(count)  # type: ignore[attr-defined]
+    return in_its_own_attribute.table  # type: ignore[attr-defined, no-any-return]
+
+
+in_its_own_attribute.table = None  # type: ignore[attr-defined]
+OF_THREADS = threading.local()
+
+
+def in_a_thread(count: int) -> torch.Tensor:
+    if not hasattr(OF_THREADS, "table"):
+        OF_THREADS.table = torch.ones(count)
+    return OF_THREADS.table  # type: ignore[no-any-return]
+
+
 class Refuses(OrderedDict[str, Any]):
     """Gives nothing away, and has its values as attributes too: as the outputs of transformers' models."""
 
@@ -160,6 +183,9 @@ CACHES: dict[str, Callable[[int], torch.Tensor]] = {
     "a new attribute of a class": KEEPS.in_new_of_class,
     "a global": in_a_global,
     "a namespace": in_a_namespace,
+    "a new attribute of a function": in_its_own_new_attribute,
+    "an attribute of a function": in_its_own_attribute,
+    "a thread's": in_a_thread,
     "a dictionary that refuses": in_what_refuses,
 }
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from oomproof.memory.allocators.cuda_segments import SMALL_SIZE
 from oomproof.memory.allocators.replaying import Replay
 from oomproof.memory.batch_spec import MOST_OBJECTS
+from oomproof.memory.smaller_steps import smaller_steps
 from oomproof.memory.timeline import KINDS, Timeline
 
 Replaying = Callable[[Timeline, int | None], Replay]
@@ -37,10 +38,19 @@ def most_by_fewer_boxes(histories: Sequence[Timeline], replay: Replaying) -> int
     if not counts or not _hold_much(histories[0], boxes):
         return 0
     rows = [go_with_boxes(history, boxes) for history in histories]
-    fewer = (_shrink(*each, count / boxes) for count in counts for each in zip(histories, rows, strict=True))
-    # Small blocks come from segments of their own, and are most of the blocks: it is quicker to count them once.
-    worst = max(fewer, key=lambda history: replay(_only_large(history), None).reserved)
-    return replay(worst, None).reserved
+    fewer = ([_shrink(*each, count, boxes) for each in zip(histories, rows, strict=True)] for count in counts)
+    most, history = max((_find_worst(each, replay) for each in fewer), key=lambda each: each[0])
+    return most + replay(history, None).reserved - replay(_only_large(history), None).reserved
+
+
+def _find_worst(histories: Sequence[Timeline], replay: Replaying) -> tuple[int, Timeline]:
+    """Bytes of large blocks in the worst of these histories or in a smaller step like it, and which history it is: a
+    step with no more boxes looks at both too. Small blocks come from segments of their own, and are most of the blocks:
+    it is quicker to count them once, at the end."""
+    found = [(replay(_only_large(each), None).reserved, each) for each in histories]
+    most, worst = max(found, key=lambda each: each[0])
+    smaller = (replay(_only_large(each), None).reserved for each in smaller_steps(_only_large(worst)))
+    return max(most, *smaller), worst
 
 
 def go_with_boxes(timeline: Timeline, boxes: int) -> NDArray[np.bool_]:
@@ -59,8 +69,8 @@ def _hold_much(timeline: Timeline, boxes: int) -> bool:
     return held > WORTH_TRYING * timeline.peak().bytes
 
 
-def _shrink(timeline: Timeline, rows: NDArray[np.bool_], share: float) -> Timeline:
-    shrunk = np.maximum(1, (timeline.bytes * share).astype(np.int64))
+def _shrink(timeline: Timeline, rows: NDArray[np.bool_], count: int, boxes: int) -> Timeline:
+    shrunk = np.maximum(1, timeline.bytes * count // boxes)  # to the byte, as a step with that many has them
     return replace(timeline, bytes=np.where(rows & (timeline.bytes > 0), shrunk, timeline.bytes))
 
 

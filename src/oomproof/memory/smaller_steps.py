@@ -8,12 +8,13 @@ most that this step, or the same step with fewer or smaller images, would reserv
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from oomproof.memory.allocators.cuda_segments import SMALL_SIZE
 from oomproof.memory.allocators.replaying import Replay
 from oomproof.memory.timeline import KINDS, Timeline
 
@@ -26,16 +27,21 @@ _OF_THE_MODEL = [KINDS.index(kind) for kind in ("parameter", "buffer", "gradient
 
 
 def most_by_smaller(timeline: Timeline, replay: Callable[[Timeline, int | None], Replay]) -> int:
-    """Bytes reserved by smaller steps than this one; 0 for a step that holds nothing but the model.
+    """Bytes reserved by smaller steps than this one; 0 for a step that holds nothing but the model."""
+    return max((replay(smaller, None).reserved for smaller in smaller_steps(timeline)), default=0)
 
-    The sizes are the same for every step that they lie below: a larger batch looks at those of a smaller one."""
+
+def smaller_steps(timeline: Timeline) -> Iterator[Timeline]:
+    """The sizes are the same for every step that they lie below: a larger batch looks at those of a smaller one. Small
+    blocks have no say in them, as they come from segments of their own and do not all grow with the batch or boxes."""
     fixed = np.isin(timeline.kind, _OF_THE_MODEL)
     if fixed.all():
-        return 0
-    size = replace(timeline, bytes=np.where(fixed, 0, timeline.bytes)).peak().bytes
+        return
+    size = replace(timeline, bytes=np.where(fixed | (timeline.bytes <= SMALL_SIZE), 0, timeline.bytes)).peak().bytes
     first = math.floor(math.log2(max(1, size)) * A_DOUBLING)
-    shares = [2 ** ((first - step) / A_DOUBLING) / max(1, size) for step in range(SIZES)]
-    return max(replay(_shrink(timeline, fixed, min(1.0, share)), None).reserved for share in shares)
+    for step in range(SIZES):
+        share = 2 ** ((first - step) / A_DOUBLING) / max(1, size)
+        yield _shrink(timeline, fixed, min(1.0, share))
 
 
 def _shrink(timeline: Timeline, fixed: NDArray[np.bool_], share: float) -> Timeline:

@@ -20,22 +20,42 @@ MATRIX_EXPONENTIAL = "linalg_matrix_exp"
 FOURIER = frozenset({"_fft_r2c", "_fft_c2r", "_fft_c2c"})
 FACTORISED = frozenset({
     "_linalg_svd", "_linalg_eigh", "linalg_eig", "linalg_qr", "geqrf", "linalg_householder_product", "linalg_inv_ex",
-    "linalg_lu_factor_ex", "linalg_ldl_factor_ex", "linalg_cholesky_ex", "linalg_lstsq", "_linalg_solve_ex",
-    "_linalg_det", "_linalg_slogdet",
+    "linalg_lu_factor_ex", "linalg_ldl_factor_ex", "linalg_cholesky_ex", "linalg_lstsq", "linalg_pinv",
+    "_linalg_solve_ex", "_linalg_det", "_linalg_slogdet",
 })  # fmt: skip
 """linear algebra that a library does in workspace of its own"""
 WRITTEN_OUT = frozenset({
     "mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss_backward", "binary_cross_entropy_with_logits",
-    "logsumexp", "_trilinear", "multinomial", "dist",
+    "logsumexp", "_trilinear", "multinomial", "dist", "roll", "_euclidean_dist", "scatter_reduce",
+    "scatter_reduce_", "index_reduce", "index_reduce_",
 })  # fmt: skip
 """operations that PyTorch writes in tensors inside one kernel; ``elements`` are the numbers of those"""
+SOFTMAX_BACKWARD = "_softmax_backward_data"
+LAID_OUT = frozenset({
+    "_softmax", "_log_softmax", SOFTMAX_BACKWARD, "_log_softmax_backward_data", "native_layer_norm",
+    "native_layer_norm_backward", "native_group_norm", "native_group_norm_backward", "native_batch_norm",
+    "_native_batch_norm_legit", "native_batch_norm_backward", "roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool",
+    "im2col", "col2im", "_cdist_forward", "max_pool2d_with_indices", "max_pool2d_with_indices_backward",
+    "max_pool3d_with_indices", "max_pool3d_with_indices_backward", "avg_pool2d", "avg_pool2d_backward", "avg_pool3d",
+    "avg_pool3d_backward", "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d",
+    "_adaptive_avg_pool3d_backward", "adaptive_max_pool2d", "adaptive_max_pool2d_backward", "reflection_pad1d",
+    "reflection_pad1d_backward", "reflection_pad2d", "reflection_pad2d_backward", "reflection_pad3d",
+    "reflection_pad3d_backward", "replication_pad1d_backward", "replication_pad2d_backward",
+    "replication_pad3d_backward", "upsample_nearest1d", "upsample_nearest1d_backward", "upsample_nearest2d",
+    "upsample_nearest2d_backward", "upsample_nearest3d", "upsample_nearest3d_backward", "upsample_linear1d",
+    "upsample_linear1d_backward", "upsample_bilinear2d", "upsample_bilinear2d_backward", "upsample_bicubic2d",
+    "upsample_bicubic2d_backward", "upsample_trilinear3d", "upsample_trilinear3d_backward",
+})  # fmt: skip
+"""kernels that copy arguments which are not laid out as they read them; ``elements`` are those of a product that a GPU
+writes out besides"""
 FLASH_BACKWARD = "_scaled_dot_product_flash_attention_backward"
+EFFICIENT_FORWARD = "_scaled_dot_product_efficient_attention"
 EFFICIENT_BACKWARD = "_scaled_dot_product_efficient_attention_backward"
 SORTED = frozenset({"index_put", "index_put_", "_index_put_impl_", "embedding_dense_backward"})
 """kernels that sort indices first; ``elements`` are the indices, ``item`` what is laid out for each"""
 GATHERED = SORTED | frozenset({
-    FLASH_BACKWARD, EFFICIENT_BACKWARD, "_cdist_backward", "_pdist_backward", "masked_scatter", "masked_scatter_",
-    "masked_select",
+    FLASH_BACKWARD, EFFICIENT_FORWARD, EFFICIENT_BACKWARD, "_cdist_backward", "_pdist_backward", "masked_scatter",
+    "masked_scatter_", "masked_select",
 })  # fmt: skip
 """kernels of a GPU that gather their results in memory of their own: ``elements`` times ``item`` bytes of it"""
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 from oomproof.memory.scratch import Price
-from oomproof.memory.scratch.calls import Call, Convolution, Kernel, Shape
+from oomproof.memory.scratch.calls import LAID_OUT, Call, Convolution, Kernel, Shape
 from oomproof.memory.scratch.cpu_columns import price_columns, takes_columns
 from oomproof.memory.scratch.everywhere import price_everywhere
 
@@ -37,7 +37,7 @@ def price(threads: int, *, half: bool = True) -> Price:
 
     def price_call(call: Call) -> tuple[int, int, int]:
         if not isinstance(call, Convolution):
-            return (price_everywhere(call) if isinstance(call, Kernel) else None) or (0, 0, 0)
+            return _kernel(call) if isinstance(call, Kernel) else (0, 0, 0)
         if (call.item < _FLOAT and not half) or takes_columns(call, threads):
             columns = price_columns(call) + call.copied
             return columns, 0, columns
@@ -46,6 +46,12 @@ def price(threads: int, *, half: bool = True) -> Price:
         return expected, 0, expected + threads * (_weight_bytes(call, pad_all=True) + _BARRIERS)
 
     return price_call
+
+
+def _kernel(call: Kernel) -> tuple[int, int, int]:
+    if call.op in LAID_OUT:
+        return call.copied, 0, call.copied
+    return price_everywhere(call) or (0, 0, 0)
 
 
 def _forward(call: Convolution) -> int:

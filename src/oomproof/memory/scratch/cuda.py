@@ -11,7 +11,16 @@ import math
 
 from oomproof.memory.cards.devices import Device
 from oomproof.memory.scratch import Price, recurrent
-from oomproof.memory.scratch.calls import FACTORISED, FOURIER, GATHERED, Call, Convolution, Kernel
+from oomproof.memory.scratch.calls import (
+    FACTORISED,
+    FOURIER,
+    GATHERED,
+    LAID_OUT,
+    SOFTMAX_BACKWARD,
+    Call,
+    Convolution,
+    Kernel,
+)
 from oomproof.memory.scratch.everywhere import price_everywhere
 from oomproof.memory.scratch.recurrent import Recurrent
 
@@ -113,12 +122,12 @@ def _kernel(call: Kernel) -> tuple[int, int, int]:
         pairs = call.elements * -(-call.elements // 64) * _INDEX
         return pairs, pairs, pairs
     given = call.elements * call.item
-    if call.op == "_ctc_loss_backward":
-        return given, given, given
+    if call.op in ("_ctc_loss_backward", SOFTMAX_BACKWARD):  # a table of all elements is written out for sure
+        return given, given, given + call.copied
+    if call.op in GATHERED | LAID_OUT:
+        return given + call.copied, 0, given + call.copied
     if call.op in _WORK_AREAS:
         return given, 0, _WORK_AREAS[call.op] * given
-    if call.op in GATHERED:
-        return given + call.copied, 0, given + call.copied
     if call.op in ("nonzero", "cumsum", "logcumsumexp"):
         return 0, 0, call.elements * _INDEX
     keys = call.elements * (call.item + _INDEX)  # radix sort keeps a second buffer of keys and indices

@@ -7,6 +7,7 @@ and goes.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
@@ -37,6 +38,10 @@ def _attributes(owner: Any) -> Iterator[tuple[str, Any]]:
 def _was_there_before(owner: Any, name: str) -> bool:
     if isinstance(owner, ModuleType):
         return True  # ``global TABLE`` needs a TABLE
+    if isinstance(owner, FunctionType):  # ``hasattr(find, "table")`` has the name among its constants
+        return name not in owner.__code__.co_consts
+    if isinstance(owner, threading.local):  # empty in a new thread, so that all code asks first
+        return False
     if isinstance(owner, type):  # what a class is made with comes before its methods, or what Python adds to it
         names = list(vars(owner))
         return any(isinstance(vars(owner)[each], _OF_CLASSES) for each in names[names.index(name) :])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -93,11 +94,18 @@ def _empty(holder: Any, held: dict[int, Any]) -> None:
         holder.cache_clear()
     elif isinstance(holder, dict):
         for key in [key for key, value in holder.items() if id(value) in held or id(key) in held]:
-            _drop(holder, key)
+            if not _is_of_a_thread(key):
+                _drop(holder, key)
     elif type(holder) is list:
         holder[:] = [each for each in holder if id(each) not in held]
     elif type(holder) is set:
         holder -= {each for each in holder if id(each) in held}
+
+
+def _is_of_a_thread(key: Any) -> bool:
+    """Under such a key ``threading.local`` keeps what a thread has. CPython (3.11) goes on using that, whether it is
+    still there or not: what is in it can be taken out, itself it cannot."""
+    return isinstance(key, weakref.ref) and type(key()).__name__ == "_localdummy"
 
 
 def _drop(holder: dict[Any, Any], key: Any) -> None:

@@ -1,5 +1,5 @@
-"""What the backward passes of fused attention take beside their gradients: the gradient of the queries is summed up in
-fp32, in whole tiles, and every row has a number of its own.
+"""What fused attention takes beside its results. In backward the gradient of the queries is summed up in fp32, in whole
+tiles, and every row has a number of its own; a wide result in half precision is summed up in fp32 as well.
 
 Read in mha_bwd (flash_api.cpp), in attention_backward.cu and in kernel_backward.h of PyTorch 2.14.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from oomproof.memory.scratch.calls import EFFICIENT_BACKWARD, FLASH_BACKWARD
+from oomproof.memory.scratch.calls import EFFICIENT_BACKWARD, EFFICIENT_FORWARD, FLASH_BACKWARD
 
 _FLOAT = 4
 _ROWS = 128
@@ -23,6 +23,13 @@ def flash_backward(args: Any) -> dict[str, Any]:
     rows = _up(rows, _ROWS)
     head = _up(head, 32 if head <= _LARGEST_IN_REGISTERS else 64)
     return _call(FLASH_BACKWARD, images * heads * rows * (head + 1), gradient)
+
+
+def efficient_forward(args: Any) -> dict[str, Any] | None:
+    q, _, v = args[:3]
+    if q.element_size() == _FLOAT or v.shape[-1] <= _LARGEST_IN_REGISTERS:
+        return None
+    return {"op": EFFICIENT_FORWARD, "elements": q.shape[:-1].numel() * v.shape[-1], "item": _FLOAT}
 
 
 def efficient_backward(args: Any) -> dict[str, Any]:

@@ -13,16 +13,19 @@ import torch
 from oomproof.memory.scratch.calls import (
     DEFORMED,
     EFFICIENT_BACKWARD,
+    EFFICIENT_FORWARD,
     FACTORISED,
     FLASH_BACKWARD,
     FOURIER,
     GATHERED,
+    LAID_OUT,
     MATRIX_EXPONENTIAL,
     PRODUCTS,
     WRITTEN_OUT,
 )
 from oomproof.memory.scratch.recurrent import BACKWARD, FORWARD
-from oomproof.trace.torch.gpu.attention_scratch import efficient_backward, flash_backward
+from oomproof.trace.torch.gpu.attention_scratch import efficient_backward, efficient_forward, flash_backward
+from oomproof.trace.torch.gpu.laid_out import copied_bytes, is_channels_last, laid_out
 from oomproof.trace.torch.gpu.recurrent_scratch import recurrent_backward, recurrent_forward
 from oomproof.trace.torch.gpu.sorted_scratch import sorted_places, sorted_rows
 from oomproof.trace.torch.gpu.written_out import written_out
@@ -34,11 +37,13 @@ _BY_NAME: dict[str, Callable[[str, Any], dict[str, Any] | None]] = {
     **dict.fromkeys(("embedding_dense_backward", "_embedding_bag_backward"), sorted_rows),
     **dict.fromkeys(("index_put", "index_put_", "_index_put_impl_"), sorted_places),
     **dict.fromkeys(WRITTEN_OUT, written_out),
+    **dict.fromkeys(LAID_OUT, laid_out),
 }
 _OF_ALL_ARGUMENTS = {
     FORWARD: recurrent_forward,
     BACKWARD: recurrent_backward,
     FLASH_BACKWARD: flash_backward,
+    EFFICIENT_FORWARD: efficient_forward,
     EFFICIENT_BACKWARD: efficient_backward,
 }
 _BY_ELEMENTS = _SORTS | _SCANS | FACTORISED | {_CTC, MATRIX_EXPONENTIAL}
@@ -72,7 +77,7 @@ def _by_elements(name: str, args: Any, outs: list[torch.Tensor]) -> dict[str, An
     if name == "nms":
         return {"op": name, "elements": args[0].shape[0]}
     if name in PRODUCTS:
-        copied = _expanded_numbers(args, -2)
+        copied = _unfit_numbers(args)
         return {"op": name, "elements": copied, "item": outs[0].element_size()} if copied else None
     # CTC's second table of paths is as large as its first, which it is given (log_beta in LossCTC.cu)
     given = args[6] if name == _CTC else args[0]
@@ -82,23 +87,26 @@ def _by_elements(name: str, args: Any, outs: list[torch.Tensor]) -> dict[str, An
 
 
 def _forward_convolution(args: Any, outs: list[torch.Tensor]) -> dict[str, Any]:
-    return _convolution("convolution", args[0], args[1], outs[0], args[3:9])
+    return _convolution("convolution", args[0], args[1], outs[0], args[3:9]) | {
+        "copied": copied_bytes(args[:1], args[:2])
+    }
 
 
 def _backward_convolution(args: Any) -> dict[str, Any]:
-    more = {"wants": list(args[10]), "copied": _expanded_numbers(args[:1], 0) * args[0].element_size()}
+    more = {"wants": list(args[10]), "copied": copied_bytes(args[:2], args[1:3])}
     return _convolution("convolution_backward", args[1], args[2], args[0], args[4:10]) | more
 
 
-def _expanded_numbers(args: Any, first: int) -> int:
-    """Numbers of the tensors that are expanded along one of their dimensions from ``first`` on: libraries for matrices
-    and convolutions read none such, so PyTorch writes them out. The gradient of a plain ``sum()`` is one."""
-    return sum(
-        each.numel()
-        for each in args
-        if isinstance(each, torch.Tensor)
-        and any(not step and side > 1 for step, side in zip(each.stride()[first:], each.shape[first:], strict=True))
-    )
+def _unfit_numbers(args: Any) -> int:
+    """Numbers of the matrices that no library for matrices reads as they are, so that PyTorch writes them out: neither
+    rows nor columns lie dense, or they overlap. The gradient of a plain ``sum()``, which is expanded, is one."""
+    return sum(each.numel() for each in args if isinstance(each, torch.Tensor) and each.dim() > 1 and _is_unfit(each))
+
+
+def _is_unfit(matrix: torch.Tensor) -> bool:
+    (rows, columns), (down, across) = matrix.shape[-2:], matrix.stride()[-2:]
+    by_rows, by_columns = across == 1 and down >= columns, down == 1 and across >= rows
+    return min(rows, columns) > 1 and not by_rows and not by_columns
 
 
 def _note_columns(name: str, args: Any, outs: list[torch.Tensor]) -> dict[str, Any]:
@@ -139,5 +147,5 @@ def _convolution(name: str, x: torch.Tensor, weight: torch.Tensor, y: torch.Tens
         "groups": int(groups),
         "dtype": str(x.dtype).removeprefix("torch."),
         "item": x.element_size(),
-        "channels_last": x.dim() == 4 and x.stride(1) == 1 and x.shape[1] > 1,
+        "channels_last": x.dim() == 4 and (is_channels_last(x) or is_channels_last(weight)),
     }

@@ -23,6 +23,8 @@ _REDUCTION = {
 """where a loss says how it is reduced; 0: not at all"""
 _MORE = {"binary_cross_entropy_with_logits": (1, 2)}
 """tensors with all elements that are made beside the result, if it has them all as well and if it is reduced"""
+_REDUCED = dict.fromkeys(("scatter_reduce", "scatter_reduce_", "index_reduce", "index_reduce_"), 4)
+"""where an operation says whether it takes means"""
 _KEEP = frozenset({"mse_loss", "smooth_l1_loss", "soft_margin_loss", "binary_cross_entropy"})
 KEEP_MORE = _KEEP | {"col2im"}
 """whose results hold more memory than their shape says"""
@@ -38,9 +40,22 @@ def written_out(name: str, args: Any) -> dict[str, Any] | None:
     elif name == "_trilinear":
         sides = _spread(args)
         numbers = math.prod(sides) // max(1, sides[args[7] if len(args) > 7 else 1])
+    elif name == "roll":  # one dimension after the other; what is not dense is copied for the first
+        numbers = x.numel() * max(len(args[2]) - 1 if len(args) > 2 else 0, not x.is_contiguous())
+    elif name == "_euclidean_dist":  # both beside their squares and ones, to be multiplied as matrices
+        numbers = sum(each.numel() // max(1, each.shape[-1]) * (each.shape[-1] + 2) for each in args[:2])
+    elif name in _REDUCED:
+        numbers = _count_for_means(name, args)
     else:
         numbers = x.numel()
     return {"op": name, "elements": numbers, "item": x.element_size()} if numbers else None
+
+
+def _count_for_means(name: str, args: Any) -> int:
+    """How many numbers came to each place is counted, in numbers of the same type; a byte says where none did."""
+    place, (kept, _, _, given) = _REDUCED[name], args[:4]
+    means = len(args) > place and args[place] == "mean"
+    return kept.numel() + given.numel() + -(-kept.numel() // kept.element_size()) if means else 0
 
 
 def held_bytes(name: str, args: Any, out: torch.Tensor) -> int:
