@@ -33,6 +33,8 @@ _OPENERS = ("open", "GFile", "Open", "FastGFile")
 _MOST_CALLS = 50
 _MOST_TURNS = 50
 """of a loop over known values that are followed one by one"""
+_MOST_STEPS = 10_000
+_CHARACTERS_PER_STEP = 250
 _USUAL_NAMES = {**KEYS, "input_config": "train_input_reader", "model_config": "model", "pipeline_config": ""}
 """what names of snippets stand for where nothing in the script says it"""
 
@@ -61,6 +63,9 @@ class ScriptReader:
         self.usual = Tracked(config_of_text("", str(path)), known=False)
         self._calls: list[str] = []
         self._active: list[str] = []
+        self._steps = 0
+        self._seen: dict[int, Config] = {}
+        """what each config was at the last statement"""
 
     def follow(self) -> tuple[Tracked | None, list[Tracked]]:
         """The first config that the script reads or makes, or None; and everything with something to tell."""
@@ -73,6 +78,7 @@ class ScriptReader:
 
     def _body(self, body: list[ast.stmt], names: dict[str, ConfigNode]) -> ConfigNode | None:
         for statement in body:
+            self._count()
             match statement:
                 case ast.Return(value=ast.expr() as value):
                     return self._evaluate(value, names)
@@ -93,6 +99,14 @@ class ScriptReader:
             if returned is not None:
                 return returned
         return None
+
+    def _count(self) -> None:
+        """Statements, and characters of configs that they changed: each change reads the whole text again."""
+        changed = [each.config for each in self.found if self._seen.get(id(each)) is not each.config]
+        self._seen = {id(each): each.config for each in self.found}
+        self._steps += 1 + sum(len(each.text) for each in changed) // _CHARACTERS_PER_STEP
+        if self._steps > _MOST_STEPS:
+            raise InputError(f"{self.path} does too much to be followed; give its pipeline.config instead")
 
     def _loop(self, loop: ast.For | ast.While, names: dict[str, ConfigNode]) -> ConfigNode | None:
         """Each turn where they are known; else once, with nothing known of what a turn leaves to the next."""
