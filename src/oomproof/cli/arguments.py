@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from oomproof.errors import InputError
+from oomproof.files.looking import is_folder, is_there
 from oomproof.files.replacing import find_place
 from oomproof.sources import describe_forms
 
@@ -351,15 +352,15 @@ def parse_names(texts: Sequence[str], option: str, example: str) -> tuple[str, .
 
 def require_writable(path: Path, option: str) -> None:
     """Said before the trace or the search, not minutes later."""
-    if path.is_dir():
+    if is_folder(path):
         raise InputError(f"{option} wants a file, but {path} is a folder")
     try:
         folder = find_place(path).parent
     except OSError as error:
         raise InputError(f"{option} cannot write {path}: {error.strerror}; name another file") from None
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise InputError(f"{option} cannot write {path}: there is no folder {folder}")
-    if path.exists() and _read_only(path):
+    if is_there(path) and _read_only(path):
         raise InputError(f"{option} cannot write {path}: the file is read-only; name another one")
     if _read_only(folder):
         raise InputError(f"{option} cannot write {path}: the folder {folder} is read-only; name a file elsewhere")

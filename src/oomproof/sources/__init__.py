@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oomproof.errors import InputError, OomproofError
+from oomproof.files.looking import is_there, say_why_no_file
 from oomproof.sources.source import GROUP, Opening, Source
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ def open_job(
     that a training script reads."""
     source = next((each for each in list_sources() if each.recognises(text)), None)
     if source is None:
-        if (Path(text).suffix or os.sep in text) and not Path(text).exists() and ":" not in text:
-            raise InputError(f"there is no file {text}: check the path, or see `oomproof check --help` for other jobs")
+        if (Path(text).suffix or os.sep in text) and not is_there(text) and ":" not in text:
+            raise InputError(f"{say_why_no_file(text)}: check the path, or see `oomproof check --help` for other jobs")
         forms = [form for each in list_sources() for form in each.forms]
         raise InputError(f"'{text}' is not a job: expected {', '.join(forms[:-1])} or {forms[-1]}")
     if pairs and not source.takes_pairs:

@@ -123,7 +123,7 @@ def test_values_of_scripts_that_double_from_line_to_line(tmp_path: Path, lines: 
     code = f"cfg = get_cfg()\n{lines}\ncfg.SOLVER.IMS_PER_BATCH = x\nDefaultTrainer(cfg).train()\n"
     (tmp_path / "train_net.py").write_text(code)
     job = open_script(tmp_path / "train_net.py", (), "")
-    with pytest.raises(InputError, match="SOLVER.IMS_PER_BATCH"):
+    with pytest.raises(InputError, match=r"SOLVER\.IMS_PER_BATCH"):
         resolve(job, {})
     assert resolve(job, {"SOLVER.IMS_PER_BATCH": 8})["SOLVER.IMS_PER_BATCH"] == 8
 

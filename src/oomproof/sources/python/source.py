@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oomproof.errors import InputError
+from oomproof.files.looking import is_file, say_why_no_file
 from oomproof.sources.source import Opening, Source
 
 if TYPE_CHECKING:
@@ -20,10 +21,9 @@ def _recognises(text: str) -> bool:
 def _open(opening: Opening) -> Job:
     path, _, function = opening.text.rpartition(":")
     if not path.endswith(".py"):
-        file = Path(opening.text)
-        if not file.is_file():
-            problem = f"{file} is not a file" if file.exists() else f"there is no file {file}"
-            raise InputError(f"{problem}: expected FILE.py:FUNCTION, or -- python FILE.py for a script (docs/jobs.md)")
+        if not is_file(opening.text):
+            why = say_why_no_file(opening.text)
+            raise InputError(f"{why}: expected FILE.py:FUNCTION, or -- python FILE.py for a script (docs/jobs.md)")
         raise InputError(f"which function of {opening.text} makes the job? Say {opening.text}:FUNCTION (docs/jobs.md)")
     if opening.given.get("backend"):
         from oomproof.sources.keras.installed import use_backend

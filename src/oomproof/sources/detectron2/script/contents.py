@@ -15,7 +15,6 @@ from typing import Any
 
 from oomproof.sources.detectron2.config.config import Config, Origin
 
-
 MOST_PARTS = 10_000
 """of a list or tuple, those of its parts included: one that holds itself twice, again and again, has billions"""
 

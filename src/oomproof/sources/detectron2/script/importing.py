@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oomproof.errors import InputError
+from oomproof.files.looking import is_file
 from oomproof.sources.detectron2.config.yaml_file import read_text
 from oomproof.sources.detectron2.script import arguments
 from oomproof.sources.detectron2.script.contents import Foreign, Parts, Ref, Unknown
@@ -48,7 +49,7 @@ def _beside(reader: Reader, module: str, level: int) -> Any:
     places = (folder, reader.path.parent) if not level else (folder,)
     for place in places:
         for path in (place.joinpath(*parts).with_suffix(".py"), place.joinpath(*parts, "__init__.py")):
-            if parts[-1] and path.is_file():
+            if parts[-1] and is_file(path):
                 return _module(reader, path, module)
     return None
 

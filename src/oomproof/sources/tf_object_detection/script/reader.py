@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.errors import InputError
+from oomproof.files.looking import is_file
 from oomproof.sources.tf_object_detection.config.config import Config, config_of_text
 from oomproof.sources.tf_object_detection.config.text_file import read_text
 from oomproof.sources.tf_object_detection.script.config_so_far import (
@@ -324,7 +325,7 @@ class ScriptReader:
     def _merge_file(self, node: ConfigNode, name: str | None, call: ast.Call) -> None:
         # A script is started from its own folder, or from the one above that its paths begin with.
         places = [] if name is None else [self.path.parent / name, Path(name)]
-        file = next((each for each in places if each.is_file()), None)
+        file = next((each for each in places if is_file(each)), None)
         if file is None:
             what = "which file is read" if name is None else f"{name}, which is read,"
             node.of.lost = f"{self._at(call)}: {what} is not known here"
