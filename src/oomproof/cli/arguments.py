@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from oomproof.errors import InputError
-from oomproof.files.looking import is_folder, is_there
+from oomproof.files.looking import hint_at_home, is_folder, is_there
 from oomproof.files.replacing import find_place
 from oomproof.sources import describe_forms
 
@@ -359,7 +359,7 @@ def require_writable(path: Path, option: str) -> None:
     except OSError as error:
         raise InputError(f"{option} cannot write {path}: {error.strerror}; name another file") from None
     if not is_folder(folder):
-        raise InputError(f"{option} cannot write {path}: there is no folder {folder}")
+        raise InputError(f"{option} cannot write {path}: there is no folder {folder}{hint_at_home(path)}")
     if is_there(path) and _read_only(path):
         raise InputError(f"{option} cannot write {path}: the file is read-only; name another one")
     if _read_only(folder):
