@@ -120,6 +120,8 @@ def test_usage_errors(run: Run) -> None:
         code, out, err = run(*arguments)
         assert (code, out, err.count("\n")) == (1, "", 1), arguments
         assert err.startswith("oomproof: ")
+    assert run("check", "--nope")[2].rstrip().endswith(". See: oomproof check --help")
+    assert run("chek")[2].rstrip().endswith(". See: oomproof --help")
 
 
 def test_ranges() -> None:

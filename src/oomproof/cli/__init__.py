@@ -104,7 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except UsageError as error:
-        complain(f"{error.format_message()} See: oomproof --help")
+        command = "oomproof" if error.ctx is None else error.ctx.command_path
+        complain(f"{error.format_message().rstrip('.')}. See: {command} --help")
         return FAILED
     except BaseException as error:  # a user's code may raise what is no Exception
         if "--debug" in given:
