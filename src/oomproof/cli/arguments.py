@@ -301,6 +301,9 @@ def sweep_values(text: str, option: str = "--sweep") -> tuple[str, tuple[str, ..
     ('batch', ('1', '2', '4', '8', '16', '32', '48'))
     """
     name, wanted = pair(text, option, "batch=1..16")
+    first, dash, last = wanted.partition("-")
+    if dash and first.isdigit() and last.isdigit():
+        raise InputError(f"{option} {text} is no range: expected two dots, {option} {name}={first}..{last}")
     values = _range(text, wanted) if ".." in wanted else [part.strip() for part in OUTSIDE_BRACKETS.split(wanted)]
     if not all(values):
         raise InputError(f"{option} {text} has an empty value between its commas")

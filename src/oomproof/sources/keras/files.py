@@ -145,8 +145,9 @@ def _build_model(keras: Any, path: Path, config: Mapping[str, Any], objects: Map
     # What a config of another version or a broken one raises is as various as its layers.
     except Exception as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        reason = reason[:200].rstrip(". ")
         raise InputError(
-            f"{path.name} cannot be built by Keras {keras.__version__}: {reason[:200]}. It was saved by Keras "
+            f"{path.name} cannot be built by Keras {keras.__version__}: {reason}. It was saved by Keras "
             f"{_version(path)}; build it in a FILE.py:FUNCTION instead"
         ) from error
 
