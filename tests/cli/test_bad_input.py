@@ -110,6 +110,11 @@ def test_sweep_nonsense(refused: Refused, step: str, sweep: str) -> None:
     assert "--sweep" in refused("check", step, "--on", "8GiB", "--sweep", sweep)
 
 
+def test_a_range_with_a_dash_is_shown_with_dots(refused: Refused, step: str) -> None:
+    told = refused("check", step, "--on", "8GiB", "--sweep", "workers=1-16")
+    assert "expected two dots, --sweep workers=1..16" in told
+
+
 def test_sweep_of_too_many_values_or_of_nothing_known(refused: Refused, step: str) -> None:
     assert "at most 64" in refused("check", step, "--on", "8GiB", "--sweep", f"workers={','.join('1' * 65)}")
     assert "workers" in refused("check", step, "--on", "8GiB", "--sweep", "worker=1..2")
@@ -120,6 +125,8 @@ def test_usage_errors(run: Run) -> None:
         code, out, err = run(*arguments)
         assert (code, out, err.count("\n")) == (1, "", 1), arguments
         assert err.startswith("oomproof: ")
+    assert run("check", "--nope")[2].rstrip().endswith(". See: oomproof check --help")
+    assert run("chek")[2].rstrip().endswith(". See: oomproof --help")
 
 
 def test_ranges() -> None:

@@ -18,6 +18,7 @@ def test_lists_what_on_knows(run: Run) -> None:
 def test_filter_by_name_and_architecture(run: Run) -> None:
     names = [row["name"] for row in json.loads(run("gpus", "3060", "--json")[1])]
     assert names and all("3060" in name for name in names)
+    assert [row["name"] for row in json.loads(run("gpus", "3060ti", "--json")[1])] == ["RTX 3060 Ti"]
     assert {row["architecture"] for row in json.loads(run("gpus", "ada", "--json")[1])} == {"ada"}
 
 

@@ -103,6 +103,36 @@ def test_what_cannot_be_written_is_told_before_any_work(place: Path, words: list
     assert "tracing" not in err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["check", "{}.py", "--on", "8GiB"],
+        ["check", "{}.py:job", "--on", "8GiB"],
+        ["check", "{}.config", "--on", "8GiB"],
+        ["check", "{}.keras", "--on", "8GiB"],
+        ["check", "{}.timeline", "--on", "8GiB"],
+        ["check", "--on", "8GiB", "--", sys.executable, "{}.py"],
+        ["data", "{}-*.record"],
+        ["data", "{}"],
+        ["explain", "{}.log"],
+        ["explain", "oom.log", "--html", "{}.html"],
+        ["run", "{}.config", "--model-dir", "out"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("at", ["closed/file", "long" * 80])
+def test_what_cannot_be_looked_at_is_one_line(place: Path, at: str, words: list[str]) -> None:
+    """In a folder that one may not enter, such as another user's, or with a name that no file system has."""
+    place.chmod(0o755)
+    (place / "closed").mkdir(mode=0o000)
+    process = oomproof(place, *(each.format(at) for each in words))
+    out, err = process.communicate(timeout=60)
+    told = [line for line in err.splitlines() if line.startswith("oomproof: ")]
+    assert process.returncode == 1 and not out and len(told) == 1, err
+    assert "internal error" not in err and "Traceback" not in err, err
+    assert any(each in err for each in ("Permission denied", "File name too long", "no TFRecord file")), err
+
+
 @pytest.mark.thorough
 def test_two_plans_for_one_file_at_once(tmp_path: Path) -> None:
     """Each is whole, one of them is in the file, and what the user had is kept."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -80,6 +81,29 @@ def test_a_full_disk_is_one_line(step: str, words: str) -> None:
         ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (ran.returncode, ran.stderr.count("\n")) == (1, 1)
     assert "cannot write the report" in ran.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full, Linux only")
+@pytest.mark.parametrize("where", ["2>&-", "2>/dev/full", "<&- 2>&-"])
+def test_nobody_need_hear_of_the_progress(step: str, tmp_path: Path, where: str) -> None:
+    """Daemons close what they do not use; the answer and the exit code stay."""
+    command = f"{shlex.quote(sys.executable)} -m oomproof check {shlex.quote(step)} --on 2GiB --save s.timeline {where}"
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
+    ran = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, cwd=tmp_path, env=environment, check=False)
+    assert ran.returncode == 2 and ran.stdout.startswith(b"Verdict")
+    assert oomproof("check", str(tmp_path / "s.timeline"), "--on", "2GiB", "-q").returncode == 2
+
+
+def test_too_little_memory_for_the_command_is_one_line(
+    step: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def allocate(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("oomproof.sources.open_job", allocate)
+    assert cli.main(["check", step, "--on", "2GiB", "-q"]) == 1
+    out, err = capsys.readouterr()
+    assert not out and err.count("\n") == 1 and "too little memory" in err
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,36 @@ def test_mode_is_kept_and_the_copy_is_no_more_readable(file: Path, mode: int) ->
 
 
 @LINUX
+def test_the_copy_follows_a_file_that_is_made_private(file: Path) -> None:
+    replace_file(file, b"ours")
+    file.chmod(0o600)
+    replace_file(file, b"ours again")
+    assert (kept(file).read_text(), kept(file).stat().st_mode & 0o777) == ("theirs", 0o600)
+
+
+@LINUX
+@pytest.mark.skipif(sys.platform == "linux" and os.geteuid() != 0, reason="root alone may set what others may not")
+def test_attributes_are_kept_behind_one_that_cannot_be(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        os.setxattr(file, "user.b", b"1")
+    except OSError:
+        pytest.skip("this file system has no attributes")
+    monkeypatch.setattr(replacing.os, "listxattr", lambda path: ["trusted.none", "user.b"])
+    replace_file(file, b"ours")
+    assert os.getxattr(file, "user.b") == b"1"
+
+
+@LINUX
+def test_a_folder_that_has_been_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(CannotReplace, match="has been removed"):
+        find_place(Path("a.yaml"))
+
+
+@LINUX
 def test_the_copy_is_private_from_its_first_byte(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.chmod(0o600)
     modes = []

@@ -317,9 +317,9 @@ def test_random_bytes_behind_a_right_start() -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no such file"):
+    with pytest.raises(InputError, match="there is no file"):
         load_snapshot(tmp_path / "none.pickle")
-    with pytest.raises(InputError, match="it is not a file"):
+    with pytest.raises(InputError, match="is not a file"):
         load_snapshot(tmp_path)
     with (tmp_path / "large.pickle").open("wb") as file:
         file.truncate(600 << 20)

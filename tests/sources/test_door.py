@@ -108,10 +108,10 @@ def test_looking_for_a_job_loads_no_framework() -> None:
 
 def test_what_is_not_a_job_is_told_what_would_be() -> None:
     with pytest.raises(oomproof.InputError) as failure:
-        open_job("something")
+        open_job("some thing")
     for form in ("torchvision:NAME", "FILE.py:FUNCTION", "keras:NAME", "FILE.timeline", "FILE.yaml"):
         assert form in str(failure.value)
-    assert "'something' is not a job" in str(failure.value)
+    assert "'some thing' is not a job" in str(failure.value)
 
 
 def test_a_name_of_detectron2s_zoo_needs_no_ending() -> None:

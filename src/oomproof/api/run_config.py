@@ -8,6 +8,7 @@ from typing import Any
 
 from oomproof.api.fit import fit
 from oomproof.errors import InputError
+from oomproof.files.looking import is_file
 from oomproof.memory.cards.devices import find_device
 from oomproof.memory.forecast import Forecast
 from oomproof.plan.plan import Plan
@@ -41,7 +42,7 @@ def plan_training(
     is forecast; where it does not fit, blocks are computed again, then batches cut into micro-batches. ``accumulate``
     and ``recompute`` say it beforehand; ``half`` lets layers compute in float16."""
     config = read_config(path)
-    require_trainable(config, begins=not (model_dir / "checkpoint").is_file())
+    require_trainable(config, begins=not is_file(model_dir / "checkpoint"))
     job = RunJob(config.name, config)
     count = steps or job.steps
     if not count:

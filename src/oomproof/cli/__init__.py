@@ -26,7 +26,7 @@ from oomproof.cli.fit import FitCommand, fit
 from oomproof.cli.gpus import gpus
 from oomproof.cli.measure import measure
 from oomproof.cli.run import run
-from oomproof.cli.screen import cannot_write, complain
+from oomproof.cli.screen import cannot_write, complain, open_what_is_closed, tell
 from oomproof.cli.watch import watch
 from oomproof.cli.zoo import zoo
 from oomproof.errors import InternalError, OomproofError, TooSmall, internal_error
@@ -93,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     129: its terminal was closed.
     """
     if arguments is None:
+        open_what_is_closed()
         _leave_garbage()
         for number in ENDING:
             if signal.getsignal(number) is signal.SIG_DFL:  # not under nohup
@@ -103,7 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except UsageError as error:
-        complain(f"{error.format_message()} See: oomproof --help")
+        command = "oomproof" if error.ctx is None else error.ctx.command_path
+        complain(f"{error.format_message().rstrip('.')}. See: {command} --help")
         return FAILED
     except BaseException as error:  # a user's code may raise what is no Exception
         if "--debug" in given:
@@ -150,6 +152,9 @@ def _leave_garbage() -> None:
 
 def _tell(error: BaseException) -> None:
     """One line for what the user can mend; for a fault of oomproof, a line and the report below it."""
+    if isinstance(error, MemoryError):  # before anything that takes more of it
+        complain("this machine, or a limit on this process, leaves too little memory for that")
+        return
     if isinstance(error, OSError) and error.errno in _FULL and sys.stdout is not None:  # help and version, by click
         error = cannot_write(error)
     if not isinstance(error, OomproofError):
@@ -157,4 +162,4 @@ def _tell(error: BaseException) -> None:
     first, *report = str(error).split("\n") if isinstance(error, InternalError) else [str(error)]
     complain(first)
     for line in report:
-        print(line, file=sys.stderr)
+        tell(line)

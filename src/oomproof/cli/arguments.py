@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from oomproof.errors import InputError
+from oomproof.files.looking import hint_at_home, is_folder, is_there
 from oomproof.files.replacing import find_place
 from oomproof.sources import describe_forms
 
@@ -300,6 +301,9 @@ def sweep_values(text: str, option: str = "--sweep") -> tuple[str, tuple[str, ..
     ('batch', ('1', '2', '4', '8', '16', '32', '48'))
     """
     name, wanted = pair(text, option, "batch=1..16")
+    first, dash, last = wanted.partition("-")
+    if dash and first.isdigit() and last.isdigit():
+        raise InputError(f"{option} {text} is no range: expected two dots, {option} {name}={first}..{last}")
     values = _range(text, wanted) if ".." in wanted else [part.strip() for part in OUTSIDE_BRACKETS.split(wanted)]
     if not all(values):
         raise InputError(f"{option} {text} has an empty value between its commas")
@@ -351,15 +355,15 @@ def parse_names(texts: Sequence[str], option: str, example: str) -> tuple[str, .
 
 def require_writable(path: Path, option: str) -> None:
     """Said before the trace or the search, not minutes later."""
-    if path.is_dir():
+    if is_folder(path):
         raise InputError(f"{option} wants a file, but {path} is a folder")
     try:
         folder = find_place(path).parent
     except OSError as error:
         raise InputError(f"{option} cannot write {path}: {error.strerror}; name another file") from None
-    if not folder.is_dir():
-        raise InputError(f"{option} cannot write {path}: there is no folder {folder}")
-    if path.exists() and _read_only(path):
+    if not is_folder(folder):
+        raise InputError(f"{option} cannot write {path}: there is no folder {folder}{hint_at_home(path)}")
+    if is_there(path) and _read_only(path):
         raise InputError(f"{option} cannot write {path}: the file is read-only; name another one")
     if _read_only(folder):
         raise InputError(f"{option} cannot write {path}: the folder {folder} is read-only; name a file elsewhere")

@@ -30,11 +30,11 @@ def gpus(
     from oomproof.memory.cards.devices import list_devices
 
     words = text.casefold().split()
-    found = [
-        device
-        for device in list_devices()
-        if all(word in f"{device.name} {device.architecture}".casefold() for word in words)
-    ]
+
+    def fits(name: str) -> bool:
+        return all(word in name or word in name.replace(" ", "") for word in words)  # as --on takes them: 3060ti
+
+    found = [device for device in list_devices() if fits(f"{device.name} {device.architecture}".casefold())]
     if not found:
         raise InputError(
             f"no known GPU matches {text!r}; `oomproof gpus` lists them all, and --on takes a size too (8GiB)"

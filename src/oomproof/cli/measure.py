@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oomproof.cli.arguments import Batch, Debug, ImageSize, Pairs, Precision, Quiet, gather_settings
-from oomproof.cli.screen import at_work, show, write
+from oomproof.cli.screen import at_work, show, tell, write
 from oomproof.errors import InputError
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def measure(
         show(report(found.forecast, found.real, found.device, found.error))
     if keep:
         place = keep_measurement(found)
-        print(f"kept for forecasts --on this in {place}; `oomproof measure --forget` removes it", file=sys.stderr)
+        tell(f"kept for forecasts --on this in {place}; `oomproof measure --forget` removes it")
 
 
 def _show_constants() -> None:

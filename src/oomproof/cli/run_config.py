@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from oomproof.errors import InputError
+from oomproof.files.looking import is_file, say_why_no_file
 
 _ENDINGS = (".config", ".pbtxt")
 _PRECISIONS = {"": False, "fp32": False, "float32": False, "fp16": True, "mixed_float16": True}
@@ -71,8 +72,8 @@ def run_config(
     from oomproof.frameworks.object_detection import require_api
     from oomproof.run.tf_object_detection.process import run_in_process
 
-    if not Path(path).is_file():
-        raise InputError(f"{path} is not there; expected a pipeline.config")
+    if not is_file(path):
+        raise InputError(f"{say_why_no_file(path)}: expected a pipeline.config")
     if model_dir is None:
         raise InputError("expected --model-dir FOLDER, where the checkpoints of the training go")
     if precision not in _PRECISIONS:

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oomproof.errors import OomproofError
@@ -60,9 +61,25 @@ def cannot_write(error: OSError) -> OomproofError:
 
 def complain(message: str) -> None:
     """One line on stderr, whatever the message has inside."""
-    line = _make_printable(f"oomproof: {message}")
+    tell(_make_printable(f"oomproof: {message}"))
+
+
+def tell(line: str) -> None:
+    """A line on stderr. Where that is full, or its reader has gone, the answer is still wanted on stdout."""
     encoding = sys.stderr.encoding or "utf-8"
-    print(line.encode(encoding, "replace").decode(encoding), file=sys.stderr)
+    with suppress(OSError):
+        print(line.encode(encoding, "replace").decode(encoding), file=sys.stderr, flush=True)
+
+
+def open_what_is_closed() -> None:
+    """Descriptors that whoever started us has closed (``2>&-``, some daemons) lead nowhere from here on: the next file
+    to be opened would get their number, and what libraries print would be written into it."""
+    with suppress(OSError):
+        while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+            pass
+        os.close(opened)
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  # until the process ends
 
 
 def _make_printable(text: str) -> str:
@@ -157,6 +174,6 @@ def _lines() -> Callable[[str], None]:
         nonlocal last
         if doing != last:
             last = doing
-            print(_make_printable(doing), file=sys.stderr, flush=True)
+            tell(_make_printable(doing))
 
     return line

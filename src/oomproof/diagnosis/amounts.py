@@ -76,7 +76,9 @@ def text(nbytes: int) -> str:
         return f"{nbytes / (1 << 30):.2f} GiB"
     if abs(nbytes) >= 1 << 20:
         return f"{nbytes / (1 << 20):.0f} MiB"
-    return f"{nbytes / 1024:.0f} KiB" if abs(nbytes) >= 1024 else f"{nbytes} bytes"
+    if abs(nbytes) >= 1024:
+        return f"{nbytes / 1024:.0f} KiB"
+    return f"{nbytes} byte{'' if nbytes == 1 else 's'}"
 
 
 def number(nbytes: int) -> str:

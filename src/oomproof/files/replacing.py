@@ -56,13 +56,16 @@ def find_place(target: Path) -> Path:
     cannot be put there without harm."""
     try:
         place = target.resolve()
-        status = place.stat()
-    except FileNotFoundError:
-        return place
+    except FileNotFoundError:  # of a relative path
+        raise CannotReplace(None, "the folder that you are in has been removed", str(target)) from None
     except RuntimeError:  # Python 3.12 and before, of links that lead in a circle
         raise CannotReplace(None, "its links lead in a circle", str(target)) from None
     except ValueError:
         raise CannotReplace(None, "not a name that a file can have", str(target)) from None
+    try:
+        status = place.stat()
+    except FileNotFoundError:
+        return place
     refuse_others(status.st_mode, target)
     if status.st_nlink > 1:
         raise CannotReplace(
@@ -99,6 +102,8 @@ def _keep(place: Path, content: bytes, written: int) -> None:
     if not is_ours:
         with _put_in_place(kept, like=place) as file:
             file.write(content)
+    else:  # the file may have been made private meanwhile
+        _take_over(kept, place)
     os.utime(kept, ns=(written, written))
 
 
@@ -113,10 +118,18 @@ def _take_over(unfinished: Path, place: Path) -> None:
         return
     if hasattr(os, "chown"):
         _keep_owner(unfinished, old, place)
-    with suppress(AttributeError, OSError):  # not on every system, nor on every file system
-        for name in os.listxattr(place):
+    for name in _list_attributes(place):
+        with suppress(OSError):  # some only root may set; the others are kept all the same
             os.setxattr(unfinished, name, os.getxattr(place, name))
     unfinished.chmod(stat.S_IMODE(old.st_mode))
+
+
+def _list_attributes(place: Path) -> list[str]:
+    """Access lists are among them."""
+    try:
+        return os.listxattr(place)
+    except (AttributeError, OSError):  # not on every system, nor on every file system
+        return []
 
 
 def _keep_owner(unfinished: Path, old: os.stat_result, place: Path) -> None:

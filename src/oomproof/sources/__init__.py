@@ -5,16 +5,15 @@ May import memory/, data/, trace/ and changes/; frameworks only inside functions
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oomproof.errors import InputError, OomproofError
+from oomproof.sources.no_job import describe_no_job
 from oomproof.sources.source import GROUP, Opening, Source
 
 if TYPE_CHECKING:
@@ -43,10 +42,7 @@ def open_job(
     that a training script reads."""
     source = next((each for each in list_sources() if each.recognises(text)), None)
     if source is None:
-        if (Path(text).suffix or os.sep in text) and not Path(text).exists() and ":" not in text:
-            raise InputError(f"there is no file {text}: check the path, or see `oomproof check --help` for other jobs")
-        forms = [form for each in list_sources() for form in each.forms]
-        raise InputError(f"'{text}' is not a job: expected {', '.join(forms[:-1])} or {forms[-1]}")
+        raise InputError(describe_no_job(text, [form for each in list_sources() for form in each.forms]))
     if pairs and not source.takes_pairs:
         if all("=" in pair for pair in pairs):
             each_one = " ".join(f"--set {shlex.quote(pair)}" for pair in pairs)

@@ -94,7 +94,7 @@ def test_a_file_that_ends_early_is_read_as_far_as_it_goes(tmp_path: Path) -> Non
 def test_nothing_left_is_an_error_that_says_why(tmp_path: Path) -> None:
     content = coco([ONE])
     del content["images"][0]["width"]
-    with pytest.raises(InputError, match=r"image without a size, 1 times \(such as one.png\)"):
+    with pytest.raises(InputError, match=r"image without a size, once \(one.png\)"):
         read_dataset(written(content, tmp_path / "a.json"))
     with pytest.raises(InputError, match="has no images in it"):
         read_dataset(written({"images": []}, tmp_path / "b.json"))

@@ -13,6 +13,8 @@ from oomproof.sources.detectron2.config.config import read
 from oomproof.sources.detectron2.config.schema import DEFAULTS
 from oomproof.sources.detectron2.config.yaml_file import parse, read_text
 from oomproof.sources.detectron2.script.expression import evaluate_text
+from oomproof.sources.detectron2.script.script import open_script
+from oomproof.sources.settings import resolve
 
 
 def fan(first: str, other: str) -> str:
@@ -101,6 +103,29 @@ def test_bases_that_fan_out(tmp_path: Path) -> None:
 def test_arithmetic_without_end(text: str) -> None:
     with pytest.raises(InputError, match="not plain arithmetic"):
         evaluate_text(text)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "x = [1]\n" + "x = [x, x]\n" * 22 + "x = len(str(x))",
+        "x = [1]\n" + "x.extend(x)\n" * 22 + "x = len(x) * 0 + 2",
+        "x = (1,)\n" + "x = (x, x)\n" * 22 + "x = len(str(x))",
+        "x = (1,)\n" + "x = tuple(zip(x, x))\n" * 22 + "x = len(str(x))",
+        "x = {'a': 1}\n" + "x = {'a': x, 'b': x}\n" * 22 + "x = len(str(x))",
+        "x = sum([[0] * 1000] * 1000, [])[0] + 2",
+        "x = round(5, -10**7) + 2",
+    ],
+    ids=["lists", "a list by itself", "tuples", "zipped", "dicts", "a sum", "rounding"],
+)
+def test_values_of_scripts_that_double_from_line_to_line(tmp_path: Path, lines: str) -> None:
+    """With sixty such lines they would have more parts than any memory holds."""
+    code = f"cfg = get_cfg()\n{lines}\ncfg.SOLVER.IMS_PER_BATCH = x\nDefaultTrainer(cfg).train()\n"
+    (tmp_path / "train_net.py").write_text(code)
+    job = open_script(tmp_path / "train_net.py", (), "")
+    with pytest.raises(InputError, match=r"SOLVER\.IMS_PER_BATCH"):
+        resolve(job, {})
+    assert resolve(job, {"SOLVER.IMS_PER_BATCH": 8})["SOLVER.IMS_PER_BATCH"] == 8
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pipes and devices as Linux has them")

@@ -336,3 +336,36 @@ def test_what_scripts_do_is_followed(tmp_path: Path, code: str, expected: dict[s
 def test_what_only_a_run_tells_is_not_taken_for_known(tmp_path: Path, code: str) -> None:
     with pytest.raises(InputError, match=r"give (--set batch_size=VALUE|the pipeline\.config itself)"):
         opened(tmp_path, code)
+
+
+OPENING = 'configs = config_util.get_configs_from_pipeline_file("pipeline.config")\n'
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "x = [1]\n" + "x = [x, x]\n" * 20,
+        "x = (1,)\n" + "x = (x, x)\n" * 20,
+        'x = "ab"\n' + 'x = f"{x}{x}"\n' * 20,
+        'x = "ab"\n' + "x = os.path.join(x, x)\n" * 20,
+    ],
+    ids=["lists", "tuples", "texts", "paths"],
+)
+def test_values_that_double_from_line_to_line_are_not_worked_out(tmp_path: Path, lines: str) -> None:
+    """With sixty such lines they would have more parts than any memory holds."""
+    found = follow(tmp_path, OPENING + lines + 'configs["train_config"].fine_tune_checkpoint = x\n')
+    assert any("is not known before the script runs" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "".join(f"{'  ' * depth}for i{depth} in range(50):\n" for depth in range(4)) + "        x = 1\n",
+        'configs["train_config"].data_augmentation_options.add()\n' * 4000,
+        "".join(f"a{number} = 1\n" for number in range(11_000)),
+    ],
+    ids=["loops", "changes", "lines"],
+)
+def test_scripts_without_end_are_told(tmp_path: Path, lines: str) -> None:
+    with pytest.raises(InputError, match=r"edit\.py does too much to be followed; give its pipeline.config instead"):
+        follow(tmp_path, OPENING + lines)

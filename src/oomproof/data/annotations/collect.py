@@ -166,10 +166,9 @@ class Collector:
         if not found:
             return f"{self.path} ({self.format}) has no images in it: expected annotations or images"
         worst = found[0]
-        return (
-            f"no image of {self.path} ({self.format}) can be used: {worst.kind}, {worst.count:,} times "
-            f"(such as {worst.examples[0]})"
-        )
+        count, example = worst.count, worst.examples[0]
+        where = f"{count:,} times (such as {example})" if count > 1 else f"once ({example})"
+        return f"no image of {self.path} ({self.format}) can be used: {worst.kind}, {where}"
 
 
 def _in_order(images: Integers) -> Integers | slice:

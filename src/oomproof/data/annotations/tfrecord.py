@@ -21,6 +21,7 @@ from oomproof.data.annotations.image_header import Header, read_header
 from oomproof.data.annotations.records import DamagedRecord, records
 from oomproof.data.annotations.regular_files import is_folder, is_regular, list_files, open_regular, reason
 from oomproof.errors import InputError
+from oomproof.files.looking import is_there
 
 NAME = "TFRecord"
 FILE = re.compile(r"\.(tfrecords?|record)(-\d+-of-\d+)?(\.gz)?$", re.IGNORECASE)
@@ -40,7 +41,7 @@ def recognises(path: Path) -> bool:
 
 def is_pattern(text: str) -> bool:
     """Whether it stands for TFRecord files, and is not the name of one."""
-    return PATTERN.search(text) is not None and "\0" not in text and not Path(text).exists()
+    return PATTERN.search(text) is not None and "\0" not in text and not is_there(text)
 
 
 def read(path: Path, images: Path | None, split: str, say: Say) -> Dataset:
@@ -56,7 +57,7 @@ def find_records(patterns: Sequence[str]) -> list[Path]:
     found: dict[Path, None] = {}
     for pattern in patterns:
         # glob, since Path.glob refuses a pattern that begins at the root
-        matched = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern))  # noqa: PTH207
+        matched = [pattern] if is_there(pattern) else sorted(glob.glob(pattern))  # noqa: PTH207
         files = [Path(each) for each in matched]
         files = [each for file in files for each in (_files_in(file) if is_folder(file) else [file])]
         if not files:

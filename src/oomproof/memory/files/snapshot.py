@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from oomproof.errors import DamagedFile, InputError
+from oomproof.files.looking import is_file, say_why_no_file
 from oomproof.files.regular import read_regular
 from oomproof.memory.about import About
 from oomproof.memory.files.plain_pickle import NotPlain, read_plain
@@ -49,8 +50,8 @@ class _Event(NamedTuple):
 def load_snapshot(path: str | os.PathLike[str]) -> Timeline:
     """What the busiest GPU recorded; DamagedFile if the file is not a snapshot or nothing was recorded."""
     file = Path(path)
-    if not file.is_file():
-        raise InputError(f"cannot read {file}: " + ("it is not a file" if file.exists() else "there is no such file"))
+    if not is_file(file):
+        raise InputError(f"{say_why_no_file(file)}: expected a memory snapshot")
     try:
         if file.stat().st_size > MAX_FILE:
             raise NotPlain(

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from oomproof.errors import DamagedFile, InputError
+from oomproof.files.looking import is_file, say_why_no_file
 from oomproof.files.regular import NotAFile, open_regular
 from oomproof.files.replacing import new_content
 from oomproof.memory.files.timeline_check import BLOCKS, CALLS, MARKS, SHAPE, Wrong, check_timeline, clean_value
@@ -52,8 +53,8 @@ def save(timeline: Timeline, path: str | os.PathLike[str]) -> None:
 def load_timeline(path: str | os.PathLike[str]) -> Timeline:
     """Reads a Timeline; DamagedFile where the file is not one that ``save`` could have written."""
     file = Path(path)
-    if not file.is_file():
-        raise InputError(f"cannot read {file}: " + ("it is not a file" if file.exists() else "there is no such file"))
+    if not is_file(file):
+        raise InputError(f"{say_why_no_file(file)}: expected a timeline saved with --save")
     try:
         if file.stat().st_size > MAX_FILE:
             raise Wrong(f"expected at most {MAX_FILE >> 20} MiB; found {file.stat().st_size >> 20} MiB")

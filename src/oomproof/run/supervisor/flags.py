@@ -12,6 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from oomproof.files.regular import read_regular
+
 BATCH = (
     "--batch-size", "--batch_size", "--batch", "-b", "--bs", "--train-batch-size", "--train_batch_size",
     "--per-device-train-batch-size", "--per_device_train_batch_size", "--images-per-batch", "--images_per_batch",
@@ -46,11 +48,18 @@ def flags_of_script(command: Sequence[str]) -> Known:
     """Flags that the command's own Python file names."""
     found: dict[str, int | None] = {}
     for word in command:
-        path = Path(word)
-        if path.suffix == ".py" and path.is_file() and path.stat().st_size <= _LARGEST_SCRIPT:
-            text = path.read_text(errors="replace")
+        if Path(word).suffix == ".py":
+            text = _read(word)
             found |= dict.fromkeys(_NAMED.findall(text)) | _defaults(text)
     return found
+
+
+def _read(script: str) -> str:
+    """Empty where it cannot be read: the command itself will say so."""
+    try:
+        return read_regular(script, _LARGEST_SCRIPT).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _defaults(text: str) -> dict[str, int]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oomproof.errors import InputError
+from oomproof.files.looking import is_file, is_there
 from oomproof.sources.source import Opening, Source
 
 if TYPE_CHECKING:
@@ -30,14 +31,14 @@ def _is_vitdet(text: str) -> bool:
     from oomproof.sources.detectron2.vitdet.published import is_name
 
     name = text.removeprefix("detectron2:")
-    return is_name(name) and (name != text or not Path(text).is_file())
+    return is_name(name) and (name != text or not is_file(text))
 
 
 def _is_published(text: str) -> bool:
     """A name of the zoo, which may be said without ``.yaml``; a folder of the user's own wins."""
     from oomproof.sources.detectron2.zoo.configs import find_published
 
-    return find_published(text) is not None and not Path(text).exists()
+    return find_published(text) is not None and not is_there(text)
 
 
 def _open(opening: Opening) -> Job:

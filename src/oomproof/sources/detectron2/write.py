@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.errors import InputError
+from oomproof.files.looking import is_file, is_there
 from oomproof.files.replacing import replace_file
 from oomproof.sources.detectron2.config import keys
 from oomproof.sources.detectron2.config.config import Config, of_text
@@ -69,7 +70,7 @@ def write(
 
 
 def _is_same(one: Path, other: Path) -> bool:
-    return one.exists() and one.samefile(other)
+    return is_there(one) and one.samefile(other)
 
 
 def _find_untold_keys(config: Config, planned: Mapping[str, Any]) -> set[str]:
@@ -129,7 +130,7 @@ def _with_bases_from(text: str, path: Path, target: Path) -> str:
 
 def _move_base(base: str, path: Path, target: Path) -> str:
     there = path.parent / base
-    if "://" in base or base.startswith(("~", "/")) or not there.is_file():
+    if "://" in base or base.startswith(("~", "/")) or not is_file(there):
         return base
     return Path(os.path.relpath(there.resolve(), target.resolve().parent)).as_posix()
 

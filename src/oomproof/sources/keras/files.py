@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.errors import DamagedFile, InputError
+from oomproof.files.looking import is_file, say_why_no_file
 from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.job import SUFFIX, Knob, Setting, Settings, TraceRequest
@@ -104,9 +105,8 @@ def _write_loading_code(path: Path, custom: str) -> list[str]:
 
 
 def open_saved_model(path: Path) -> SavedModel:
-    if not path.is_file():
-        problem = f"{path} is not a file" if path.exists() else f"there is no file {path}"
-        raise InputError(f"{problem}: expected a model saved with model.save('{path.stem}.keras')")
+    if not is_file(path):
+        raise InputError(f"{say_why_no_file(path)}: expected a model saved with model.save('{path.stem}.keras')")
     _config(path)
     return SavedModel(path)
 
@@ -145,8 +145,9 @@ def _build_model(keras: Any, path: Path, config: Mapping[str, Any], objects: Map
     # What a config of another version or a broken one raises is as various as its layers.
     except Exception as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        reason = reason[:200].rstrip(". ")
         raise InputError(
-            f"{path.name} cannot be built by Keras {keras.__version__}: {reason[:200]}. It was saved by Keras "
+            f"{path.name} cannot be built by Keras {keras.__version__}: {reason}. It was saved by Keras "
             f"{_version(path)}; build it in a FILE.py:FUNCTION instead"
         ) from error
 
@@ -294,8 +295,10 @@ def _objects(path: Path, needed: Sequence[str], custom: str) -> dict[str, Any]:
 def _module(custom: str) -> Any:
     file = Path(custom)
     if custom.endswith(".py"):
-        if not file.is_file():
-            raise InputError(f"custom={custom}: there is no such file; expected a Python file or the name of a module")
+        if not is_file(file):
+            raise InputError(
+                f"custom={custom}: {say_why_no_file(file)}; expected a Python file or the name of a module"
+            )
         folder, name = str(file.resolve().parent), file.stem
     else:
         folder, name = str(Path.cwd()), custom

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from oomproof.errors import InputError, JobError, near
+from oomproof.files.looking import is_file, say_why_no_file
 from oomproof.files.regular import read_regular
 from oomproof.frameworks.side_by_side import before_torch
 from oomproof.memory.about import About
@@ -156,9 +157,9 @@ def with_one_batch(settings: tuple[Setting, ...]) -> tuple[Setting, ...]:
 
 
 def open_python(path: Path, function: str) -> PythonJob:
-    if not path.is_file():
-        problem = f"{path} is not a file" if path.exists() else f"there is no file {path}"
-        raise InputError(f"{problem}: expected a Python file with a function that returns a TorchJob or a KerasJob")
+    if not is_file(path):
+        why = say_why_no_file(path)
+        raise InputError(f"{why}: expected a Python file with a function that returns a TorchJob or a KerasJob")
     module = _import(path)
     make = getattr(module, function, None)
     if not callable(make):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oomproof.errors import InputError
+from oomproof.files.looking import is_file, say_why_no_file
 from oomproof.sources.script.child.notebook import without_magics
 from oomproof.sources.source import Opening, Source
 
@@ -22,12 +23,11 @@ def _recognises(text: str) -> bool:
 def _open(opening: Opening) -> Job:
     path, _, function = opening.text.rpartition(":")
     if not path.endswith(".py"):
-        file = Path(opening.text)
-        if not file.is_file():
-            problem = f"{file} is not a file" if file.exists() else f"there is no file {file}"
-            raise InputError(f"{problem}: expected FILE.py:FUNCTION, or -- python FILE.py for a script (docs/jobs.md)")
         text = opening.text
-        _require_python(file)
+        if not is_file(text):
+            why = say_why_no_file(text)
+            raise InputError(f"{why}: expected FILE.py:FUNCTION, or -- python FILE.py for a script (docs/jobs.md)")
+        _require_python(Path(text))
         raise InputError(
             f"which function of {text} makes the job? Say {text}:FUNCTION, or -- python {text} for a training script "
             "(docs/jobs.md)"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oomproof.errors import InputError
+from oomproof.files.looking import is_folder, is_there, say_why_no_file
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.job import Job, Setting, Settings, TraceRequest
 from oomproof.sources.settings import runtime_settings
@@ -43,9 +44,9 @@ class SavedJob(Job):
 
 
 def open_saved(path: Path) -> SavedJob:
-    if not path.exists():
-        raise InputError(f"there is no file {path}: expected a timeline saved with --save, or a memory snapshot")
-    if path.is_dir():
+    if not is_there(path):
+        raise InputError(f"{say_why_no_file(path)}: expected a timeline saved with --save, or a memory snapshot")
+    if is_folder(path):
         raise InputError(f"{path} is a folder: expected a timeline saved with --save, or a memory snapshot")
     if path.suffix == ".timeline":
         from oomproof.memory.files.timeline_file import load_timeline as read

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from oomproof.errors import InputError
+from oomproof.files.looking import is_there, say_why_no_file
 from oomproof.files.regular import open_regular
 
 MARK = "-- "
@@ -183,8 +184,8 @@ def _interpreter(word: str) -> str:
 
 
 def _require_file(path: str) -> str:
-    if not Path(path).exists():
-        raise InputError(f"there is no file {path}: check the path, from the folder that you are in")
+    if not is_there(path):
+        raise InputError(f"{say_why_no_file(path)}: check the path, from the folder that you are in")
     try:
         open_regular(path).close()
     except OSError as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.errors import CannotDo
+from oomproof.files.looking import is_file
 from oomproof.sources.job import Knob, Option, Setting
 
 NONE = "none"
@@ -64,7 +65,7 @@ class ModelAt:
 
 def read_model_at(told: Mapping[str, Any] | None) -> ModelAt | None:
     """From what a run of the script has told; None where it told of no such line, or of one that cannot be changed."""
-    if not told or not Path(told["file"]).is_file():
+    if not told or not is_file(told["file"]):
         return None
     at = ModelAt(**{**told, "file": str(Path(told["file"]).resolve())})
     try:

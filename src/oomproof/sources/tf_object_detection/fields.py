@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from oomproof.errors import InputError
+from oomproof.files.looking import is_file
 from oomproof.sources.tf_object_detection.config.config import Config
 
 BATCH = "batch_size"
@@ -157,7 +157,7 @@ def require_label_map(config: Config) -> None:
     path = "model.center_net.keypoint_label_map_path"
     if config.which("model") != "center_net" or not config.is_set(path) or "://" in config.value(path):
         return
-    if not Path(config.value(path)).is_file():
+    if not is_file(config.value(path)):
         raise InputError(
             f"{config.where(path)}: {path}: expected the label map that names the keypoints, which the API reads to "
             f"build the model; there is no file {config.value(path)}. Put your own there"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oomproof.errors import InputError
+from oomproof.files.looking import is_file
 from oomproof.sources.source import Opening, Source
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ _SCRIPT = ".py"
 
 
 def _recognises(text: str) -> bool:
-    if not text.endswith((*_ENDINGS, _SCRIPT)) or not Path(text).is_file():
+    if not text.endswith((*_ENDINGS, _SCRIPT)) or not is_file(text):
         return False
     if text.endswith(_SCRIPT):
         from oomproof.sources.tf_object_detection.script.job import edits_config

@@ -6,6 +6,7 @@ import glob
 from pathlib import Path
 
 from oomproof.errors import InputError
+from oomproof.files.looking import is_file, is_folder
 from oomproof.sources.tf_object_detection.config.config import Config
 from oomproof.sources.tf_object_detection.config.dead_fields import tensorflow_of
 from oomproof.sources.tf_object_detection.fields import require_model
@@ -43,11 +44,11 @@ def _require_file(config: Config, field: str, path: str) -> None:
 
 def _require_checkpoint(config: Config, start: str) -> None:
     """A checkpoint is two files and more, whose names begin with what the config says."""
-    if "://" in start or Path(f"{start}.index").is_file():
+    if "://" in start or is_file(f"{start}.index"):
         return
-    if Path(start).is_dir():
+    if is_folder(start):
         reason = "is a folder; expected the path of a checkpoint in it, as in " + str(Path(start) / "ckpt-0")
-    elif Path(f"{start}.meta").is_file() or start.endswith(".ckpt"):
+    elif is_file(f"{start}.meta") or start.endswith(".ckpt"):
         reason = "is not there as a checkpoint of TensorFlow 2 (NAME.index)"
     else:
         reason = "is not there (NAME.index)"

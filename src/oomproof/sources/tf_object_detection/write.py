@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.errors import InputError
+from oomproof.files.looking import is_there
 from oomproof.files.replacing import replace_file
 from oomproof.sources.job import Settings
 from oomproof.sources.tf_object_detection.config.config import Config
@@ -19,7 +20,7 @@ def write_config(config: Config, settings: Settings, target: Path) -> str:
         raise InputError(f"{config.path} has changed since it was read, and the plan is for what it was: fit it again")
     values = find_planned_values(config, settings)
     planned = config.with_values(values)
-    same = config.path is not None and target.exists() and target.samefile(config.path)
+    same = config.path is not None and is_there(target) and target.samefile(config.path)
     try:
         replace_file(target, planned.text.encode(), expected=config.text.encode() if same else None)
     except OSError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.errors import InputError, did_you_mean
+from oomproof.files.looking import is_folder, is_there
 from oomproof.files.regular import read_regular
 from oomproof.memory.batch_spec import MOST_OBJECTS, OBJECTS_HELP, OTHER_OBJECTS
 from oomproof.sources.job import ASSUMED, Setting, Settings
@@ -74,7 +75,7 @@ def _pieces(config: Any, task: Task, settings: Settings) -> TorchJob:
 def _config(name: str) -> Any:
     transformers = _transformers()
     short = name.rpartition("/")[2]
-    if Path(name).exists():
+    if is_there(name):
         return _local(Path(name))
     kinds = transformers.CONFIG_MAPPING
     if short in NAMES:
@@ -91,7 +92,7 @@ def _config(name: str) -> Any:
 
 
 def _local(path: Path) -> Any:
-    file = path / "config.json" if path.is_dir() else path
+    file = path / "config.json" if is_folder(path) else path
     try:
         content = json.loads(read_regular(file, _MOST_CONFIG).decode())
         kind = content["model_type"]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.errors import InputError, did_you_mean
+from oomproof.files.looking import is_file, is_folder, is_there
 from oomproof.sources.detectron2.config.old_keys import new_name
 from oomproof.sources.detectron2.config.schema import DEFAULTS, SECTIONS, VERSION
 from oomproof.sources.detectron2.config.values import check_value, decode
@@ -76,7 +77,7 @@ def read(name: str | Path, overrides: Sequence[Any] = (), is_own: Callable[[str]
     """The config of a YAML file, or of a name of Detectron2's model zoo; ``overrides`` is KEY, VALUE, KEY, VALUE ...
     ``is_own`` says of a key that Detectron2 does not have whether a project has added it."""
     path = Path(name)
-    there = path.is_file() or (path.exists() and not path.is_dir())
+    there = is_there(path) and not is_folder(path)
     return override_config(of_text(path, read_text(path), is_own) if there else _read_published(str(name)), overrides)
 
 
@@ -135,7 +136,7 @@ def from_defaults(name: str) -> Config:
 def merge_file(config: Config, name: str, folder: Path, is_own: Callable[[str], bool] = _no_key) -> Config:
     """``cfg.merge_from_file(name)``: a file's own settings over those there are, defaults not among them."""
     path = folder / name
-    other = read(path if path.is_file() else name, (), is_own)
+    other = read(path if is_file(path) else name, (), is_own)
     values = {**config.values, **{key: other.values[key] for key in other.origins}}
     notes, unknown = (*config.notes, *other.notes), _still(config.unknown, other.origins)
     return replace(config, values=values, origins={**config.origins, **other.origins}, notes=notes, unknown=unknown)
@@ -175,7 +176,7 @@ def _with_bases(path: Path, text: str, above: tuple[Path, ...], notes: list[str]
 def _base(base: str, path: Path, above: tuple[Path, ...], notes: list[str], files: list[Path]) -> dict[str, _Raw]:
     wanted = Path(base).expanduser()
     there = wanted if wanted.is_absolute() else path.parent / wanted
-    if "://" not in base and there.is_file():
+    if "://" not in base and is_file(there):
         return _with_bases(there, read_text(there), above, notes, files)
     facts, full = zoo.find_published(base), zoo.full_name(base)
     if facts is None:

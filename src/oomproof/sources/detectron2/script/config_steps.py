@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oomproof.errors import InputError
+from oomproof.files.looking import is_there
 from oomproof.sources.detectron2.config.config import (
     COMMAND_LINE,
     Config,
@@ -248,7 +249,7 @@ def _merge_file(reader: Reader, made: Ref, name: Any, node: ast.AST) -> None:
 
 
 def _is_there(file: str, folder: Path) -> bool:
-    return (folder / file).exists() or Path(file).exists() or find_published(file) is not None
+    return is_there(folder / file) or is_there(file) or find_published(file) is not None
 
 
 def _may_be_given(reader: Reader, made: Ref, content: Made, node: ast.AST) -> bool:

@@ -15,6 +15,9 @@ from typing import Any
 
 from oomproof.sources.detectron2.config.config import Config, Origin
 
+MOST_PARTS = 10_000
+"""of a list or tuple, those of its parts included: one that holds itself twice, again and again, has billions"""
+
 
 @dataclass(frozen=True)
 class Unknown:
@@ -214,14 +217,15 @@ class Memory:
 
     def new(self, content: Content) -> Ref:
         ref = Ref(next(self._numbers))
-        self.contents[ref.number] = content
+        self[ref] = content
         return ref
 
     def __getitem__(self, ref: Ref) -> Content:
         return self.contents[ref.number]
 
     def __setitem__(self, ref: Ref, content: Content) -> None:
-        self.contents[ref.number] = content
+        too_long = isinstance(content, Items) and len(content.items) > MOST_PARTS
+        self.contents[ref.number] = Unknown(f"a list of more than {MOST_PARTS} items") if too_long else content
 
     def __contains__(self, ref: Ref) -> bool:
         return ref.number in self.contents

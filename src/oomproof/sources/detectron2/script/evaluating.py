@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from oomproof.sources.detectron2.script import looking_up, of_python
 from oomproof.sources.detectron2.script.computing import compute, first_that_decides
-from oomproof.sources.detectron2.script.contents import Items, Parts, Ref, Section, Unknown
+from oomproof.sources.detectron2.script.contents import MOST_PARTS, Items, Parts, Ref, Section, Unknown
+from oomproof.sources.detectron2.script.expression import has_more_parts
 from oomproof.sources.detectron2.script.joining import find_configs
 from oomproof.sources.detectron2.script.knowing import (
     FAILURES,
@@ -29,7 +30,9 @@ Way = Callable[[Any, Any, Ref], Any]
 def evaluate_node(reader: Reader, node: ast.expr, scope: Ref) -> Any:
     reader.count()
     way: Way = _WAYS.get(type(node), compute)
-    return way(reader, node, scope)
+    found = way(reader, node, scope)
+    is_new = isinstance(found, tuple) and not isinstance(node, ast.Name)
+    return Unknown(shorten_code(node)) if is_new and has_more_parts(found, MOST_PARTS) else found
 
 
 def _conditional(reader: Reader, node: ast.IfExp, scope: Ref) -> Any:

@@ -14,13 +14,36 @@ _OPERATORS: dict[type[ast.operator], Any] = {
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
 }  # fmt: skip
 _SIGNS: dict[type[ast.unaryop], Any] = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Not: operator.not_}
-_CALLS: dict[str, Any] = {"int": int, "float": float, "round": round, "tuple": tuple, "list": list, "range": range}
 _LARGEST = 1e9
 _LONGEST = 1000
 _DEEPEST = 2
 _MOST_DIGITS = 64
 _MOST_PARTS = 200_000
 """values and elements that one expression may make on its way"""
+
+
+def round_number(number: Any, digits: Any = None) -> Any:
+    """``round``, but not to a billion digits before the point, which Python would compute."""
+    if digits is not None and not abs(digits) <= _MOST_DIGITS:
+        raise ValueError("too many digits")
+    return round(number, digits)
+
+
+_CALLS: dict[str, Any] = {
+    "int": int, "float": float, "round": round_number, "tuple": tuple, "list": list, "range": range,
+}  # fmt: skip
+
+
+def has_more_parts(value: Any, most: int) -> bool:
+    """Than ``most``, with those of its parts. A list that holds the one before it twice, on each of thirty lines, has a
+    billion, whatever Python keeps of it."""
+    left, seen = [value], 0
+    while left and seen <= most:
+        each = left.pop()
+        seen += 1
+        if isinstance(each, (list, tuple)):
+            left += each
+    return seen > most
 
 
 def evaluate_text(text: Any) -> Any:
@@ -61,8 +84,6 @@ def _collect_items(node: ast.expr, names: Mapping[str, Any], budget: list[int]) 
             return items if isinstance(node, ast.List) else tuple(items)
         case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _CALLS and name not in names:
             given = [_value(each, names, budget) for each in node.args]
-            if name == "round" and len(given) > 1 and not abs(given[1]) <= _MOST_DIGITS:
-                raise ValueError("too many digits")
             made = _CALLS[name](*given)
             if isinstance(made, (range, list, tuple)):
                 _spend(budget, len(_short(made)))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oomproof.errors import InputError
+from oomproof.files.looking import is_file
 from oomproof.sources.detectron2.config.yaml_file import read_text
 from oomproof.sources.detectron2.script import arguments, config_steps
 from oomproof.sources.detectron2.script.contents import Foreign, Parts, Ref, Unknown
@@ -73,14 +74,14 @@ def _beside(reader: Reader, module: str, level: int) -> Any:
     places = (folder, reader.path.parent, *_project_folders(reader.path, parts[0])) if not level else (folder,)
     for place in places:
         for path in (place.joinpath(*parts).with_suffix(".py"), place.joinpath(*parts, "__init__.py")):
-            if parts[-1] and path.is_file():
+            if parts[-1] and is_file(path):
                 return _module(reader, path, module)
     return None
 
 
 def _project_folders(path: Path, package: str) -> list[Path]:
     """Above ``tools/train_net.py``, where a project has its package, which is installed or on PYTHONPATH."""
-    return [each for each in path.resolve().parents[1 : 1 + _MOST_ABOVE] if (each / package / "__init__.py").is_file()]
+    return [each for each in path.resolve().parents[1 : 1 + _MOST_ABOVE] if is_file(each / package / "__init__.py")]
 
 
 def _module(reader: Reader, path: Path, name: str) -> Any:

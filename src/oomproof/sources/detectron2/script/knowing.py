@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from oomproof.sources.detectron2.script.contents import (
+    MOST_PARTS,
     Class,
     Foreign,
     Function,
@@ -48,17 +50,23 @@ def shorten_code(node: ast.AST) -> str:
 
 def require_known(reader: Reader, value: Any) -> Any:
     """The value as plain Python; raises NotKnown."""
+    return _plain(reader, value, count())
+
+
+def _plain(reader: Reader, value: Any, parts_before: count[int]) -> Any:
+    if next(parts_before) > MOST_PARTS:
+        raise NotKnown(f"a value of more than {MOST_PARTS} parts")
     match reader.memory.get(value):
         case Items(items):
-            return [require_known(reader, each) for each in items]
+            return [_plain(reader, each, parts_before) for each in items]
         case Parts(kind="dict", parts=parts):
-            return {key: require_known(reader, each) for key, each in parts.items()}
+            return {key: _plain(reader, each, parts_before) for key, each in parts.items()}
         case Unknown(why):
             raise NotKnown(why)
         case Class(node):
             raise NotKnown(node.name)
     if isinstance(value, tuple):
-        return tuple(require_known(reader, each) for each in value)
+        return tuple(_plain(reader, each, parts_before) for each in value)
     _refuse_unknown(value)
     if isinstance(value, NOT_PLAIN):
         raise NotKnown(type(value).__name__.lower())

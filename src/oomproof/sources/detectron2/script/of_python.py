@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from oomproof.sources.detectron2.script import arguments, calling, config_steps, elsewhere, looking_up
 from oomproof.sources.detectron2.script.contents import Call, Foreign, Items, Method, Partial, Parts, Section, Unknown
+from oomproof.sources.detectron2.script.expression import round_number
 from oomproof.sources.detectron2.script.joining import find_configs
 from oomproof.sources.detectron2.script.knowing import (
     FAILURES,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from oomproof.sources.detectron2.script.reader import Reader
 
 _PLAIN: dict[str, Callable[..., Any]] = {
-    "int": int, "float": float, "bool": bool, "str": str, "round": round, "abs": abs, "min": min, "max": max,
+    "int": int, "float": float, "bool": bool, "str": str, "round": round_number, "abs": abs, "min": min, "max": max,
     "sum": sum, "len": len, "sorted": sorted, "reversed": lambda items: list(reversed(items)), "all": all, "any": any,
     "os.path.join": lambda *parts: posixpath.join(*map(str, parts)),
     "os.path.basename": lambda path: posixpath.basename(str(path)),

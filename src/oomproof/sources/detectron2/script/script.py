@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.errors import InputError
+from oomproof.files.looking import is_file
 from oomproof.sources.detectron2.config.config import COMMAND_LINE, Config, override_config
 from oomproof.sources.detectron2.config.yaml_file import read_text
 from oomproof.sources.detectron2.job import Detectron2Job, check_job
@@ -78,7 +79,7 @@ def _files_beside(tree: ast.Module, path: Path) -> list[Path]:
             folder = folder.parent
         place = folder.joinpath(*name.split("."))
         for file in (place.with_suffix(".py"), place / "__init__.py"):
-            if file.is_file():
+            if is_file(file):
                 found[file] = None
     return list(found)[:_MOST_BESIDE]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from oomproof.sources.detectron2.script.expression import value_of
+from oomproof.sources.detectron2.script.expression import has_more_parts, value_of
 
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
@@ -22,6 +22,8 @@ _CALLS: dict[str, Callable[..., Any]] = {
 _PLAIN = (int, float, str, bool, type(None))
 WRONG = (ValueError, KeyError, TypeError, ArithmeticError, IndexError)
 """what an expression raises that is not known, or that makes no sense"""
+MOST_PARTS = 2000
+_LONGEST_TEXT = 200_000
 
 
 def read_dotted_name(node: ast.expr) -> str:
@@ -39,9 +41,18 @@ def read_dotted_name(node: ast.expr) -> str:
 
 
 def as_literal(value: Any, at: ast.AST) -> ast.expr:
-    """An expression for a value, in the place of another one. ValueError for what has none."""
+    """An expression for a value, in the place of another one. ValueError for what has none, or too long a one: values
+    that double from line to line have billions of parts."""
+    if has_more_parts(value, MOST_PARTS):
+        raise ValueError("too many parts")
+    return _literal(value, at)
+
+
+def _literal(value: Any, at: ast.AST) -> ast.expr:
+    if isinstance(value, str) and len(value) > _LONGEST_TEXT:
+        raise ValueError("too long")
     if isinstance(value, (list, tuple)):
-        items = [as_literal(each, at) for each in value]
+        items = [_literal(each, at) for each in value]
         made: ast.expr = ast.List(items, ast.Load()) if isinstance(value, list) else ast.Tuple(items, ast.Load())
     elif isinstance(value, _PLAIN):
         made = ast.Constant(value)

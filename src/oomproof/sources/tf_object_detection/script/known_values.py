@@ -6,8 +6,8 @@ import ast
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from oomproof.sources.detectron2.script.expression import value_of
-from oomproof.sources.tf_object_detection.script.folding import WRONG, as_literal, fold, read_dotted_name
+from oomproof.sources.detectron2.script.expression import has_more_parts, value_of
+from oomproof.sources.tf_object_detection.script.folding import MOST_PARTS, WRONG, as_literal, fold, read_dotted_name
 
 _SWITCHES = {"store_true": False, "store_false": True}
 UNNAMED = "**"
@@ -51,12 +51,15 @@ class ScriptConstants:
         """by name: the call that it is given"""
         self.dictionaries: dict[str, dict[str, ast.expr]] = {}
         """by name: what the script says of each key"""
+        self._with_parts: set[str] = set()
+        """names of which a part has been known: few, so that the others are forgotten at once"""
 
     def learn(self, name: str, value: ast.expr) -> None:
         known, found = self.evaluate(value)
         self.forget([name])
         if known:
             self.values[name] = found
+            self._with_parts.update(name[:at] for at, sign in enumerate(name) if sign == ".")
         if isinstance(value, ast.Call):
             self.calls[name] = value
         if isinstance(value, ast.Dict):
@@ -85,14 +88,17 @@ class ScriptConstants:
 
     def forget(self, names: Iterable[str]) -> None:
         for name in names:
-            for each in [known for known in self.values if known == name or known.startswith(f"{name}.")]:
-                del self.values[each]
+            self.values.pop(name, None)
+            if name in self._with_parts:
+                for each in [known for known in self.values if known.startswith(f"{name}.")]:
+                    del self.values[each]
             self.dictionaries.pop(name, None)
             self.calls.pop(name, None)
 
     def evaluate(self, value: ast.expr) -> tuple[bool, Any]:
         """(whether the value is known, the value)."""
         try:
-            return True, value_of(fold(value, self.values, self.arguments, self.look_up), self.values)
+            found = value_of(fold(value, self.values, self.arguments, self.look_up), self.values)
         except WRONG:
             return False, None
+        return (False, None) if has_more_parts(found, MOST_PARTS) else (True, found)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from oomproof.errors import InputError
+from oomproof.files.looking import is_file
 from oomproof.sources.tf_object_detection.config.config import Config, config_of_text
 from oomproof.sources.tf_object_detection.config.text_file import read_text
 from oomproof.sources.tf_object_detection.script import both_ways
@@ -36,6 +37,8 @@ _OPENERS = ("open", "GFile", "Open", "FastGFile")
 _MOST_CALLS = 50
 _MOST_TURNS = 50
 """of a loop over known values that are followed one by one"""
+_MOST_STEPS = 10_000
+_CHARACTERS_PER_STEP = 250
 _USUAL_NAMES = {**KEYS, "input_config": "train_input_reader", "model_config": "model", "pipeline_config": ""}
 """what names of snippets stand for where nothing in the script says it"""
 
@@ -64,6 +67,9 @@ class ScriptReader:
         self.usual = Tracked(config_of_text("", str(path)), known=False)
         self._calls: list[str] = []
         self._active: list[str] = []
+        self._steps = 0
+        self._seen: dict[int, Config] = {}
+        """what each config was at the last statement"""
 
     def follow(self) -> tuple[Tracked | None, list[Tracked]]:
         """The config that the script is about, or None; and everything with something to tell."""
@@ -76,6 +82,7 @@ class ScriptReader:
 
     def _body(self, body: list[ast.stmt], names: dict[str, ConfigNode]) -> ConfigNode | None:
         for statement in body:
+            self._count()
             match statement:
                 case ast.Return(value=ast.expr() as value):
                     return self._evaluate(value, names)
@@ -114,6 +121,14 @@ class ScriptReader:
             why = f"{self._at(statement)}: «{ast.unparse(statement.test)}» decides"
             both_ways.join(after, self.constants, names, self.files, why)
         return one or other
+
+    def _count(self) -> None:
+        """Statements, and characters of configs that they changed: each change reads the whole text again."""
+        changed = [each.config for each in self.found if self._seen.get(id(each)) is not each.config]
+        self._seen = {id(each): each.config for each in self.found}
+        self._steps += 1 + sum(len(each.text) for each in changed) // _CHARACTERS_PER_STEP
+        if self._steps > _MOST_STEPS:
+            raise InputError(f"{self.path} does too much to be followed; give its pipeline.config instead")
 
     def _loop(self, loop: ast.For | ast.While, names: dict[str, ConfigNode]) -> ConfigNode | None:
         """Each turn where they are known; else once, with nothing known of what a turn leaves to the next."""
@@ -350,7 +365,7 @@ class ScriptReader:
     def _merge_file(self, node: ConfigNode, name: str | None, call: ast.Call) -> None:
         # A script is started from its own folder, or from the one above that its paths begin with.
         places = [] if name is None else [self.path.parent / name, Path(name)]
-        file = next((each for each in places if each.is_file()), None)
+        file = next((each for each in places if is_file(each)), None)
         if file is None:
             what = "which file is read" if name is None else f"{name}, which is read,"
             node.of.lost = f"{self._at(call)}: {what} is not known here"
