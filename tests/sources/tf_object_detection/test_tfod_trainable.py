@@ -90,4 +90,4 @@ def test_a_folder_for_a_model_goes_with_a_config(capsys: pytest.CaptureFixture[s
     assert main(["run", "--model-dir", "out", "--", "python", "-c", "pass"]) == 1
     assert "--model-dir goes with a pipeline.config; got python -c pass" in capsys.readouterr().err
     assert main(["run", "nowhere/pipeline.config", "--model-dir", "out"]) == 1
-    assert "nowhere/pipeline.config is not there" in capsys.readouterr().err
+    assert "there is no file nowhere/pipeline.config" in capsys.readouterr().err
