@@ -1,9 +1,9 @@
 """Arguments that kernels lay out anew before they read them: many take dense memory alone, so that a tensor which was
 permuted, cut out of a larger one or expanded is copied, in memory that no tensor shows.
 
-Read in PyTorch 2.14 (SoftMax.cu, layer_norm_kernel.cu, group_norm.cpp, DilatedMaxPool2d.cu, AveragePool2d.cu,
-AdaptiveAveragePooling.cu, UpSample*.cu, ReflectionPad.cu, Im2Col.cu, BatchNorm.cpp, Convolution.cpp) and in torchvision
-0.29; those that the CPU copies too were seen there.
+Read in PyTorch (SoftMax.cu, layer_norm_kernel.cu, group_norm.cpp, DilatedMaxPool2d.cu, cudnn's BatchNorm.cpp); those
+that the CPU copies too were seen there with torch 2.14. The rest (other pools, upsampling, padding, torchvision's
+operations on regions) is taken to be alike, and was not read.
 """
 
 from __future__ import annotations
