@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+DEFAULT_CONFIG = "detectron2.config.defaults._C"
+"""under which name scripts import the config with all defaults, which ``get_cfg`` copies"""
+
 
 def next_batch(trainer: Any) -> Any:
     """The next batch of a SimpleTrainer's data loader."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from oomproof.errors import InputError
 from oomproof.files.looking import is_file
+from oomproof.frameworks.detectron2 import DEFAULT_CONFIG
 from oomproof.sources.detectron2.config.yaml_file import read_text
 from oomproof.sources.detectron2.script import arguments, config_steps
 from oomproof.sources.detectron2.script.contents import Foreign, Parts, Ref, Unknown
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 _MOST_FILES = 20
 _MOST_ABOVE = 2
-_DEFAULTS = Foreign("detectron2.config.defaults._C")
+_DEFAULTS = Foreign(DEFAULT_CONFIG)
 FRAMEWORKS = frozenset(("detectron2", "oomproof", "fvcore", "iopath", "torch", "torchvision", "numpy", "cv2", "yaml"))
 
 
