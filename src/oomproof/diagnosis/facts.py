@@ -140,8 +140,11 @@ class Setup:
     pool: int | None = None
     """bytes that TensorFlow said it took at its start"""
     free_at_start: int | None = None
+    in_use: tuple[tuple[int, int, int], ...] = ()
+    """(line, bytes in use, bytes of the card) wherever nvidia-smi's table stands in the log"""
     found: Mapping[str, str] = field(default_factory=dict)
-    """name -> the line that shows it: benchmark, multiscale, cap, eval_job, generator, cache, kubernetes, slurm"""
+    """name -> the line that shows it: benchmark, multiscale, cap, eval_job, generator, cache, kubernetes, slurm,
+    batch_option"""
 
 
 @dataclass(frozen=True)

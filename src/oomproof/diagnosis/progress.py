@@ -48,6 +48,14 @@ _ABOUT_A_SET = re.compile(
     re.IGNORECASE,
 )
 """lines of a set-up that tell which images there are to evaluate on, and how often"""
+_PREPARING = re.compile(
+    r"[^|%]{0,200}\b(?:[Ss]canning|[Dd]ownload\w*|[Ee]xtract\w*|[Uu]npack\w*|[Uu]nzip\w*|[Vv]erify\w*|[Cc]onvert\w*"
+    r"|[Cc]opy\w*|[Pp]arsing|[Ii]ndex\w*|[Rr]eading|[Ll]oading|[Pp]reprocess\w*|Map|Filter|Generating \w{1,10} split"
+    r"|Resolving|Fetching|Creating)\b[^|]{0,240}?\d{1,3}%\|"
+)
+"""bars of what goes before a training; without such a word they count its steps"""
+_BEGINS_AT = re.compile(r"\b(?:at|from) (?:epoch|iteration|iter|step|global step)\b", re.IGNORECASE)
+"""where a run begins is not how far it came"""
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _PLACE = re.compile(r'\s*File ".{1,300}", line \d')
 _STEP_WORD = re.compile(r"loss\w*=|poch|\b[Ii]t|ter|tep|\d/\d|%\||'epoch'")
@@ -56,7 +64,8 @@ _DOING: Sequence[tuple[str, re.Pattern[str]]] = tuple(
     for doing, pattern, flags in (
         (
             "cache",
-            r"[Cc]aching images|[Cc]ache images|caching to (?:RAM|memory)|Caching (?:dataset|data"
+            r"^\s*Loading dataset: +\d{1,3}%\|"  # MONAI
+            r"|[Cc]aching images|[Cc]ache images|caching to (?:RAM|memory)|Caching (?:dataset|data"
             r"|features)|loading (?:all )?images into (?:RAM|memory)",
             0,
         ),
@@ -163,7 +172,7 @@ def read_progress(lines: Sequence[Line], rows: Mapping[int, Mapping[str, str]]) 
             continue
         doing = _find_activity(text)
         step = (_row_step(rows[at]) if at in rows else _step(text)) if doing in ("", "eval") else None
-        if doing == "" and step is None:
+        if doing == "" and (step is None or _PREPARING.match(text) or _BEGINS_AT.search(text)):
             continue
         epoch, number = step or (None, None)
         of = _OF_EPOCHS.search(text) if doing in ("", "eval") else None

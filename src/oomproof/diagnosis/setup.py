@@ -19,12 +19,14 @@ _FRAMEWORKS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             r"|train|detect|segment)",
         ),
         ("yolov5", r"YOLOv5|yolov5|yolov3[/\\]|yolov7"),
+        ("yolox", r"yolox[/\\.]|YOLOX"),
         ("mmseg", r"mmseg"),
         ("mmdet", r"mmdet|mmengine|mmcv|mmrotate"),
         ("detectron2", r"detectron2|d2\.|\bIMS_PER_BATCH"),
         ("maskrcnn-benchmark", r"maskrcnn_benchmark|fcos_core"),
         ("transformers", r"transformers[/\\]|per_device_train_batch_size|\*{5} Running training"),
         ("lightning", r"pytorch_lightning|lightning[/\\.]pytorch|lightning_fabric|Trainer\.fit"),
+        ("timm", r"Data processing configuration for current model|^Training with a single process on \d"),
         ("nnunet", r"nnunet|nnUNet|batchgenerators"),
         ("paddle", r"paddle|Out of memory error on GPU \d"),
         ("matterport", r"mrcnn[/\\_.]|\bIMAGES_PER_GPU|TRAIN_ROIS_PER_IMAGE"),
@@ -34,7 +36,7 @@ _FRAMEWORKS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             r"|(?:First|Second)Stage(?:FeatureExtractor|BoxPredictor)|WeightSharedConvolutionalBoxPredictor",
         ),
         ("jax", r"\bjax[/\\.]|jaxlib|flax|\bjit\("),
-        ("keras", r"keras"),
+        ("keras", r"keras|\d(?:m|u)?s/step\b"),
         (
             "tensorflow",
             r"tensorflow|allocator GPU_\d+_bfc|/job:localhost/replica|\[Op:\w{1,80}\]|\{\{node |No algorithm worked!",
@@ -90,7 +92,7 @@ _SWITCHES: Sequence[tuple[str, re.Pattern[str]]] = tuple(
         ),
         (
             "cache",
-            r"cache_dataset_ops|dataset\.cache\(\)"
+            r"cache_dataset_ops|\bCacheDataset\(|dataset\.cache\(\)"
             r"|cache['\"]?\s*[=:]\s*['\"]?(?:True|ram)|--cache(?:-images)?\b(?! disk)",
         ),
         (
@@ -109,9 +111,11 @@ _SWITCHES: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             r"|node was low on resource",
         ),
         ("slurm", r"slurm|srun|sbatch"),
+        ("batch_option", r"(?:^|\s)--batch[-_]size[ =]\d"),
     )
 )
 MOST_BATCHES = 100
+MOST_TABLES = 64
 _ADVICE = re.compile(r"see documentation|to avoid fragmentation|If reserved|try setting", re.IGNORECASE)
 
 
@@ -122,6 +126,7 @@ def setup(lines: Sequence[Line]) -> Setup:
     batches = _find_batches(lines)
     workers = epochs = card = pool = free = None
     gpu = ""
+    in_use: list[tuple[int, int, int]] = []
     found: dict[str, str] = {}
     for line in lines:
         content = line.text[:1500]
@@ -137,6 +142,7 @@ def setup(lines: Sequence[Line]) -> Setup:
                 card = amount(f"{sizes[1]}M")
             elif sizes := _SMI.search(content):
                 card = amount(f"{sizes[2]}M")
+                in_use.append((line.number, int(sizes[1]) << 20, int(sizes[2]) << 20))
             if made := _POOL.search(content):
                 pool, gpu = amount(f"{made[1]}M"), made[2].strip()
         if not gpu and (named := _CARD.search(content)):
@@ -154,6 +160,7 @@ def setup(lines: Sequence[Line]) -> Setup:
         card=card or _size_of(gpu),
         pool=pool,
         free_at_start=free,
+        in_use=tuple(in_use[:MOST_TABLES]),
         found=found,
     )
 

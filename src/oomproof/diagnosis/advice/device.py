@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from oomproof.diagnosis.causes import places
 from oomproof.diagnosis.causes.batch import counts_boxes, find_batch
 from oomproof.diagnosis.facts import Facts
@@ -13,6 +15,8 @@ GROWTH = "tf.config.experimental.set_memory_growth(gpu, True) before anything el
 _BATCH = {
     "ultralytics": "yolo train ... batch={half}",
     "yolov5": "python train.py --batch-size {half} ...",
+    "yolox": "python tools/train.py -b {half} ...",
+    "timm": "python train.py --batch-size {half} --grad-accum-steps 2 ...",
     "mmdet": "--cfg-options train_dataloader.batch_size={half} (MMDetection 2: data.samples_per_gpu={half})",
     "mmseg": "--cfg-options train_dataloader.batch_size={half} (MMSegmentation 0: data.samples_per_gpu={half})",
     "detectron2": "SOLVER.IMS_PER_BATCH {half} (and SOLVER.BASE_LR by the same factor)",
@@ -27,6 +31,7 @@ _BATCH = {
     "paddle": "TrainReader.batch_size: {half}",
     "nnunet": "nnUNetv2_plan_experiment -gpu_memory_target 6 ... (GB), then train with these plans",
 }
+_BATCH_OPTION = re.compile(r"--batch[-_]size\b")
 _FEWER_BOXES = {
     "tfod": "first_stage_max_proposals: 100 and second_stage_batch_size: 32 in pipeline.config",
     "matterport": "TRAIN_ROIS_PER_IMAGE = 64 and IMAGES_PER_GPU = 1 in the Config",
@@ -35,6 +40,8 @@ _FEWER_BOXES = {
 _SMALLER = {
     "ultralytics": "imgsz=512, or a smaller model (yolo11s)",
     "yolov5": "--img 512, or smaller --weights",
+    "yolox": "a smaller input_size in the exp file, or a smaller model (yolox_s)",
+    "timm": "--img-size 224, --grad-checkpointing, --amp",
     "detectron2": "INPUT.MIN_SIZE_TRAIN (640,) INPUT.MAX_SIZE_TRAIN 1066, or SOLVER.AMP.ENABLED True",
     "mmdet": "a smaller scale in dict(type='Resize', scale=(1066, 640)), or --amp",
     "mmseg": "a smaller crop_size in dict(type='RandomCrop') and the data_preprocessor, or --amp",
@@ -63,6 +70,8 @@ _EVALUATION = {
     "lightning": "a smaller batch in the evaluation's DataLoader, and .cpu() on what validation_step or predict_step "
     "returns",
     "keras": "a smaller batch of the validation data: val.unbatch().batch(8), or fit(..., validation_batch_size=8)",
+    "yolox": "a smaller test_size in the exp file, or a higher test_conf",
+    "timm": "--validation-batch-size N/2",
     "yolov5": "--noval, or a smaller --batch-size: validation takes twice as many images at once",
 }
 
@@ -114,7 +123,9 @@ def _batch_or_not(facts: Facts) -> str:
 def batch_step(facts: Facts) -> str:
     if facts.main is not None and counts_boxes(facts.main):
         return _FEWER_BOXES.get(facts.setup.framework, "fewer boxes or proposals an image, or fewer images a step")
-    return _BATCH.get(facts.setup.framework, "DataLoader(batch_size={half})").format(half=_half(facts))
+    option = _BATCH_OPTION.search(facts.setup.found.get("batch_option", ""))
+    other = f"{option[0]} {{half}}" if option else "DataLoader(batch_size={half})"
+    return _BATCH.get(facts.setup.framework, other).format(half=_half(facts))
 
 
 def _half(facts: Facts) -> str:
@@ -172,6 +183,8 @@ def _advise_on_evaluation(facts: Facts) -> str:
             "fewer boxes into the suppression: a higher confidence threshold (conf_thres), at most the best 30000 of "
             "an image; and a smaller evaluation batch"
         )
+    if facts.main is not None and any(frame.name == "sliding_window_inference" for frame in facts.main.frames):
+        return "sliding_window_inference(..., sw_device='cuda', device='cpu'): the windows on the GPU, their sum in RAM"
     if facts.main is not None and places.find_frame(facts.main, places.POSTPROCESSING) is None:
         return "a smaller evaluation batch, or smaller images in it ; .cpu() on predictions that are kept"
     return "masks.cpu() before they are pasted, one image at a time; and a smaller evaluation batch"
@@ -216,6 +229,8 @@ def _advise_on_masked_oom(facts: Facts, fit: str) -> str:
 
 def _leak(facts: Facts) -> str:
     if facts.main is not None and facts.main.where == "host":
+        if facts.setup.framework in (*TENSORFLOW, "jax"):
+            return "memray run train.py shows the line that keeps it ; in loops model(x), not model.predict(x)"
         return "what grows is in Python or in the workers: memray run train.py ; num_workers=0 tells which of them"
     return (
         "total += loss.item() (not loss); .detach().cpu() on whatever goes into a list ; then watch "

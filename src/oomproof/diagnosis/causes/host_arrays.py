@@ -51,7 +51,10 @@ def evidence(failure: Failure) -> tuple[str, ...]:
 def eval_results(facts: Facts) -> Iterator[Cause]:
     failure = find_refused_array(facts)
     results = places.find_frame(failure, places.RESULTS) if failure else None
-    if failure is None or results is None or moment.find_activity(facts, failure) == "train":
+    if failure is None or results is None:
+        return
+    named = any(places.find_word_of_evaluation(frame) == "name" for frame in failure.frames)
+    if moment.find_activity(facts, failure) == "train" and not named:
         return
     if places.find_frame(failure, places.BACKWARD) is not None:
         return
@@ -72,6 +75,8 @@ def masks(facts: Facts) -> Iterator[Cause]:
     decoding = places.find_frame(failure, places.DECODING_MASKS)
     frame = decoding or places.find_frame(failure, places.MASKS)
     found = layers(failure.shape, failure.dtype)
+    if decoding is None and _is_many_images(failure.shape):
+        return
     named = frame is not None and failure.shape and places.find_frame(failure, places.RESULTS) is None
     if not named and not (found and (frame or found.sure)) and decoding is None:
         return
@@ -125,7 +130,7 @@ def generators(facts: Facts) -> Iterator[Cause]:
     if failure is None or failure.where != "host":
         return
     seen = facts.setup.found.get("generator", "")
-    keras = facts.setup.framework in ("keras", "tensorflow", "")
+    keras = facts.setup.framework in ("keras", "tensorflow", "matterport", "")
     frame = places.find_frame(failure, places.GENERATORS)
     if frame is None and not (seen and keras):
         return
@@ -181,6 +186,11 @@ def _is_one_image(shape: Sequence[int]) -> bool:
     if len(shape) != 3 or shape[2] > 4:
         return False
     return max(shape[:2]) <= min(LARGEST_IMAGE, 4 * min(shape[:2]))
+
+
+def _is_many_images(shape: Sequence[int]) -> bool:
+    """Whether an array has the images, or the masks, of a whole set: number x height x width x channels."""
+    return len(shape) == 4 and shape[0] >= MANY_IMAGES and shape[3] <= 4
 
 
 def layers(shape: Sequence[int], dtype: str) -> Masks | None:

@@ -15,6 +15,7 @@ from oomproof.diagnosis.patterns import Pattern
 MANY_ANCHORS = 5000
 WITHOUT_GRADIENTS = ("tensorflow", "xla", "handle")
 """families whose frameworks keep nothing for a backward pass unless they are told to"""
+WHOLE_VOLUME = "sliding_window_inference"
 KEEPING = ("concat", "gather", "update", "append", "extend")
 _AMONG_METRICS = Pattern(r"(?:^|[/\\])(?:eval|evaluation|metrics)[/\\][^/\\]+$")
 _INSTANCES = Pattern(r"\d+/\d+ [\d.]+G (?:[\d.]+ ){3,5}(\d{1,7}) \d{2,5}\b")
@@ -120,7 +121,7 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
     frame = _evaluation_frame(failure)
     rising = columns.find_growth_in_evaluation(facts, failure)
     during = moment.find_activity(facts, failure) in ("eval", "results") or rising is not None
-    post = places.find_frame(failure, places.POSTPROCESSING)
+    post = places.find_frame(failure, places.POSTPROCESSING) or _find_sliding_window(failure)
     backward = any(".backward(" in each.code for each in failure.frames)
     if (frame is None and not during and (post is None or not _is_of_an_evaluation(post))) or backward:
         return
@@ -146,6 +147,8 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
         kept = any(word in f"{post.name} {post.code}" for word in KEEPING)
         what = "predictions that are kept on the GPU" if kept else "masks or predictions at full image size"
         grows = "the images evaluated so far" if kept else "detections x height x width of an image"
+        if post.name == WHOLE_VOLUME:
+            what, grows = "the results of all windows, for the whole volume", "classes x the volume"
         yield Cause(
             "eval_postprocess",
             0.88,
@@ -173,6 +176,12 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
         f"{below}: its images, its batch or the predictions it keeps are larger",
         evidence,
     )
+
+
+def _find_sliding_window(failure: Failure) -> Frame | None:
+    """MONAI puts the windows' results together in one tensor of the whole volume: itself, not a layer below it."""
+    inner = failure.frames[-1] if failure.frames else None
+    return inner if inner is not None and inner.name == WHOLE_VOLUME else None
 
 
 def _is_of_an_evaluation(post: Frame) -> bool:
