@@ -114,7 +114,10 @@ def _failures(lines: Sequence[Line]) -> tuple[Failure, ...]:
 
 
 def _mark_outlived(failures: tuple[Failure, ...], steps: Sequence[ProgressLine]) -> tuple[Failure, ...]:
-    """A message without traceback or exception, printed in passing, and training after it: the program caught it."""
+    """A message without traceback or exception, printed in passing, and training after it: the program caught it.
+
+    An exception's name may be printed with it; then the training must have come to its end.
+    """
     trained = max((step.at for step in steps if step.doing == "train"), default=-1)
     ended = max((failure.at for failure in failures if failure.fatal), default=-1)
     return tuple(
@@ -122,7 +125,7 @@ def _mark_outlived(failures: tuple[Failure, ...], steps: Sequence[ProgressLine])
         if failure.family in ("cuda", "other")
         and failure.at == ended < trained
         and not failure.frames
-        and not _EXCEPTION.match(failure.quote)
+        and (not _EXCEPTION.match(failure.quote) or steps[-1].doing == "done")
         else failure
         for failure in failures
     )

@@ -38,7 +38,9 @@ _SENTENCE = re.compile(
     re.IGNORECASE,
 )
 """words between the name and its figure; `CPU Virtual Memory: used = 50.5 GB`, psutil's `svmem(total=8, used=3`"""
-_LOOK = re.compile(r"mem|\bfree\b|_free|in_use|rss|ram|alloc|reserved|\dG\s|gpu|cuda|[MG]iB\s*/", re.IGNORECASE)
+_LOOK = re.compile(
+    r"mem|\bfree\b|_free|in_use|rss|ram|alloc|reserved|\dG\s|gpu|cuda|[MG]iB\s*/|/ \d{3,6} MB", re.IGNORECASE
+)
 _MESSAGE = re.compile(r"Tried to allocate|total-vm|total capacity|OOM when|anon-rss|^\s*File \"|pages RAM")
 _EVALUATING = re.compile(r"^\W{0,3}(?:val|valid|validat\w+|eval|evaluat\w+|test|testing)\b(?!\s*loss)", re.IGNORECASE)
 
@@ -104,6 +106,7 @@ class _Column(NamedTuple):
 _FORMATS: Sequence[tuple[_Column, re.Pattern[str]]] = (
     (_Column("GPU_mem", "device", True, "", False), re.compile(r"^\s*\d{1,6}/\d{1,6}\s+([\d.]{1,7})(G)\s")),
     (_Column("nvidia-smi", "device", False, "", False), re.compile(r"\b(\d{2,6})(M)iB\s*/\s*\d{3,6}MiB")),
+    (_Column("gpustat", "device", False, "", False), re.compile(r"\|\s*(\d{1,6}) / \d{3,6} (M)B\b")),
     (_Column("MA", "device", False, "", False), re.compile(r"\bMA ([\d.]{1,9}) (G)B\s+Max_MA [\d.]")),
     (
         _Column("docker stats", "host", False, "", False),
@@ -172,6 +175,8 @@ def _column(key: str, has_unit: bool) -> _Column | None:
     device, left = bool(words & DEVICE), bool(words & LEFT)
     if "used" in words:
         words.discard("total")  # used in all
+    if {"driver", "allocated"} <= words:
+        words.discard("driver")  # torch.mps.driver_allocated_memory()
     if {"in", "use"} <= words:
         words.add("allocated")  # JAX's bytes_in_use
     if words & NOT_IN_USE or not (words & MEMORY or device or (left and words <= LEFT | UNITS)):

@@ -16,6 +16,7 @@ _STEPS: Sequence[re.Pattern[str]] = tuple(
         r"Epoch ?(?:\(train\))?:? {0,3}\[(?P<epoch>\d{1,6})(?:/\d{1,6})?\]\s*\[\s*(?P<step>\d{1,9})/\d+\]",
         r"[Ee]poch:? ?\[?(?P<epoch>\d{1,6})(?:/\d+)?\]?[,:]?\s+(?:[Ii]ter|[Ss]tep"
         r"|[Bb]atch)\w{0,7}:? ?\[?(?P<step>\d{1,9})",  # YOLOX
+        r"\b[Ee]poch:? ?(?P<epoch>\d{1,6})(?:/\d{1,6})?[:,]?\s{0,3}\[ {0,6}(?P<step>\d{1,9})/\d",
         # timm, Swin, PyTorch's examples
         r"\bTrain(?:ing)?(?: Epoch)?:? \[?(?P<epoch>\d{1,6})(?:/\d{1,6})?\]?\s*\[\s*(?P<step>\d{1,9})/\d",
         r"\[Epoch (?P<epoch>\d{1,6})\]\s?\[\s*(?P<step>\d{1,9})/\d",  # GluonCV

@@ -20,6 +20,7 @@ _FRAMEWORKS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
         ),
         ("yolov5", r"YOLOv5|yolov5|yolov3[/\\]|yolov7"),
         ("yolox", r"yolox[/\\.]|YOLOX"),
+        ("darknet", r"\bdarknet\b(?!53|19)|dark_cuda\.c|\bcuda_make_array\b"),
         ("mmseg", r"mmseg"),
         ("mmdet", r"mmdet|mmengine|mmcv|mmrotate"),
         ("detectron2", r"detectron2|d2\.|\bIMS_PER_BATCH"),
@@ -47,7 +48,7 @@ _FRAMEWORKS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
 _BATCH = Pattern(
     r"(?:per_device_train_batch_size|train_batch_size|IMS_PER_BATCH|samples_per_gpu"
     r"|(?<!eval_)(?<!val_)(?<!test_)(?<!valid_)(?<!validation_)[Bb]atch[ _-]?[Ss]ize|batch_size_per_(?:gpu|card)"
-    r"|\bbatch|\bbs)['\"]?\s{0,3}[=: ]\s{0,3}['\"]?(\d{1,6})\b(?!\s*/|\.\d)"
+    r"|\bmini_batch|\bbatch|\bbs)['\"]?\s{0,3}[=: ]\s{0,3}['\"]?(\d{1,6})\b(?!\s*/|\.\d)"
 )
 _OF_AN_EVALUATION = re.compile(
     r"\s{0,8}['\"]?(?:val|valid|validation|eval|evaluation|test)(?:_\w{1,30})?['\"]?\s?[=:]\s?(?:dict\(|\{|$)"

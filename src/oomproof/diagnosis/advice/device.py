@@ -15,6 +15,7 @@ GROWTH = "tf.config.experimental.set_memory_growth(gpu, True) before anything el
 _BATCH = {
     "ultralytics": "yolo train ... batch={half}",
     "yolov5": "python train.py --batch-size {half} ...",
+    "darknet": "subdivisions=32 or 64 in the .cfg: fewer images of its batch at once",
     "yolox": "python tools/train.py -b {half} ...",
     "timm": "python train.py --batch-size {half} --grad-accum-steps 2 ...",
     "mmdet": "--cfg-options train_dataloader.batch_size={half} (MMDetection 2: data.samples_per_gpu={half})",
@@ -40,6 +41,7 @@ _FEWER_BOXES = {
 _SMALLER = {
     "ultralytics": "imgsz=512, or a smaller model (yolo11s)",
     "yolov5": "--img 512, or smaller --weights",
+    "darknet": "width=416 height=416 in the .cfg, or random=0",
     "yolox": "a smaller input_size in the exp file, or a smaller model (yolox_s)",
     "timm": "--img-size 224, --grad-checkpointing, --amp",
     "detectron2": "INPUT.MIN_SIZE_TRAIN (640,) INPUT.MAX_SIZE_TRAIN 1066, or SOLVER.AMP.ENABLED True",
@@ -140,7 +142,7 @@ def _less_per_step(facts: Facts) -> str:
 
 def _fit(facts: Facts) -> str:
     """oomproof can search what fits; for PyTorch, so far."""
-    if facts.setup.framework in (*TENSORFLOW, "jax", "paddle"):
+    if facts.setup.framework in (*TENSORFLOW, "jax", "paddle", "darknet"):
         return ""
     size = (facts.main.total if facts.main else None) or facts.setup.card
     device = f"{size / (1 << 30):.2f}GiB" if size else "DEVICE"
@@ -156,6 +158,8 @@ def _watermark(facts: Facts) -> str:
 
 def _boxes(facts: Facts) -> str:
     framework = facts.setup.framework
+    if facts.main is not None and places.find_frame(facts.main, places.DENOISING) is not None:
+        return "fewer denoising groups (DINO: dn_number, MMDetection: dn_cfg), or crop the images with the most boxes"
     if framework == "ultralytics" and (find_batch(facts) or 1) == 1:
         return "tile the crowded images"
     if facts.main is not None and places.find_frame(facts.main, places.MATCHING_QUERIES) is not None:
@@ -232,6 +236,21 @@ def _leak(facts: Facts) -> str:
         if facts.setup.framework in (*TENSORFLOW, "jax"):
             return "memray run train.py shows the line that keeps it ; in loops model(x), not model.predict(x)"
         return "what grows is in Python or in the workers: memray run train.py ; num_workers=0 tells which of them"
+    if facts.setup.framework in TENSORFLOW:
+        return (
+            "total += float(loss) (not the tensor); @tf.function made once, outside the loop ; then watch "
+            "tf.config.experimental.get_memory_info('GPU:0')['current'] after each step"
+        )
+    if facts.setup.framework == "jax":
+        return (
+            "total += float(loss) (not the array), no arrays in lists ; then watch "
+            "jax.local_devices()[0].memory_stats()['bytes_in_use'] after each step"
+        )
+    if facts.main is not None and facts.main.family == "mps":
+        return (
+            "total += loss.item() (not loss); .detach().cpu() on whatever goes into a list; torch.mps.empty_cache() "
+            "between epochs ; then watch torch.mps.current_allocated_memory() after each step"
+        )
     return (
         "total += loss.item() (not loss); .detach().cpu() on whatever goes into a list ; then watch "
         "torch.cuda.memory_allocated() after each step"

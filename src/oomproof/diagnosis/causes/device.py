@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oomproof.diagnosis.amounts import number, text
-from oomproof.diagnosis.causes import moment, places
+from oomproof.diagnosis.causes import columns, moment, places
 from oomproof.diagnosis.causes.moment import quote_line
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts, Failure
@@ -154,7 +154,7 @@ def mps_limit(facts: Facts) -> Iterator[Cause]:
     held = used if used is not None else failure.allocated or 0
     yield Cause(
         "mps_limit",
-        0.9,
+        0.82 if columns.find_leak(facts, failure, "device") is not None else 0.9,
         f"device memory: PyTorch's limit for this Mac is reached, {text(held)} of {text(limit)} allowed",
         f"allocated {number(failure.allocated or 0)} + other {number(held - (failure.allocated or 0))} "
         f"+ asked for {number(request)} = {number(held + request)} GiB, more than the {number(limit)} GiB allowed",

@@ -48,6 +48,8 @@ MATCHING = any_of(
     "compute_iou",
     "bbox_transform_batch",
 )
+DENOISING = any_of("denoising", "prepare_for_cdn", "cdn_group", "dn_group", "dn_components")
+"""of the above, what makes noised copies of every box"""
 MATCHING_QUERIES = any_of("[Hh]ungarian", "linear_sum_assignment", r"\bcost_(?:class|bbox|giou|mask|dice)\b")
 """of the above, what has no anchors"""
 IN_A_GRAPH = any_of("IOU", "Match", "TargetAssign", "Intersection", "pairwise", "ArgMax_?\\d*$", "region_similarity")
@@ -147,8 +149,8 @@ LOADING = any_of(
     "load_state_dict",
     "load_checkpoint",
     "load_from_checkpoint",
-    "resume_from",
-    r"\bresume\b",
+    r"resume_from(?!\w*=)",
+    r"\bresume\b(?!=)",
     r"\brestore_(?:checkpoint|optimizer|model|state)",
     "load_optimizer",
     "_optimizer_to_device",

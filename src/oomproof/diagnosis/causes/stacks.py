@@ -45,13 +45,15 @@ def gt_boxes(facts: Facts) -> Iterator[Cause]:
         partner = "query" if queries else "anchor or query"
         partners = "queries" if queries else "anchors"
         crowd = _crowd(facts, failure)
+        doing = f"matching boxes with {partners}"
+        how = f"compares every box with every {partner}{implied}"
+        if places.find_frame(failure, places.DENOISING) is not None:
+            doing, how = "the denoising queries", "makes noised copies of every box, and a mask of all pairs of them"
         yield Cause(
             "gt_boxes",
             0.6 if host else 0.86,
-            f"{'host' if host else 'device'} memory: matching boxes with {partners} {request}: an image with very "
-            "many boxes",
-            f"it failed in {frame.place}, which compares every box with every {partner}{implied}; "
-            f"{crowd or 'one crowded image is enough'}",
+            f"{'host' if host else 'device'} memory: {doing} {request}: an image with very many boxes",
+            f"it failed in {frame.place}, which {how}; {crowd or 'one crowded image is enough'}",
             (
                 quote_line(failure),
                 f"frame {frame.place}",
