@@ -51,6 +51,15 @@ def trends_of(*lines: str) -> tuple[Trend, ...]:
         ("it 4 virtual_memory().percent=43.5", "host", 43500),
         ("it 4 gb_free=3.5", "", 7 * GIB // 2),
         ("GPU Total Peak Memory consumed during the epoch (max): 9120", "device", 9120 * MIB),
+        ("Schritt 40 Verlust 0,4 GPU-Speicher 3,5 GB", "device", 7 * GIB // 2),
+        ("step 40 loss 0.4 mem 9,120 MB", "", 9120 * MIB),
+        ("第2轮 损失 0.4 显存占用: 4096MB", "device", 4 * GIB),
+        ("step 40 loss 0.4 内存：3.5 GB", "host", 7 * GIB // 2),
+        ('{"step": 50, "vram": {"used_gb": 3.5, "total_gb": 24.0}}', "device", 7 * GIB // 2),
+        ("[nvml] used=9754686224 free=4294967296 total=25436943810", "device", 4 * GIB),
+        ("step 40 loss 0.4 cuda used 4.294967296e+09", "device", 4 * GIB),
+        ("[0] NVIDIA TITAN V | 71'C,  98 % |  4096 / 12288 MB | rosa(4090M)", "device", 4 * GIB),
+        ("epoch 4 driver_allocated 3.5 GB loss 0.4", "device", 7 * GIB // 2),
     ],
 )
 def test_one_line(line: str, where: str, size: int) -> None:

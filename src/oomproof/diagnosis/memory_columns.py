@@ -28,6 +28,16 @@ _READING = re.compile(
 )
 _CELL = re.compile(rf"(?P<value>\d[\d,]{{0,14}}(?:\.\d{{1,6}})?)\s?(?P<unit>{_UNIT})?", re.IGNORECASE)
 _WORDS = re.compile(r"[A-Za-z]+")
+_DECIMAL_COMMA = re.compile(r"\d{1,4},\d{1,2}")
+"""9,10 GB, as much of Europe writes it; thousands are three digits"""
+BYTES = 1e8
+"""figures from here on count bytes, whatever stands beside them"""
+_TRANSLATED = (
+    (re.compile(r"(?:GPU ?)?(?:显存|顯存)(?:占用|使用)?[量率]?\s?[:：]?"), " gpu mem: "),
+    (re.compile(r"(?:CPU ?)?(?:内存|記憶體)(?:占用|使用)?[量率]?\s?[:：]?"), " ram: "),
+    (re.compile(r"\b(\w{0,20}(?:mem|ram|gpu|cuda)\w{0,20})[\"']: ?\{[\"']", re.IGNORECASE), r"\1_"),
+)
+"""names in Chinese, and objects within an object: `"vram": {"used_gb": 9.1`"""
 _UNIT_IN_KEY = re.compile(r"(?:^|[_.(\[])([KMGT]i?B|bytes|%)[)\]]?$", re.IGNORECASE)
 _UNIT_FIRST = re.compile(r"([KMGT]i?B)_", re.IGNORECASE)
 _SENTENCE = re.compile(
@@ -39,7 +49,8 @@ _SENTENCE = re.compile(
 )
 """words between the name and its figure; `CPU Virtual Memory: used = 50.5 GB`, psutil's `svmem(total=8, used=3`"""
 _LOOK = re.compile(
-    r"mem|\bfree\b|_free|in_use|rss|ram|alloc|reserved|\dG\s|gpu|cuda|[MG]iB\s*/|/ \d{3,6} MB", re.IGNORECASE
+    r"显存|顯存|内存|記憶體|mem|\bfree\b|_free|in_use|rss|ram|alloc|reserved|\dG\s|gpu|cuda|[MG]iB\s*/|/ \d{3,6} MB",
+    re.IGNORECASE,
 )
 _MESSAGE = re.compile(r"Tried to allocate|total-vm|total capacity|OOM when|anon-rss|^\s*File \"|pages RAM")
 _EVALUATING = re.compile(r"^\W{0,3}(?:val|valid|validat\w+|eval|evaluat\w+|test|testing)\b(?!\s*loss)", re.IGNORECASE)
@@ -139,6 +150,8 @@ def read_trends(
 
 
 def _of_a_line(text: str) -> Iterator[tuple[_Column, float, str]]:
+    for written, meant in _TRANSLATED:
+        text = written.sub(meant, text)
     for known, pattern in _FORMATS:
         if found := pattern.search(text):
             yield known, _float(found[1]), found[2]
@@ -156,8 +169,10 @@ def _of_a_line(text: str) -> Iterator[tuple[_Column, float, str]]:
     for found in _READING.finditer(text):
         unit = found["unit"] or found["unit_of_all"] or ""
         column = _column(found["key"], bool(unit))
-        if column is not None and not (column.bare and (unit or column.unit)[:1].upper() not in ("M", "G")):
-            yield column, _float(found["value"]), unit
+        value = _float(found["value"])
+        sized = (unit or column.unit)[:1].upper() in ("M", "G") or value >= BYTES if column is not None else False
+        if column is not None and (sized or not column.bare):
+            yield column, value, unit
 
 
 def _of_a_row(row: Mapping[str, str]) -> Iterator[tuple[_Column, float, str]]:
@@ -196,6 +211,8 @@ def _where(name: str) -> str:
 
 
 def _float(written: str) -> float:
+    if _DECIMAL_COMMA.fullmatch(written):
+        written = written.replace(",", ".")
     try:
         return float(written.replace(",", "").rstrip("."))
     except ValueError:
@@ -222,7 +239,7 @@ def _series(column: _Column, points: Sequence[tuple[int, float, str, str]]) -> T
 
 def _guess_unit(value: float) -> str:
     """Of figures without one: bytes are many, GiB are few and have a fraction, most print MiB."""
-    if value >= 1e8:
+    if value >= BYTES:
         return "B"
     if value >= 200:
         return "M" if value < 1e7 else "K"
