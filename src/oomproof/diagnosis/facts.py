@@ -172,7 +172,9 @@ class Facts:
     """whether only parts of a long log were kept"""
 
     def before(self, failure: Failure) -> tuple[ProgressLine, ...]:
-        return tuple(each for each in self.progress if each.at < failure.at)
+        # `Killed` stands behind the bar that was being drawn, on one line with it.
+        end = failure.at + (1 if failure.family == "exit" else 0)
+        return tuple(each for each in self.progress if each.at < end)
 
     def after(self, failure: Failure) -> tuple[ProgressLine, ...]:
         return tuple(each for each in self.progress if each.at > failure.at)

@@ -55,6 +55,9 @@ _PREPARING = re.compile(
     r"|Resolving|Fetching|Creating)\b[^|]{0,240}?\d{1,3}%\|"
 )
 """bars of what goes before a training; without such a word they count its steps"""
+_RUNS_EVALUATION = re.compile(r"\*{3,} Running (?:[Ee]valuation|[Pp]rediction)")
+_BARE_BAR = re.compile(r"\s*\d{1,3}%\|")
+"""a bar without a word: of whatever the Trainer of Hugging Face said last that it runs"""
 _BEGINS_AT = re.compile(r"\b(?:at|from) (?:epoch|iteration|iter|step|global step)\b", re.IGNORECASE)
 """where a run begins is not how far it came"""
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
@@ -166,14 +169,18 @@ _EPOCH_COLUMNS = ("epoch", "ep", "epochs")
 def read_progress(lines: Sequence[Line], rows: Mapping[int, Mapping[str, str]]) -> tuple[ProgressLine, ...]:
     """Lines that tell how far the run is; ``rows`` are those of tables, by their place."""
     found: list[ProgressLine] = []
+    evaluating = False
     for at, line in enumerate(lines):
         text = line.text[:400]
         # Below each place of a traceback stands its code, which speaks of loading and evaluating, too.
         if not text or text.lstrip().startswith(("File ", "^")) or (at and _PLACE.match(lines[at - 1].text)):
             continue
-        doing = _find_activity(text)
+        evaluating = bool(_RUNS_EVALUATION.search(text)) or (evaluating and "'epoch':" not in text)
+        doing = "eval" if evaluating and _BARE_BAR.match(text) else _find_activity(text)
         step = (_row_step(rows[at]) if at in rows else _step(text)) if doing in ("", "eval") else None
-        if doing == "" and (step is None or _PREPARING.match(text) or _BEGINS_AT.search(text)):
+        if doing in ("", "eval") and _PREPARING.match(text):
+            continue
+        if doing == "" and (step is None or _BEGINS_AT.search(text)):
             continue
         epoch, number = step or (None, None)
         of = _OF_EPOCHS.search(text) if doing in ("", "eval") else None

@@ -21,6 +21,8 @@ def variable_shape(facts: Facts) -> Iterator[Cause]:
     failure = facts.main
     if failure is None or failure.where != "device" or failure.family not in FAMILIES:
         return
+    if failure.family == "handle" and failure.kind != "workspace":
+        return  # a handle is made once, whatever the batch
     step = moment.late(facts, failure)
     hint = facts.setup.found.get("multiscale", "")
     padding = places.find_frame(failure, places.PADDING)

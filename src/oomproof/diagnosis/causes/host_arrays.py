@@ -77,7 +77,7 @@ def masks(facts: Facts) -> Iterator[Cause]:
     found = layers(failure.shape, failure.dtype)
     if decoding is None and _is_many_images(failure.shape):
         return
-    named = frame is not None and failure.shape and places.find_frame(failure, places.RESULTS) is None
+    named = frame is not None and len(failure.shape) >= 3 and places.find_frame(failure, places.RESULTS) is None
     if not named and not (found and (frame or found.sure)) and decoding is None:
         return
     size = describe_request(failure)
@@ -151,7 +151,8 @@ def whole_dataset(facts: Facts) -> Iterator[Cause]:
     single = _is_one_image(failure.shape)
     several = len(failure.shape) >= 3 and failure.shape[0] >= MANY_IMAGES and not single
     images = several and layers(failure.shape, failure.dtype) is None
-    others = (places.IN_A_WORKER, places.MASKS, places.RESULTS)
+    of_one_image = places.MASKS if len(failure.shape) == 3 else places.DECODING_MASKS
+    others = (places.IN_A_WORKER, of_one_image, places.RESULTS)
     loading = places.find_frame(failure, places.WHOLE) is not None and not any(
         places.find_frame(failure, each) for each in others
     )
@@ -197,7 +198,9 @@ def layers(shape: Sequence[int], dtype: str) -> Masks | None:
     """The masks of one image, whichever axis counts them."""
     if len(shape) != 3 or (dtype and not re.search(r"uint8|bool|int8|float32", dtype)):
         return None
-    for number, height, width in ((shape[0], shape[1], shape[2]), (shape[2], shape[0], shape[1])):
+    ways = ((shape[0], shape[1], shape[2]), (shape[2], shape[0], shape[1]))
+    # Height and width are more alike than either is to a count.
+    for number, height, width in sorted(ways, key=lambda way: max(way[1:]) / max(1, min(way[1:]))):
         if number > 4 and min(height, width) >= 200 and max(height, width) <= 8 * min(height, width):
             sure = bool(re.search(r"uint8|bool", dtype)) and number < 3000 and max(height, width) >= 600
             return Masks(number, height, width, sure)

@@ -18,6 +18,7 @@ WITHOUT_GRADIENTS = ("tensorflow", "xla", "handle")
 WHOLE_VOLUME = "sliding_window_inference"
 KEEPING = ("concat", "gather", "update", "append", "extend")
 _AMONG_METRICS = Pattern(r"(?:^|[/\\])(?:eval|evaluation|metrics)[/\\][^/\\]+$")
+_SEMANTIC = Pattern(r"sem_seg|semantic|seg_logits?")
 _INSTANCES = Pattern(r"\d+/\d+ [\d.]+G (?:[\d.]+ ){3,5}(\d{1,7}) \d{2,5}\b")
 
 
@@ -149,6 +150,10 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
         kept = any(word in f"{post.name} {post.code}" for word in KEEPING)
         what = "predictions that are kept on the GPU" if kept else "masks or predictions at full image size"
         grows = "the images evaluated so far" if kept else "detections x height x width of an image"
+        if _SEMANTIC.search(f"{post.name} {post.code}"):
+            grows = "classes x height x width of an image"
+        if places.SUPPRESSION.search(f"{post.name} {post.code}"):
+            what, grows = "overlapping boxes are suppressed", "the boxes that pass the confidence threshold, squared"
         if post.name == WHOLE_VOLUME:
             what, grows = "the results of all windows, for the whole volume", "classes x the volume"
         yield Cause(
@@ -171,10 +176,11 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
             "on every layer's activations are kept",
             evidence,
         )
+    more = "evaluation needs more than training did" if trained else "a batch of the evaluation does not fit"
     yield Cause(
         "eval_postprocess",
         0.8 if safe or failure.family in WITHOUT_GRADIENTS else 0.5,
-        f"device memory: evaluation needs more than training did, {request} were refused",
+        f"device memory: {more}, {request} were refused",
         f"{below}: its images, its batch or the predictions it keeps are larger",
         evidence,
     )
