@@ -54,6 +54,7 @@ def test_fragmentation_is_met_with_what_the_version_has(message: str, advised: s
         ("container_limit/kubectl_describe", "limits: {memory: 36Gi}"),
         ("container_limit/slurm_old_limit", "#SBATCH --mem=60G"),
         ("batch_too_big/timm_swin", "--batch-size 64"),
+        ("batch_too_big/caffe_syncedmem", "batch_size: 16 in the prototxt"),
         ("batch_too_big/sagemaker_batch_option", "--batch-size 32"),
         ("batch_too_big/darknet_mini_batch", "subdivisions="),
         ("batch_too_big/matterport_starting_at_epoch", "IMAGES_PER_GPU = 2"),

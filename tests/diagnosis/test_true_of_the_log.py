@@ -37,6 +37,7 @@ def explain(log: str) -> oomproof.Diagnosis:
         ("leak/swin_with_tests_between", "epoch 3 step 1200"),
         ("host_masks/matterport_masks_are_the_last_side", "1,250 masks x 1024 x 1024 pixels"),
         ("eval_postprocess/lightning_sanity_check", "a batch of the evaluation does not fit"),
+        ("not_memory/cuda_error_804", "the driver and the framework do not go together"),
         ("batch_too_big/darknet_mini_batch", "batch 16 does not fit"),
         ("eval_postprocess/monai_sliding_window", "the whole volume"),
         ("gt_boxes/dino_contrastive_denoising", "the denoising queries"),

@@ -33,6 +33,7 @@ _FIGURES = {
     "tfod": _TENSORFLOW,
     "matterport": _TENSORFLOW,
     "jax": _JAX,
+    **dict.fromkeys(("darknet", "caffe", "caffe2", "dlib"), ("what nvidia-smi shows",) * 2),
 }
 """what shows the memory in use, and the most so far; PyTorch's where nothing else is known"""
 

@@ -181,8 +181,8 @@ def _main(failures: Sequence[Failure], steps: Sequence[ProgressLine]) -> Failure
 
 
 def _again(main: Failure | None, failures: Iterable[Failure]) -> int:
-    if main is None or main.requested is None:
-        return 0
+    if main is None or main.requested is None or main.family == "tensorflow":
+        return 0  # TensorFlow tells of one refusal several times
     return sum(
         1
         for failure in failures

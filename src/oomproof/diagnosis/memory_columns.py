@@ -26,6 +26,12 @@ _READING = re.compile(
     rf"|\s?(?P<unit>{_UNIT})(?![A-Za-z_])|(?![\d/%A-Za-z.]))",
     re.IGNORECASE,
 )
+_BEHIND = re.compile(
+    r"(?<![\d.,/])(?P<value>\d{1,6}(?:[.,]\d{1,4})?)\s?(?P<unit>[KMGT]i?B|[MG])(?: of)? "
+    r"(?P<key>(?:gpu |cuda |peak |max |host |cpu )?(?:alloc\w{0,6}|reserved|re?sv|v?ram|mem(?:ory)?|rss|gpu|cuda))\b",
+    re.IGNORECASE,
+)
+"""the figure before its name: `4.02 GiB alloc`; looked for where no name stands before a figure with a unit"""
 _CELL = re.compile(rf"(?P<value>\d[\d,]{{0,14}}(?:\.\d{{1,6}})?)\s?(?P<unit>{_UNIT})?", re.IGNORECASE)
 _WORDS = re.compile(r"[A-Za-z]+")
 _DECIMAL_COMMA = re.compile(r"\d{1,4},\d{1,2}")
@@ -49,14 +55,30 @@ _SENTENCE = re.compile(
 )
 """words between the name and its figure; `CPU Virtual Memory: used = 50.5 GB`, psutil's `svmem(total=8, used=3`"""
 _LOOK = re.compile(
-    r"显存|顯存|内存|記憶體|mem|\bfree\b|_free|in_use|rss|ram|alloc|reserved|\dG\s|gpu|cuda|[MG]iB\s*/|/ \d{3,6} MB",
+    r"显存|顯存|内存|記憶體|mem|"
+    r"\bused\b|\bfree\b|_free|in_use|rss|ram|alloc|reserved|\dG\s|gpu|cuda|[MG]iB\s*/|/ \d{3,6} MB",
     re.IGNORECASE,
 )
 _MESSAGE = re.compile(r"Tried to allocate|total-vm|total capacity|OOM when|anon-rss|^\s*File \"|pages RAM")
 _EVALUATING = re.compile(r"^\W{0,3}(?:val|valid|validat\w+|eval|evaluat\w+|test|testing)\b(?!\s*loss)", re.IGNORECASE)
 
 MEMORY = {
-    *("mem", "memory", "alloc", "allocated", "reserved", "cached", "rss", "ram", "vram", "uss", "pss", "resident"),
+    *(
+        "mem",
+        "memory",
+        "alloc",
+        "allocated",
+        "reserved",
+        "resv",
+        "rsv",
+        "cached",
+        "rss",
+        "ram",
+        "vram",
+        "uss",
+        "pss",
+        "resident",
+    ),
     *("vmrss", "maxrss", "maxmem", "footprint", "memuse", "memused"),
 }
 DEVICE = {"gpu", "cuda", "vram", "device", "hbm", "torch"}
@@ -64,8 +86,8 @@ HOST = {
     *("rss", "ram", "cpu", "host", "sys", "system", "process", "uss", "pss", "resident", "vmrss", "maxrss"),
     *("psutil", "svmem", "virtual"),
 }
-ONLY_ON_A_DEVICE = {"alloc", "allocated", "reserved", "cached", "max", "maxmem"}
-MAXIMA = {"max", "peak", "maxrss", "maxmem", "hwm", "reserved", "cached"}
+ONLY_ON_A_DEVICE = {"alloc", "allocated", "reserved", "resv", "rsv", "cached", "max", "maxmem"}
+MAXIMA = {"max", "peak", "maxrss", "maxmem", "hwm", "reserved", "resv", "rsv", "cached"}
 """words of columns that never fall, or seldom: they rise with the largest batch so far, too"""
 DIFFERENCES = {"begin", "delta", "difference", "diff", "increase"}
 """words of sentences that tell how much memory changed, not how much there is"""
@@ -150,7 +172,7 @@ def read_trends(
 
 
 def _of_a_line(text: str) -> Iterator[tuple[_Column, float, str]]:
-    for written, meant in _TRANSLATED:
+    for written, meant in _TRANSLATED if "{" in text or not text.isascii() else ():
         text = written.sub(meant, text)
     for known, pattern in _FORMATS:
         if found := pattern.search(text):
@@ -166,13 +188,28 @@ def _of_a_line(text: str) -> Iterator[tuple[_Column, float, str]]:
                 found["unit"] or "",
             )
         return
+    readings = list(_find_readings(text))
+    if all(not unit and not column.unit for column, _, unit in readings):
+        readings = list(_find_readings_before_names(text)) or readings
+    yield from readings
+
+
+def _find_readings(text: str) -> Iterator[tuple[_Column, float, str]]:
     for found in _READING.finditer(text):
         unit = found["unit"] or found["unit_of_all"] or ""
         column = _column(found["key"], bool(unit))
+        if column is None:
+            continue
         value = _float(found["value"])
-        sized = (unit or column.unit)[:1].upper() in ("M", "G") or value >= BYTES if column is not None else False
-        if column is not None and (sized or not column.bare):
+        if not column.bare or (unit or column.unit)[:1].upper() in ("M", "G") or value >= BYTES:
             yield column, value, unit
+
+
+def _find_readings_before_names(text: str) -> Iterator[tuple[_Column, float, str]]:
+    for found in _BEHIND.finditer(text):
+        column = _column(found["key"], True)
+        if column is not None and not column.left:
+            yield column, _float(found["value"]), found["unit"]
 
 
 def _of_a_row(row: Mapping[str, str]) -> Iterator[tuple[_Column, float, str]]:
@@ -194,7 +231,8 @@ def _column(key: str, has_unit: bool) -> _Column | None:
         words.discard("driver")  # torch.mps.driver_allocated_memory()
     if {"in", "use"} <= words:
         words.add("allocated")  # JAX's bytes_in_use
-    if words & NOT_IN_USE or not (words & MEMORY or device or (left and words <= LEFT | UNITS)):
+    in_use = "used" in words and bool(words & HOST)
+    if words & NOT_IN_USE or not (words & MEMORY or device or in_use or (left and words <= LEFT | UNITS)):
         return None
     maximum = bool(words & MAXIMA)
     where = "device" if device else "host" if words & HOST else "device" if words & ONLY_ON_A_DEVICE else ""

@@ -75,6 +75,7 @@ KINDS: Sequence[tuple[str, Pattern, str, str]] = tuple(
             "driver",
             r"Driver/library version mismatch|unsupported display driver|no kernel image is available"
             r"|driver version is insufficient|driver on your system is too old"
+            r"|Unexpected error from cudaGetDeviceCount"
             r"|CUDA driver initialization failed|No CUDA GPUs are available|invalid device ordinal"
             r"|libcuda|CUDA unknown error|is_available\(\) is False"
             r"|not compiled with CUDA enabled|Found no NVIDIA driver|CUDA_ERROR_NO_DEVICE",

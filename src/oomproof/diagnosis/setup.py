@@ -23,6 +23,7 @@ _FRAMEWORKS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
         ("darknet", r"\bdarknet\b(?!53|19)|dark_cuda\.c|\bcuda_make_array\b"),
         ("mmseg", r"mmseg"),
         ("mmdet", r"mmdet|mmengine|mmcv|mmrotate"),
+        ("caffe2", r"caffe2[/\\.]"),
         ("detectron2", r"detectron2|d2\.|\bIMS_PER_BATCH"),
         ("maskrcnn-benchmark", r"maskrcnn_benchmark|fcos_core"),
         ("transformers", r"transformers[/\\]|per_device_train_batch_size|\*{5} Running training"),
@@ -36,6 +37,8 @@ _FRAMEWORKS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             r"object_detection[/\\.]|pipeline\.config|model_main(?:_tf2)?\.py|model_lib"
             r"|(?:First|Second)Stage(?:FeatureExtractor|BoxPredictor)|WeightSharedConvolutionalBoxPredictor",
         ),
+        ("caffe", r"\bcaffe\.cpp:\d|\bcaffe::|syncedmem\.cpp:\d"),
+        ("dlib", r"\bdlib::|dlib/dnn"),
         ("jax", r"\bjax[/\\.]|jaxlib|flax|\bjit\("),
         ("keras", r"keras|\d(?:m|u)?s/step\b"),
         (

@@ -9,6 +9,8 @@ from oomproof.diagnosis.causes.batch import counts_boxes, find_batch
 from oomproof.diagnosis.facts import Facts
 
 TENSORFLOW = ("tfod", "matterport", "keras", "tensorflow")
+WITHOUT_PYTHON = ("darknet", "caffe", "caffe2", "dlib")
+"""what oomproof cannot trace, and PyTorch's calls are no help in"""
 SMI = "nvidia-smi --query-compute-apps=pid,used_memory --format=csv"
 GROWTH = "tf.config.experimental.set_memory_growth(gpu, True) before anything else"
 
@@ -16,6 +18,9 @@ _BATCH = {
     "ultralytics": "yolo train ... batch={half}",
     "yolov5": "python train.py --batch-size {half} ...",
     "darknet": "subdivisions=32 or 64 in the .cfg: fewer images of its batch at once",
+    "caffe": "batch_size: {half} in the prototxt",
+    "caffe2": "TRAIN.IMS_PER_BATCH {half}",
+    "dlib": "a smaller mini-batch for train_one_step()",
     "yolox": "python tools/train.py -b {half} ...",
     "timm": "python train.py --batch-size {half} --grad-accum-steps 2 ...",
     "mmdet": "--cfg-options train_dataloader.batch_size={half} (MMDetection 2: data.samples_per_gpu={half})",
@@ -42,6 +47,7 @@ _SMALLER = {
     "ultralytics": "imgsz=512, or a smaller model (yolo11s)",
     "yolov5": "--img 512, or smaller --weights",
     "darknet": "width=416 height=416 in the .cfg, or random=0",
+    "caffe2": "TRAIN.SCALES (600,) TRAIN.MAX_SIZE 1000",
     "yolox": "a smaller input_size in the exp file, or a smaller model (yolox_s)",
     "timm": "--img-size 224, --grad-checkpointing, --amp",
     "detectron2": "INPUT.MIN_SIZE_TRAIN (640,) INPUT.MAX_SIZE_TRAIN 1066, or SOLVER.AMP.ENABLED True",
@@ -142,7 +148,7 @@ def _less_per_step(facts: Facts) -> str:
 
 def _fit(facts: Facts) -> str:
     """oomproof can search what fits; for PyTorch, so far."""
-    if facts.setup.framework in (*TENSORFLOW, "jax", "paddle", "darknet"):
+    if facts.setup.framework in (*TENSORFLOW, *WITHOUT_PYTHON, "jax", "paddle"):
         return ""
     size = (facts.main.total if facts.main else None) or facts.setup.card
     device = f"{size / (1 << 30):.2f}GiB" if size else "DEVICE"
