@@ -31,6 +31,7 @@ _EXCEPTION = Pattern(r"[\w.]{0,80}(?:Error|Exception|error)\b|terminate called|A
 _PRINTED_SHAPE = Pattern(r"torch\.Size\(\[((?:\d{1,9}, ?){2,5}\d{1,9})\]\)")
 SHAPES_WITHIN = 200
 MOST_FAILURES = 600
+LINES_OF_AN_END = 4
 INFORMATION = {
     ("cuda", "numbers"): 12,
     ("cuda", "outside_allocator"): 10,
@@ -120,12 +121,14 @@ def _mark_outlived(failures: tuple[Failure, ...], steps: Sequence[ProgressLine])
     """
     trained = max((step.at for step in steps if step.doing == "train"), default=-1)
     ended = max((failure.at for failure in failures if failure.fatal), default=-1)
+    # Detectron2 sums up with two such lines what an exception ended.
+    finished = steps[-1:] and steps[-1].doing == "done" and sum(step.at > ended for step in steps) > LINES_OF_AN_END
     return tuple(
         replace(failure, fatal=False)
         if failure.family in ("cuda", "other")
         and failure.at == ended < trained
         and not failure.frames
-        and (not _EXCEPTION.match(failure.quote) or steps[-1].doing == "done")
+        and (not _EXCEPTION.match(failure.quote) or finished)
         else failure
         for failure in failures
     )

@@ -58,7 +58,9 @@ _PREPARING = re.compile(
 _RUNS_EVALUATION = re.compile(r"\*{3,} Running (?:[Ee]valuation|[Pp]rediction)")
 _BARE_BAR = re.compile(r"\s*\d{1,3}%\|")
 """a bar without a word: of whatever the Trainer of Hugging Face said last that it runs"""
-_BEGINS_AT = re.compile(r"\b(?:at|from) (?:epoch|iteration|iter|step|global step)\b", re.IGNORECASE)
+_BEGINS_AT = re.compile(
+    r"\b(?:start|begin|initial)\w*\b.{0,40}\b(?:at|from) (?:epoch|iteration|iter|step|global step)\b", re.IGNORECASE
+)
 """where a run begins is not how far it came"""
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _PLACE = re.compile(r'\s*File ".{1,300}", line \d')

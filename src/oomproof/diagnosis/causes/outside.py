@@ -98,6 +98,8 @@ def other_process(facts: Facts) -> Iterator[Cause]:
 
 def _in_a_table(facts: Facts, failure: Failure) -> Iterator[Cause]:
     """nvidia-smi, called before the start, shows every card full: then it was not this run that filled it."""
+    if failure.total is not None and failure.free is not None:
+        return  # the message itself tells who holds what, at the moment that counts
     begun = [step.line for step in facts.progress if step.doing in ("train", "eval")]
     before = [each for each in facts.setup.in_use if each[0] < min([failure.line, *begun])]
     if not before or any(used < FULL * size for _, used, size in before):
