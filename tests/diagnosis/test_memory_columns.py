@@ -60,6 +60,7 @@ def trends_of(*lines: str) -> tuple[Trend, ...]:
         ("step 40 loss 0.4 cuda used 4.294967296e+09", "device", 4 * GIB),
         ("[0] NVIDIA TITAN V | 71'C,  98 % |  4096 / 12288 MB | rosa(4090M)", "device", 4 * GIB),
         ("epoch 4 driver_allocated 3.5 GB loss 0.4", "device", 7 * GIB // 2),
+        ("it 40 L 0.4 GPUmem 3.5G", "device", 7 * GIB // 2),
         ("it 40 | L 0.4 | 3.5 GiB alloc | 11.2 im/s", "device", 7 * GIB // 2),
         ("it 40 | loss 0.4 | 3.5GB vram | 11.2 im/s", "device", 7 * GIB // 2),
         ("epoch 4 batch 9 | system used 3.5/125.6G", "host", 7 * GIB // 2),

@@ -34,6 +34,8 @@ _BEHIND = re.compile(
 """the figure before its name: `4.02 GiB alloc`; looked for where no name stands before a figure with a unit"""
 _CELL = re.compile(rf"(?P<value>\d[\d,]{{0,14}}(?:\.\d{{1,6}})?)\s?(?P<unit>{_UNIT})?", re.IGNORECASE)
 _WORDS = re.compile(r"[A-Za-z]+")
+_TWO_IN_ONE = re.compile(r"\b(gpu|cuda|cpu)(?=mem|ram|alloc)", re.IGNORECASE)
+"""GPUmem"""
 _DECIMAL_COMMA = re.compile(r"\d{1,4},\d{1,2}")
 """9,10 GB, as much of Europe writes it; thousands are three digits"""
 BYTES = 1e8
@@ -223,7 +225,8 @@ def _of_a_row(row: Mapping[str, str]) -> Iterator[tuple[_Column, float, str]]:
 def _column(key: str, has_unit: bool) -> _Column | None:
     """What the words of a name mean; None where they are not about memory in use."""
     split = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", key.rsplit("/", 1)[-1])
-    words = {word.lower() for word in _WORDS.findall(split.replace("_", " "))}
+    split = _TWO_IN_ONE.sub(r"\1 ", split.replace("_", " "))
+    words = {word.lower() for word in _WORDS.findall(split)}
     device, left = bool(words & DEVICE), bool(words & LEFT)
     if "used" in words:
         words.discard("total")  # used in all

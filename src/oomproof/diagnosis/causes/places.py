@@ -244,7 +244,7 @@ IN_A_WORKER = any_of(
     r"_utils/worker\.py",
     r"_utils/fetch\.py",
     "_worker_loop",
-    "__getitem__",
+    r"^(?!\S*[/\\](?:numpy|h5py|pandas|zarr)[/\\]).*__getitem__",
     "collate",
     "pipelines?/",
     "transforms",
