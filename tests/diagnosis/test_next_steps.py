@@ -53,6 +53,17 @@ def test_fragmentation_is_met_with_what_the_version_has(message: str, advised: s
         ("host_too_small/kubernetes_evicted", "requests: {memory: 71Gi}"),
         ("container_limit/kubectl_describe", "limits: {memory: 36Gi}"),
         ("container_limit/slurm_old_limit", "#SBATCH --mem=60G"),
+        ("batch_too_big/timm_swin", "--batch-size 64"),
+        ("batch_too_big/caffe_syncedmem", "batch_size: 16 in the prototxt"),
+        ("batch_too_big/sagemaker_batch_option", "--batch-size 32"),
+        ("batch_too_big/darknet_mini_batch", "subdivisions="),
+        ("batch_too_big/matterport_starting_at_epoch", "IMAGES_PER_GPU = 2"),
+        ("host_generators/matterport_killed", "keras_model.fit_generator("),
+        ("host_image_cache/monai_loading_dataset", "PersistentDataset"),
+        ("eval_postprocess/monai_sliding_window", "device='cpu'"),
+        ("gt_boxes/dino_contrastive_denoising", "dn_number"),
+        ("leak/tf_gpu_current", "get_memory_info"),
+        ("leak/mps_driver_allocated", "torch.mps.current_allocated_memory()"),
     ],
 )
 def test_the_next_step_fits_the_case(log: str, advised: str) -> None:

@@ -35,6 +35,14 @@ def explain(log: str) -> oomproof.Diagnosis:
         ("host_eval_results/rss_grows_in_evaluation", "«rss» rises from 8.10 GiB"),
         ("not_memory/tensorflow_without_libcudart", "the run ended with ValueError"),
         ("leak/swin_with_tests_between", "epoch 3 step 1200"),
+        ("host_masks/matterport_masks_are_the_last_side", "1,250 masks x 1024 x 1024 pixels"),
+        ("eval_postprocess/lightning_sanity_check", "a batch of the evaluation does not fit"),
+        ("not_memory/cuda_error_804", "the driver and the framework do not go together"),
+        ("batch_too_big/darknet_mini_batch", "batch 16 does not fit"),
+        ("eval_postprocess/monai_sliding_window", "the whole volume"),
+        ("gt_boxes/dino_contrastive_denoising", "the denoising queries"),
+        ("host_shuffle_buffer/tf1_filled_at_two_thirds", "it had just been filled"),
+        ("other_process/nvidia_smi_before_the_start", "held 23.64 GiB of 24.00 GiB before this one began"),
     ],
 )
 def test_what_is_said(log: str, said: str) -> None:

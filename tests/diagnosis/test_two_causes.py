@@ -97,3 +97,31 @@ def test_the_first_side_of_a_tensor_is_the_batch_only_for_activations(shape: str
     assert (f"batch {batch}" in told) == (batch is not None)
     if batch is None:
         assert f"batch {shape.split(',', maxsplit=1)[0]}" not in told
+
+
+def test_a_step_that_both_cures_have_is_said_once() -> None:
+    fit = "oomproof fit JOB --on 11GiB"
+    causes = (
+        Cause("masked_oom", 0.7, "device memory: a", "why", (), f"nvidia-smi ; {fit}"),
+        Cause("variable_shape", 0.68, "device memory: b", "why", (), f"smaller images ; {fit}"),
+    )
+    assert conclude(causes, {}).next == f"nvidia-smi ; if that does not help: smaller images ; {fit}"
+
+
+TRAINER = "site-packages/transformers/trainer.py"
+
+
+def test_a_training_that_may_resume_is_no_loading() -> None:
+    found = oomproof.explain(
+        [
+            "{'loss': 0.41, 'epoch': 3.0}",
+            "Traceback (most recent call last):",
+            '  File "run_object_detection.py", line 494, in main',
+            "    train_result = trainer.train(resume_from_checkpoint=checkpoint)",
+            f'  File "{TRAINER}", line 3667, in evaluation_loop',
+            "    preds_host = nested_concat(preds_host, logits, padding_index=-100)",
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 8.08 GiB.",
+        ]
+    )
+    assert found.cause == "eval_postprocess"
+    assert "checkpoint_on_gpu" not in {cause.id for cause in found.causes}

@@ -33,6 +33,7 @@ _FIGURES = {
     "tfod": _TENSORFLOW,
     "matterport": _TENSORFLOW,
     "jax": _JAX,
+    **dict.fromkeys(("darknet", "caffe", "caffe2", "dlib"), ("what nvidia-smi shows",) * 2),
 }
 """what shows the memory in use, and the most so far; PyTorch's where nothing else is known"""
 
@@ -63,7 +64,9 @@ def _tell_apart(first: Cause, rival: Cause, framework: str | None) -> str:
         # Nobody should halve a batch on a guess; one run tells.
         if rival.id == "batch_too_big":
             return f"{first.next} ; if that does not help: one step with a batch of 1 shows whether it is the batch"
-        return f"{first.next} ; if that does not help: {rival.next}"
+        both = rival.next.split(" ; ")
+        own = " ; ".join(part for part in first.next.split(" ; ") if part not in both) or first.next
+        return f"{own} ; if that does not help: {rival.next}"
     held, most = _FIGURES.get(framework or "", ("torch.cuda.memory_allocated()", "torch.cuda.max_memory_allocated()"))
     return known.format(held=held, most=most)
 

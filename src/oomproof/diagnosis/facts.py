@@ -140,8 +140,11 @@ class Setup:
     pool: int | None = None
     """bytes that TensorFlow said it took at its start"""
     free_at_start: int | None = None
+    in_use: tuple[tuple[int, int, int], ...] = ()
+    """(line, bytes in use, bytes of the card) wherever nvidia-smi's table stands in the log"""
     found: Mapping[str, str] = field(default_factory=dict)
-    """name -> the line that shows it: benchmark, multiscale, cap, eval_job, generator, cache, kubernetes, slurm"""
+    """name -> the line that shows it: benchmark, multiscale, cap, eval_job, generator, cache, kubernetes, slurm,
+    batch_option"""
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,9 @@ class Facts:
     """whether only parts of a long log were kept"""
 
     def before(self, failure: Failure) -> tuple[ProgressLine, ...]:
-        return tuple(each for each in self.progress if each.at < failure.at)
+        # `Killed` stands behind the bar that was being drawn, on one line with it.
+        end = failure.at + (1 if failure.family == "exit" else 0)
+        return tuple(each for each in self.progress if each.at < end)
 
     def after(self, failure: Failure) -> tuple[ProgressLine, ...]:
         return tuple(each for each in self.progress if each.at > failure.at)

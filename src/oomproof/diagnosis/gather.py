@@ -31,6 +31,7 @@ _EXCEPTION = Pattern(r"[\w.]{0,80}(?:Error|Exception|error)\b|terminate called|A
 _PRINTED_SHAPE = Pattern(r"torch\.Size\(\[((?:\d{1,9}, ?){2,5}\d{1,9})\]\)")
 SHAPES_WITHIN = 200
 MOST_FAILURES = 600
+LINES_OF_AN_END = 4
 INFORMATION = {
     ("cuda", "numbers"): 12,
     ("cuda", "outside_allocator"): 10,
@@ -114,15 +115,20 @@ def _failures(lines: Sequence[Line]) -> tuple[Failure, ...]:
 
 
 def _mark_outlived(failures: tuple[Failure, ...], steps: Sequence[ProgressLine]) -> tuple[Failure, ...]:
-    """A message without traceback or exception, printed in passing, and training after it: the program caught it."""
+    """A message without traceback or exception, printed in passing, and training after it: the program caught it.
+
+    An exception's name may be printed with it; then the training must have come to its end.
+    """
     trained = max((step.at for step in steps if step.doing == "train"), default=-1)
     ended = max((failure.at for failure in failures if failure.fatal), default=-1)
+    # Detectron2 sums up with two such lines what an exception ended.
+    finished = steps[-1:] and steps[-1].doing == "done" and sum(step.at > ended for step in steps) > LINES_OF_AN_END
     return tuple(
         replace(failure, fatal=False)
         if failure.family in ("cuda", "other")
         and failure.at == ended < trained
         and not failure.frames
-        and not _EXCEPTION.match(failure.quote)
+        and (not _EXCEPTION.match(failure.quote) or finished)
         else failure
         for failure in failures
     )
@@ -178,8 +184,8 @@ def _main(failures: Sequence[Failure], steps: Sequence[ProgressLine]) -> Failure
 
 
 def _again(main: Failure | None, failures: Iterable[Failure]) -> int:
-    if main is None or main.requested is None:
-        return 0
+    if main is None or main.requested is None or main.family == "tensorflow":
+        return 0  # TensorFlow tells of one refusal several times
     return sum(
         1
         for failure in failures

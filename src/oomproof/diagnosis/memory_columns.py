@@ -26,8 +26,26 @@ _READING = re.compile(
     rf"|\s?(?P<unit>{_UNIT})(?![A-Za-z_])|(?![\d/%A-Za-z.]))",
     re.IGNORECASE,
 )
+_BEHIND = re.compile(
+    r"(?<![\d.,/])(?P<value>\d{1,6}(?:[.,]\d{1,4})?)\s?(?P<unit>[KMGT]i?B|[MG])(?: of)? "
+    r"(?P<key>(?:gpu |cuda |peak |max |host |cpu )?(?:alloc\w{0,6}|reserved|re?sv|v?ram|mem(?:ory)?|rss|gpu|cuda))\b",
+    re.IGNORECASE,
+)
+"""the figure before its name: `4.02 GiB alloc`; looked for where no name stands before a figure with a unit"""
 _CELL = re.compile(rf"(?P<value>\d[\d,]{{0,14}}(?:\.\d{{1,6}})?)\s?(?P<unit>{_UNIT})?", re.IGNORECASE)
 _WORDS = re.compile(r"[A-Za-z]+")
+_TWO_IN_ONE = re.compile(r"\b(gpu|cuda|cpu)(?=mem|ram|alloc)", re.IGNORECASE)
+"""GPUmem"""
+_DECIMAL_COMMA = re.compile(r"\d{1,4},\d{1,2}")
+"""9,10 GB, as much of Europe writes it; thousands are three digits"""
+BYTES = 1e8
+"""figures from here on count bytes, whatever stands beside them"""
+_TRANSLATED = (
+    (re.compile(r"(?:GPU ?)?(?:显存|顯存)(?:占用|使用)?[量率]?\s?[:：]?"), " gpu mem: "),
+    (re.compile(r"(?:CPU ?)?(?:内存|記憶體)(?:占用|使用)?[量率]?\s?[:：]?"), " ram: "),
+    (re.compile(r"\b(\w{0,20}(?:mem|ram|gpu|cuda)\w{0,20})[\"']: ?\{[\"']", re.IGNORECASE), r"\1_"),
+)
+"""names in Chinese, and objects within an object: `"vram": {"used_gb": 9.1`"""
 _UNIT_IN_KEY = re.compile(r"(?:^|[_.(\[])([KMGT]i?B|bytes|%)[)\]]?$", re.IGNORECASE)
 _UNIT_FIRST = re.compile(r"([KMGT]i?B)_", re.IGNORECASE)
 _SENTENCE = re.compile(
@@ -38,12 +56,31 @@ _SENTENCE = re.compile(
     re.IGNORECASE,
 )
 """words between the name and its figure; `CPU Virtual Memory: used = 50.5 GB`, psutil's `svmem(total=8, used=3`"""
-_LOOK = re.compile(r"mem|\bfree\b|_free|in_use|rss|ram|alloc|reserved|\dG\s|gpu|cuda|[MG]iB\s*/", re.IGNORECASE)
+_LOOK = re.compile(
+    r"显存|顯存|内存|記憶體|mem|"
+    r"\bused\b|\bfree\b|_free|in_use|rss|ram|alloc|reserved|\dG\s|gpu|cuda|[MG]iB\s*/|/ \d{3,6} MB",
+    re.IGNORECASE,
+)
 _MESSAGE = re.compile(r"Tried to allocate|total-vm|total capacity|OOM when|anon-rss|^\s*File \"|pages RAM")
 _EVALUATING = re.compile(r"^\W{0,3}(?:val|valid|validat\w+|eval|evaluat\w+|test|testing)\b(?!\s*loss)", re.IGNORECASE)
 
 MEMORY = {
-    *("mem", "memory", "alloc", "allocated", "reserved", "cached", "rss", "ram", "vram", "uss", "pss", "resident"),
+    *(
+        "mem",
+        "memory",
+        "alloc",
+        "allocated",
+        "reserved",
+        "resv",
+        "rsv",
+        "cached",
+        "rss",
+        "ram",
+        "vram",
+        "uss",
+        "pss",
+        "resident",
+    ),
     *("vmrss", "maxrss", "maxmem", "footprint", "memuse", "memused"),
 }
 DEVICE = {"gpu", "cuda", "vram", "device", "hbm", "torch"}
@@ -51,8 +88,8 @@ HOST = {
     *("rss", "ram", "cpu", "host", "sys", "system", "process", "uss", "pss", "resident", "vmrss", "maxrss"),
     *("psutil", "svmem", "virtual"),
 }
-ONLY_ON_A_DEVICE = {"alloc", "allocated", "reserved", "cached", "max", "maxmem"}
-MAXIMA = {"max", "peak", "maxrss", "maxmem", "hwm", "reserved", "cached"}
+ONLY_ON_A_DEVICE = {"alloc", "allocated", "reserved", "resv", "rsv", "cached", "max", "maxmem"}
+MAXIMA = {"max", "peak", "maxrss", "maxmem", "hwm", "reserved", "resv", "rsv", "cached"}
 """words of columns that never fall, or seldom: they rise with the largest batch so far, too"""
 DIFFERENCES = {"begin", "delta", "difference", "diff", "increase"}
 """words of sentences that tell how much memory changed, not how much there is"""
@@ -104,6 +141,7 @@ class _Column(NamedTuple):
 _FORMATS: Sequence[tuple[_Column, re.Pattern[str]]] = (
     (_Column("GPU_mem", "device", True, "", False), re.compile(r"^\s*\d{1,6}/\d{1,6}\s+([\d.]{1,7})(G)\s")),
     (_Column("nvidia-smi", "device", False, "", False), re.compile(r"\b(\d{2,6})(M)iB\s*/\s*\d{3,6}MiB")),
+    (_Column("gpustat", "device", False, "", False), re.compile(r"\|\s*(\d{1,6}) / \d{3,6} (M)B\b")),
     (_Column("MA", "device", False, "", False), re.compile(r"\bMA ([\d.]{1,9}) (G)B\s+Max_MA [\d.]")),
     (
         _Column("docker stats", "host", False, "", False),
@@ -136,6 +174,8 @@ def read_trends(
 
 
 def _of_a_line(text: str) -> Iterator[tuple[_Column, float, str]]:
+    for written, meant in _TRANSLATED if "{" in text or not text.isascii() else ():
+        text = written.sub(meant, text)
     for known, pattern in _FORMATS:
         if found := pattern.search(text):
             yield known, _float(found[1]), found[2]
@@ -150,11 +190,28 @@ def _of_a_line(text: str) -> Iterator[tuple[_Column, float, str]]:
                 found["unit"] or "",
             )
         return
+    readings = list(_find_readings(text))
+    if all(not unit and not column.unit for column, _, unit in readings):
+        readings = list(_find_readings_before_names(text)) or readings
+    yield from readings
+
+
+def _find_readings(text: str) -> Iterator[tuple[_Column, float, str]]:
     for found in _READING.finditer(text):
         unit = found["unit"] or found["unit_of_all"] or ""
         column = _column(found["key"], bool(unit))
-        if column is not None and not (column.bare and (unit or column.unit)[:1].upper() not in ("M", "G")):
-            yield column, _float(found["value"]), unit
+        if column is None:
+            continue
+        value = _float(found["value"])
+        if not column.bare or (unit or column.unit)[:1].upper() in ("M", "G") or value >= BYTES:
+            yield column, value, unit
+
+
+def _find_readings_before_names(text: str) -> Iterator[tuple[_Column, float, str]]:
+    for found in _BEHIND.finditer(text):
+        column = _column(found["key"], True)
+        if column is not None and not column.left:
+            yield column, _float(found["value"]), found["unit"]
 
 
 def _of_a_row(row: Mapping[str, str]) -> Iterator[tuple[_Column, float, str]]:
@@ -168,13 +225,17 @@ def _of_a_row(row: Mapping[str, str]) -> Iterator[tuple[_Column, float, str]]:
 def _column(key: str, has_unit: bool) -> _Column | None:
     """What the words of a name mean; None where they are not about memory in use."""
     split = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", key.rsplit("/", 1)[-1])
-    words = {word.lower() for word in _WORDS.findall(split.replace("_", " "))}
+    split = _TWO_IN_ONE.sub(r"\1 ", split.replace("_", " "))
+    words = {word.lower() for word in _WORDS.findall(split)}
     device, left = bool(words & DEVICE), bool(words & LEFT)
     if "used" in words:
         words.discard("total")  # used in all
+    if {"driver", "allocated"} <= words:
+        words.discard("driver")  # torch.mps.driver_allocated_memory()
     if {"in", "use"} <= words:
         words.add("allocated")  # JAX's bytes_in_use
-    if words & NOT_IN_USE or not (words & MEMORY or device or (left and words <= LEFT | UNITS)):
+    in_use = "used" in words and bool(words & HOST)
+    if words & NOT_IN_USE or not (words & MEMORY or device or in_use or (left and words <= LEFT | UNITS)):
         return None
     maximum = bool(words & MAXIMA)
     where = "device" if device else "host" if words & HOST else "device" if words & ONLY_ON_A_DEVICE else ""
@@ -191,6 +252,8 @@ def _where(name: str) -> str:
 
 
 def _float(written: str) -> float:
+    if _DECIMAL_COMMA.fullmatch(written):
+        written = written.replace(",", ".")
     try:
         return float(written.replace(",", "").rstrip("."))
     except ValueError:
@@ -217,7 +280,7 @@ def _series(column: _Column, points: Sequence[tuple[int, float, str, str]]) -> T
 
 def _guess_unit(value: float) -> str:
     """Of figures without one: bytes are many, GiB are few and have a fraction, most print MiB."""
-    if value >= 1e8:
+    if value >= BYTES:
         return "B"
     if value >= 200:
         return "M" if value < 1e7 else "K"

@@ -21,7 +21,7 @@ KINDS: Sequence[tuple[str, Pattern, str, str]] = tuple(
         ),
         (
             "cuda_assert",
-            r"device-side assert|Assertion `.*` failed|CUDA error: assert|ScatterGatherKernel|nll_loss.*assert",
+            r"device-side assert(?!ions)|Assertion `.*` failed|CUDA error: assert|ScatterGatherKernel|nll_loss.*assert",
             "a CUDA assertion failed: nearly always a class label or an index out of range",
             "CUDA_LAUNCH_BLOCKING=1 python train.py ; then compare the largest label with the number of classes",
         ),
@@ -75,6 +75,7 @@ KINDS: Sequence[tuple[str, Pattern, str, str]] = tuple(
             "driver",
             r"Driver/library version mismatch|unsupported display driver|no kernel image is available"
             r"|driver version is insufficient|driver on your system is too old"
+            r"|Unexpected error from cudaGetDeviceCount"
             r"|CUDA driver initialization failed|No CUDA GPUs are available|invalid device ordinal"
             r"|libcuda|CUDA unknown error|is_available\(\) is False"
             r"|not compiled with CUDA enabled|Found no NVIDIA driver|CUDA_ERROR_NO_DEVICE",
@@ -95,7 +96,8 @@ KINDS: Sequence[tuple[str, Pattern, str, str]] = tuple(
         ),
         (
             "version",
-            r"major and minor version needs to match|but source was compiled with|VERSION_MISMATCH",
+            r"major and minor version needs to match|Cannot find a working triton|TritonMissing"
+            r"|but source was compiled with|VERSION_MISMATCH",
             "libraries of different versions were put together",
             "install the version that the message names, for example: pip install --upgrade nvidia-cudnn-cu12",
         ),
@@ -149,7 +151,7 @@ KINDS: Sequence[tuple[str, Pattern, str, str]] = tuple(
 )
 ADVICE = {kind: (what, step) for kind, _, what, step in KINDS}
 _EXCEPTION = Pattern(
-    r"^\s*(?:(?:[\w.]{1,80}\.)?([A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit|Failure))\b"
+    r"^\s*(?:(?:[\w.]{1,80}\.)?([A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit|Failure|Failed(?=:)))\b"
     r"|(?:[a-z_]\w{0,40}\.){0,8}(?:exceptions?|errors)\.([A-Z]\w{2,60})(?=: )"
     r"|(?:[a-z_]\w{0,40}\.){1,8}(error)(?=: ))"
 )
@@ -202,6 +204,8 @@ _ANY = any_of(
     r"version",
     r"compiled",
     r"usage",
+    r"Failed:",
+    r"triton",
 )
 
 

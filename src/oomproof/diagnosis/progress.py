@@ -16,6 +16,7 @@ _STEPS: Sequence[re.Pattern[str]] = tuple(
         r"Epoch ?(?:\(train\))?:? {0,3}\[(?P<epoch>\d{1,6})(?:/\d{1,6})?\]\s*\[\s*(?P<step>\d{1,9})/\d+\]",
         r"[Ee]poch:? ?\[?(?P<epoch>\d{1,6})(?:/\d+)?\]?[,:]?\s+(?:[Ii]ter|[Ss]tep"
         r"|[Bb]atch)\w{0,7}:? ?\[?(?P<step>\d{1,9})",  # YOLOX
+        r"\b[Ee]poch:? ?(?P<epoch>\d{1,6})(?:/\d{1,6})?[:,]?\s{0,3}\[ {0,6}(?P<step>\d{1,9})/\d",
         # timm, Swin, PyTorch's examples
         r"\bTrain(?:ing)?(?: Epoch)?:? \[?(?P<epoch>\d{1,6})(?:/\d{1,6})?\]?\s*\[\s*(?P<step>\d{1,9})/\d",
         r"\[Epoch (?P<epoch>\d{1,6})\]\s?\[\s*(?P<step>\d{1,9})/\d",  # GluonCV
@@ -48,6 +49,19 @@ _ABOUT_A_SET = re.compile(
     re.IGNORECASE,
 )
 """lines of a set-up that tell which images there are to evaluate on, and how often"""
+_PREPARING = re.compile(
+    r"[^|%]{0,200}\b(?:[Ss]canning|[Dd]ownload\w*|[Ee]xtract\w*|[Uu]npack\w*|[Uu]nzip\w*|[Vv]erify\w*|[Cc]onvert\w*"
+    r"|[Cc]opy\w*|[Pp]arsing|[Ii]ndex\w*|[Rr]eading|[Ll]oading|[Pp]reprocess\w*|Map|Filter|Generating \w{1,10} split"
+    r"|Resolving|Fetching|Creating)\b[^|]{0,240}?\d{1,3}%\|"
+)
+"""bars of what goes before a training; without such a word they count its steps"""
+_RUNS_EVALUATION = re.compile(r"\*{3,} Running (?:[Ee]valuation|[Pp]rediction)")
+_BARE_BAR = re.compile(r"\s*\d{1,3}%\|")
+"""a bar without a word: of whatever the Trainer of Hugging Face said last that it runs"""
+_BEGINS_AT = re.compile(
+    r"\b(?:start|begin|initial)\w*\b.{0,40}\b(?:at|from) (?:epoch|iteration|iter|step|global step)\b", re.IGNORECASE
+)
+"""where a run begins is not how far it came"""
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _PLACE = re.compile(r'\s*File ".{1,300}", line \d')
 _STEP_WORD = re.compile(r"loss\w*=|poch|\b[Ii]t|ter|tep|\d/\d|%\||'epoch'")
@@ -56,7 +70,8 @@ _DOING: Sequence[tuple[str, re.Pattern[str]]] = tuple(
     for doing, pattern, flags in (
         (
             "cache",
-            r"[Cc]aching images|[Cc]ache images|caching to (?:RAM|memory)|Caching (?:dataset|data"
+            r"^\s*Loading dataset: +\d{1,3}%\|"  # MONAI
+            r"|[Cc]aching images|[Cc]ache images|caching to (?:RAM|memory)|Caching (?:dataset|data"
             r"|features)|loading (?:all )?images into (?:RAM|memory)",
             0,
         ),
@@ -156,14 +171,18 @@ _EPOCH_COLUMNS = ("epoch", "ep", "epochs")
 def read_progress(lines: Sequence[Line], rows: Mapping[int, Mapping[str, str]]) -> tuple[ProgressLine, ...]:
     """Lines that tell how far the run is; ``rows`` are those of tables, by their place."""
     found: list[ProgressLine] = []
+    evaluating = False
     for at, line in enumerate(lines):
         text = line.text[:400]
         # Below each place of a traceback stands its code, which speaks of loading and evaluating, too.
         if not text or text.lstrip().startswith(("File ", "^")) or (at and _PLACE.match(lines[at - 1].text)):
             continue
-        doing = _find_activity(text)
+        evaluating = bool(_RUNS_EVALUATION.search(text)) or (evaluating and "'epoch':" not in text)
+        doing = "eval" if evaluating and _BARE_BAR.match(text) else _find_activity(text)
         step = (_row_step(rows[at]) if at in rows else _step(text)) if doing in ("", "eval") else None
-        if doing == "" and step is None:
+        if doing in ("", "eval") and _PREPARING.match(text):
+            continue
+        if doing == "" and (step is None or _BEGINS_AT.search(text)):
             continue
         epoch, number = step or (None, None)
         of = _OF_EPOCHS.search(text) if doing in ("", "eval") else None

@@ -19,12 +19,16 @@ _FRAMEWORKS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             r"|train|detect|segment)",
         ),
         ("yolov5", r"YOLOv5|yolov5|yolov3[/\\]|yolov7"),
+        ("yolox", r"yolox[/\\.]|YOLOX"),
+        ("darknet", r"\bdarknet\b(?!53|19)|dark_cuda\.c|\bcuda_make_array\b"),
         ("mmseg", r"mmseg"),
         ("mmdet", r"mmdet|mmengine|mmcv|mmrotate"),
+        ("caffe2", r"caffe2[/\\.]"),
         ("detectron2", r"detectron2|d2\.|\bIMS_PER_BATCH"),
         ("maskrcnn-benchmark", r"maskrcnn_benchmark|fcos_core"),
         ("transformers", r"transformers[/\\]|per_device_train_batch_size|\*{5} Running training"),
         ("lightning", r"pytorch_lightning|lightning[/\\.]pytorch|lightning_fabric|Trainer\.fit"),
+        ("timm", r"Data processing configuration for current model|^Training with a single process on \d"),
         ("nnunet", r"nnunet|nnUNet|batchgenerators"),
         ("paddle", r"paddle|Out of memory error on GPU \d"),
         ("matterport", r"mrcnn[/\\_.]|\bIMAGES_PER_GPU|TRAIN_ROIS_PER_IMAGE"),
@@ -33,8 +37,10 @@ _FRAMEWORKS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             r"object_detection[/\\.]|pipeline\.config|model_main(?:_tf2)?\.py|model_lib"
             r"|(?:First|Second)Stage(?:FeatureExtractor|BoxPredictor)|WeightSharedConvolutionalBoxPredictor",
         ),
+        ("caffe", r"\bcaffe\.cpp:\d|\bcaffe::|syncedmem\.cpp:\d"),
+        ("dlib", r"\bdlib::|dlib/dnn"),
         ("jax", r"\bjax[/\\.]|jaxlib|flax|\bjit\("),
-        ("keras", r"keras"),
+        ("keras", r"keras|\d(?:m|u)?s/step\b"),
         (
             "tensorflow",
             r"tensorflow|allocator GPU_\d+_bfc|/job:localhost/replica|\[Op:\w{1,80}\]|\{\{node |No algorithm worked!",
@@ -45,7 +51,7 @@ _FRAMEWORKS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
 _BATCH = Pattern(
     r"(?:per_device_train_batch_size|train_batch_size|IMS_PER_BATCH|samples_per_gpu"
     r"|(?<!eval_)(?<!val_)(?<!test_)(?<!valid_)(?<!validation_)[Bb]atch[ _-]?[Ss]ize|batch_size_per_(?:gpu|card)"
-    r"|\bbatch|\bbs)['\"]?\s{0,3}[=: ]\s{0,3}['\"]?(\d{1,6})\b(?!\s*/|\.\d)"
+    r"|\bmini_batch|\bbatch|\bbs)['\"]?\s{0,3}[=: ]\s{0,3}['\"]?(\d{1,6})\b(?!\s*/|\.\d)"
 )
 _OF_AN_EVALUATION = re.compile(
     r"\s{0,8}['\"]?(?:val|valid|validation|eval|evaluation|test)(?:_\w{1,30})?['\"]?\s?[=:]\s?(?:dict\(|\{|$)"
@@ -90,7 +96,7 @@ _SWITCHES: Sequence[tuple[str, re.Pattern[str]]] = tuple(
         ),
         (
             "cache",
-            r"cache_dataset_ops|dataset\.cache\(\)"
+            r"cache_dataset_ops|\bCacheDataset\(|dataset\.cache\(\)"
             r"|cache['\"]?\s*[=:]\s*['\"]?(?:True|ram)|--cache(?:-images)?\b(?! disk)",
         ),
         (
@@ -109,9 +115,11 @@ _SWITCHES: Sequence[tuple[str, re.Pattern[str]]] = tuple(
             r"|node was low on resource",
         ),
         ("slurm", r"slurm|srun|sbatch"),
+        ("batch_option", r"(?:^|\s)--batch[-_]size[ =]\d"),
     )
 )
 MOST_BATCHES = 100
+MOST_TABLES = 64
 _ADVICE = re.compile(r"see documentation|to avoid fragmentation|If reserved|try setting", re.IGNORECASE)
 
 
@@ -122,6 +130,7 @@ def setup(lines: Sequence[Line]) -> Setup:
     batches = _find_batches(lines)
     workers = epochs = card = pool = free = None
     gpu = ""
+    in_use: list[tuple[int, int, int]] = []
     found: dict[str, str] = {}
     for line in lines:
         content = line.text[:1500]
@@ -137,6 +146,7 @@ def setup(lines: Sequence[Line]) -> Setup:
                 card = amount(f"{sizes[1]}M")
             elif sizes := _SMI.search(content):
                 card = amount(f"{sizes[2]}M")
+                in_use.append((line.number, int(sizes[1]) << 20, int(sizes[2]) << 20))
             if made := _POOL.search(content):
                 pool, gpu = amount(f"{made[1]}M"), made[2].strip()
         if not gpu and (named := _CARD.search(content)):
@@ -154,6 +164,7 @@ def setup(lines: Sequence[Line]) -> Setup:
         card=card or _size_of(gpu),
         pool=pool,
         free_at_start=free,
+        in_use=tuple(in_use[:MOST_TABLES]),
         found=found,
     )
 

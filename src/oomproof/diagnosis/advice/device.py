@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import re
+
 from oomproof.diagnosis.causes import places
 from oomproof.diagnosis.causes.batch import counts_boxes, find_batch
 from oomproof.diagnosis.facts import Facts
 
 TENSORFLOW = ("tfod", "matterport", "keras", "tensorflow")
+WITHOUT_PYTHON = ("darknet", "caffe", "caffe2", "dlib")
+"""what oomproof cannot trace, and PyTorch's calls are no help in"""
 SMI = "nvidia-smi --query-compute-apps=pid,used_memory --format=csv"
 GROWTH = "tf.config.experimental.set_memory_growth(gpu, True) before anything else"
 
 _BATCH = {
     "ultralytics": "yolo train ... batch={half}",
     "yolov5": "python train.py --batch-size {half} ...",
+    "darknet": "subdivisions=32 or 64 in the .cfg: fewer images of its batch at once",
+    "caffe": "batch_size: {half} in the prototxt",
+    "caffe2": "TRAIN.IMS_PER_BATCH {half}",
+    "dlib": "a smaller mini-batch for train_one_step()",
+    "yolox": "python tools/train.py -b {half} ...",
+    "timm": "python train.py --batch-size {half} --grad-accum-steps 2 ...",
     "mmdet": "--cfg-options train_dataloader.batch_size={half} (MMDetection 2: data.samples_per_gpu={half})",
     "mmseg": "--cfg-options train_dataloader.batch_size={half} (MMSegmentation 0: data.samples_per_gpu={half})",
     "detectron2": "SOLVER.IMS_PER_BATCH {half} (and SOLVER.BASE_LR by the same factor)",
@@ -27,6 +37,7 @@ _BATCH = {
     "paddle": "TrainReader.batch_size: {half}",
     "nnunet": "nnUNetv2_plan_experiment -gpu_memory_target 6 ... (GB), then train with these plans",
 }
+_BATCH_OPTION = re.compile(r"--batch[-_]size\b")
 _FEWER_BOXES = {
     "tfod": "first_stage_max_proposals: 100 and second_stage_batch_size: 32 in pipeline.config",
     "matterport": "TRAIN_ROIS_PER_IMAGE = 64 and IMAGES_PER_GPU = 1 in the Config",
@@ -35,6 +46,10 @@ _FEWER_BOXES = {
 _SMALLER = {
     "ultralytics": "imgsz=512, or a smaller model (yolo11s)",
     "yolov5": "--img 512, or smaller --weights",
+    "darknet": "width=416 height=416 in the .cfg, or random=0",
+    "caffe2": "TRAIN.SCALES (600,) TRAIN.MAX_SIZE 1000",
+    "yolox": "a smaller input_size in the exp file, or a smaller model (yolox_s)",
+    "timm": "--img-size 224, --grad-checkpointing, --amp",
     "detectron2": "INPUT.MIN_SIZE_TRAIN (640,) INPUT.MAX_SIZE_TRAIN 1066, or SOLVER.AMP.ENABLED True",
     "mmdet": "a smaller scale in dict(type='Resize', scale=(1066, 640)), or --amp",
     "mmseg": "a smaller crop_size in dict(type='RandomCrop') and the data_preprocessor, or --amp",
@@ -63,6 +78,8 @@ _EVALUATION = {
     "lightning": "a smaller batch in the evaluation's DataLoader, and .cpu() on what validation_step or predict_step "
     "returns",
     "keras": "a smaller batch of the validation data: val.unbatch().batch(8), or fit(..., validation_batch_size=8)",
+    "yolox": "a smaller test_size in the exp file, or a higher test_conf",
+    "timm": "--validation-batch-size N/2",
     "yolov5": "--noval, or a smaller --batch-size: validation takes twice as many images at once",
 }
 
@@ -114,7 +131,9 @@ def _batch_or_not(facts: Facts) -> str:
 def batch_step(facts: Facts) -> str:
     if facts.main is not None and counts_boxes(facts.main):
         return _FEWER_BOXES.get(facts.setup.framework, "fewer boxes or proposals an image, or fewer images a step")
-    return _BATCH.get(facts.setup.framework, "DataLoader(batch_size={half})").format(half=_half(facts))
+    option = _BATCH_OPTION.search(facts.setup.found.get("batch_option", ""))
+    other = f"{option[0]} {{half}}" if option else "DataLoader(batch_size={half})"
+    return _BATCH.get(facts.setup.framework, other).format(half=_half(facts))
 
 
 def _half(facts: Facts) -> str:
@@ -129,7 +148,7 @@ def _less_per_step(facts: Facts) -> str:
 
 def _fit(facts: Facts) -> str:
     """oomproof can search what fits; for PyTorch, so far."""
-    if facts.setup.framework in (*TENSORFLOW, "jax", "paddle"):
+    if facts.setup.framework in (*TENSORFLOW, *WITHOUT_PYTHON, "jax", "paddle"):
         return ""
     size = (facts.main.total if facts.main else None) or facts.setup.card
     device = f"{size / (1 << 30):.2f}GiB" if size else "DEVICE"
@@ -145,6 +164,8 @@ def _watermark(facts: Facts) -> str:
 
 def _boxes(facts: Facts) -> str:
     framework = facts.setup.framework
+    if facts.main is not None and places.find_frame(facts.main, places.DENOISING) is not None:
+        return "fewer denoising groups (DINO: dn_number, MMDetection: dn_cfg), or crop the images with the most boxes"
     if framework == "ultralytics" and (find_batch(facts) or 1) == 1:
         return "tile the crowded images"
     if facts.main is not None and places.find_frame(facts.main, places.MATCHING_QUERIES) is not None:
@@ -172,6 +193,8 @@ def _advise_on_evaluation(facts: Facts) -> str:
             "fewer boxes into the suppression: a higher confidence threshold (conf_thres), at most the best 30000 of "
             "an image; and a smaller evaluation batch"
         )
+    if facts.main is not None and any(frame.name == "sliding_window_inference" for frame in facts.main.frames):
+        return "sliding_window_inference(..., sw_device='cuda', device='cpu'): the windows on the GPU, their sum in RAM"
     if facts.main is not None and places.find_frame(facts.main, places.POSTPROCESSING) is None:
         return "a smaller evaluation batch, or smaller images in it ; .cpu() on predictions that are kept"
     return "masks.cpu() before they are pasted, one image at a time; and a smaller evaluation batch"
@@ -216,7 +239,24 @@ def _advise_on_masked_oom(facts: Facts, fit: str) -> str:
 
 def _leak(facts: Facts) -> str:
     if facts.main is not None and facts.main.where == "host":
+        if facts.setup.framework in (*TENSORFLOW, "jax"):
+            return "memray run train.py shows the line that keeps it ; in loops model(x), not model.predict(x)"
         return "what grows is in Python or in the workers: memray run train.py ; num_workers=0 tells which of them"
+    if facts.setup.framework in TENSORFLOW:
+        return (
+            "total += float(loss) (not the tensor); @tf.function made once, outside the loop ; then watch "
+            "tf.config.experimental.get_memory_info('GPU:0')['current'] after each step"
+        )
+    if facts.setup.framework == "jax":
+        return (
+            "total += float(loss) (not the array), no arrays in lists ; then watch "
+            "jax.local_devices()[0].memory_stats()['bytes_in_use'] after each step"
+        )
+    if facts.main is not None and facts.main.family == "mps":
+        return (
+            "total += loss.item() (not loss); .detach().cpu() on whatever goes into a list; torch.mps.empty_cache() "
+            "between epochs ; then watch torch.mps.current_allocated_memory() after each step"
+        )
     return (
         "total += loss.item() (not loss); .detach().cpu() on whatever goes into a list ; then watch "
         "torch.cuda.memory_allocated() after each step"

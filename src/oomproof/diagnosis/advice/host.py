@@ -8,6 +8,8 @@ from oomproof.diagnosis.facts import Facts
 _WORKERS = {
     "ultralytics": "workers={few}",
     "yolov5": "--workers {few}",
+    "yolox": "data_num_workers = {few} in the exp file",
+    "timm": "--workers {few}",
     "mmdet": "--cfg-options train_dataloader.num_workers={few} (MMDetection 2: data.workers_per_gpu={few})",
     "mmseg": "--cfg-options train_dataloader.num_workers={few} (MMSegmentation 0: data.workers_per_gpu={few})",
     "detectron2": "DATALOADER.NUM_WORKERS {few}",
@@ -19,6 +21,7 @@ _WORKERS = {
 }
 _WITHOUT_WORKERS = ("keras", "tensorflow", "tfod", "matterport", "jax")
 _CACHE = {"ultralytics": "cache=False or cache=disk", "yolov5": "leave out --cache, or --cache disk"}
+_ANNOTATIONS = " ; keep annotations in one NumPy array instead of lists of dicts"
 _RESULTS = {"detectron2": "TEST.DETECTIONS_PER_IMAGE 50", "mmdet": "test_cfg: max_per_img=50"}
 
 
@@ -32,7 +35,7 @@ def steps(facts: Facts) -> dict[str, str]:
         "host_shuffle_buffer": "shuffle_buffer_size: 256 and num_prefetch_batches: 1 in train_input_reader"
         if framework == "tfod"
         else "dataset.shuffle(256) before images are decoded, not after",
-        "host_image_cache": _CACHE.get(framework, "switch the cache off, or cache on disk"),
+        "host_image_cache": _advise_on_cache(facts),
         "host_generators": _generators(facts),
         "host_masks": "LoadAnnotations(with_mask=True, poly2mask=False), or crop before masks are decoded"
         if framework == "mmdet"
@@ -43,6 +46,12 @@ def steps(facts: Facts) -> dict[str, str]:
         ),
         "host_too_small": _too_small(facts),
     }
+
+
+def _advise_on_cache(facts: Facts) -> str:
+    if "CacheDataset" in facts.setup.found.get("cache", ""):
+        return "CacheDataset(..., cache_rate=0.2), or PersistentDataset, which caches on disk"
+    return _CACHE.get(facts.setup.framework, "switch the cache off, or cache on disk")
 
 
 def _load_in_parts(facts: Facts) -> str:
@@ -58,15 +67,20 @@ def _load_in_parts(facts: Facts) -> str:
 def _generators(facts: Facts) -> str:
     options = "workers=1, use_multiprocessing=False, max_queue_size=2"
     frames = facts.main.frames if facts.main else ()
+    called = "fit_generator" if any(frame.name == "fit_generator" for frame in frames) else "fit"
+    if facts.setup.framework == "matterport":
+        return f"in mrcnn/model.py, keras_model.fit_generator(..., {options})"
     # Keras 3 took these arguments from fit and gave them to the dataset.
     newer = any("keras/src" in frame.file or "py_dataset" in frame.file for frame in frames)
-    return f"super().__init__({options}) in the PyDataset" if newer else f"model.fit(..., {options})"
+    return f"super().__init__({options}) in the PyDataset" if newer else f"model.{called}(..., {options})"
 
 
 def _workers(facts: Facts, few: int | None = None) -> str:
     count = facts.setup.workers
     if few is None:
         few = 0 if count is not None and count <= 2 else 2
+    if facts.setup.framework in _WITHOUT_WORKERS and "generator" in facts.setup.found:
+        return _generators(facts)
     if facts.setup.framework in _WITHOUT_WORKERS:
         return "fewer parallel calls: dataset.map(..., num_parallel_calls=2).prefetch(1)"
     return _WORKERS.get(facts.setup.framework, "DataLoader(num_workers={few})").format(few=few)
@@ -78,7 +92,8 @@ def _for_workers(facts: Facts) -> str:
     if any(each.kind == "paging_file" for each in facts.failures):
         where = "System > Advanced > Performance > Virtual memory"
         return f"{_workers(facts, 0)}, or a larger paging file ({where})"
-    return f"{_workers(facts)} ; keep annotations in one NumPy array instead of lists of dicts"
+    annotations = "" if facts.setup.framework in _WITHOUT_WORKERS else _ANNOTATIONS
+    return f"{_workers(facts)}{annotations}"
 
 
 def _container(facts: Facts) -> str:

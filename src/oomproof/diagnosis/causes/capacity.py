@@ -21,6 +21,8 @@ def variable_shape(facts: Facts) -> Iterator[Cause]:
     failure = facts.main
     if failure is None or failure.where != "device" or failure.family not in FAMILIES:
         return
+    if failure.family == "handle" and failure.kind != "workspace":
+        return  # a handle is made once, whatever the batch
     step = moment.late(facts, failure)
     hint = facts.setup.found.get("multiscale", "")
     padding = places.find_frame(failure, places.PADDING)
@@ -123,7 +125,7 @@ def _without_activations(failure: Failure) -> str:
     """Where weights or optimizer state alone are too much, neither smaller images nor autocast help."""
     if failure.family != "cuda":
         return "a smaller model or feature extractor, or an optimizer with fewer states (SGD, not Adam)"
-    if places.find_frame(failure, places.OPTIMIZER) is not None:
+    if places.find_frame_outside_steps(failure, places.OPTIMIZER) is not None:
         return "SGD instead of Adam, bitsandbytes.optim.AdamW8bit, a smaller model, or FSDP over several cards"
     return "model.to(torch.bfloat16) before it goes to the GPU, a smaller model, or FSDP over several cards"
 
@@ -142,7 +144,7 @@ def _at_start(failure: Failure, *, resumed: bool) -> str:
         return f"the tensor that was refused is a weight, its gradient or its optimizer state, {failure.op}"
     if any(frame.name in ("_apply", "convert", "cuda", "to") and "module.py" in frame.file for frame in inner):
         return f"not even the weights fit: it failed in {places.own(failure)} while the model moved to the GPU"
-    frame = places.find_frame(failure, places.OPTIMIZER)
+    frame = places.find_frame_outside_steps(failure, places.OPTIMIZER)
     if (
         frame is not None
         and not resumed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oomproof.diagnosis.amounts import number, text
-from oomproof.diagnosis.causes import moment, places
+from oomproof.diagnosis.causes import columns, moment, places
 from oomproof.diagnosis.causes.moment import quote_line
 from oomproof.diagnosis.diagnosis import Cause
 from oomproof.diagnosis.facts import Facts, Failure
@@ -18,6 +18,8 @@ ABSURD = 50
 
 LITTLE_IDLE = 0.05
 """of what the allocator holds: where no more is idle, memory is full, whatever the pieces"""
+LITTLE_BEFORE = 0.1
+"""of the card: a tensor larger than the card that no layer asked for, when hardly anything else was there"""
 MANY_PAIRS = 20_000
 """sides of a matrix that has every pair of something, or of an image that nobody means"""
 
@@ -42,7 +44,8 @@ def outlier_or_bug(facts: Facts) -> Iterator[Cause]:
         yield _bug(failure, 0.7, f"{rows:,} x {columns:,}: an image that large is not meant, and pairs go in parts")
     elif failure.where == "device" and room is not None and request > room:
         times = request / room
-        confidence = 0.95 if times > 4 else 0.8 if times > 1.5 else 0.66
+        alone = not places.in_network(failure) and (failure.allocated or room) < LITTLE_BEFORE * room
+        confidence = 0.95 if times > 4 else 0.8 if times > 1.5 else 0.75 if alone else 0.66
         # Matching and masks multiply counts, so that one crowded image can ask for some cards at once.
         products = (places.MATCHING, places.POSTPROCESSING)
         if times < ABSURD and any(places.find_frame(failure, each) is not None for each in products):
@@ -151,7 +154,7 @@ def mps_limit(facts: Facts) -> Iterator[Cause]:
     held = used if used is not None else failure.allocated or 0
     yield Cause(
         "mps_limit",
-        0.9,
+        0.82 if columns.find_leak(facts, failure, "device") is not None else 0.9,
         f"device memory: PyTorch's limit for this Mac is reached, {text(held)} of {text(limit)} allowed",
         f"allocated {number(failure.allocated or 0)} + other {number(held - (failure.allocated or 0))} "
         f"+ asked for {number(request)} = {number(held + request)} GiB, more than the {number(limit)} GiB allowed",

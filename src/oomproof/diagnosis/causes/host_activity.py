@@ -22,7 +22,7 @@ def blame_last_activity(facts: Facts) -> Iterator[Cause]:
     recent = [step for step in steps[-6:-1] if step.doing != "train"] + list(steps[-1:])
     shuffle = [step for step in steps if step.doing == "shuffle"]
     if shuffle and (len(moment.find_training_steps(facts, failure)) == 0 or shuffle[-1] in steps[-4:]):
-        filled = re.search(r"(\d{1,9}) of (\d{1,9})", " ".join(step.text for step in shuffle[-3:]))
+        filled = re.search(r"(\d{1,9}) of (\d{1,9})", shuffle[-1].text)
         amount = f"{filled[1]} of {filled[2]} examples were in it" if filled else "it had just been filled"
         yield Cause(
             "host_shuffle_buffer",

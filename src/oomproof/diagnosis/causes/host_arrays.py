@@ -51,7 +51,10 @@ def evidence(failure: Failure) -> tuple[str, ...]:
 def eval_results(facts: Facts) -> Iterator[Cause]:
     failure = find_refused_array(facts)
     results = places.find_frame(failure, places.RESULTS) if failure else None
-    if failure is None or results is None or moment.find_activity(facts, failure) == "train":
+    if failure is None or results is None:
+        return
+    named = any(places.find_word_of_evaluation(frame) == "name" for frame in failure.frames)
+    if moment.find_activity(facts, failure) == "train" and not named:
         return
     if places.find_frame(failure, places.BACKWARD) is not None:
         return
@@ -72,7 +75,9 @@ def masks(facts: Facts) -> Iterator[Cause]:
     decoding = places.find_frame(failure, places.DECODING_MASKS)
     frame = decoding or places.find_frame(failure, places.MASKS)
     found = layers(failure.shape, failure.dtype)
-    named = frame is not None and failure.shape and places.find_frame(failure, places.RESULTS) is None
+    if decoding is None and _is_many_images(failure.shape):
+        return
+    named = frame is not None and len(failure.shape) >= 3 and places.find_frame(failure, places.RESULTS) is None
     if not named and not (found and (frame or found.sure)) and decoding is None:
         return
     size = describe_request(failure)
@@ -125,7 +130,7 @@ def generators(facts: Facts) -> Iterator[Cause]:
     if failure is None or failure.where != "host":
         return
     seen = facts.setup.found.get("generator", "")
-    keras = facts.setup.framework in ("keras", "tensorflow", "")
+    keras = facts.setup.framework in ("keras", "tensorflow", "matterport", "")
     frame = places.find_frame(failure, places.GENERATORS)
     if frame is None and not (seen and keras):
         return
@@ -146,7 +151,8 @@ def whole_dataset(facts: Facts) -> Iterator[Cause]:
     single = _is_one_image(failure.shape)
     several = len(failure.shape) >= 3 and failure.shape[0] >= MANY_IMAGES and not single
     images = several and layers(failure.shape, failure.dtype) is None
-    others = (places.IN_A_WORKER, places.MASKS, places.RESULTS)
+    of_one_image = places.MASKS if len(failure.shape) == 3 else places.DECODING_MASKS
+    others = (places.IN_A_WORKER, of_one_image, places.RESULTS)
     loading = places.find_frame(failure, places.WHOLE) is not None and not any(
         places.find_frame(failure, each) for each in others
     )
@@ -183,11 +189,18 @@ def _is_one_image(shape: Sequence[int]) -> bool:
     return max(shape[:2]) <= min(LARGEST_IMAGE, 4 * min(shape[:2]))
 
 
+def _is_many_images(shape: Sequence[int]) -> bool:
+    """Whether an array has the images, or the masks, of a whole set: number x height x width x channels."""
+    return len(shape) == 4 and shape[0] >= MANY_IMAGES and shape[3] <= 4
+
+
 def layers(shape: Sequence[int], dtype: str) -> Masks | None:
     """The masks of one image, whichever axis counts them."""
     if len(shape) != 3 or (dtype and not re.search(r"uint8|bool|int8|float32", dtype)):
         return None
-    for number, height, width in ((shape[0], shape[1], shape[2]), (shape[2], shape[0], shape[1])):
+    ways = ((shape[0], shape[1], shape[2]), (shape[2], shape[0], shape[1]))
+    # Height and width are more alike than either is to a count.
+    for number, height, width in sorted(ways, key=lambda way: max(way[1:]) / max(1, min(way[1:]))):
         if number > 4 and min(height, width) >= 200 and max(height, width) <= 8 * min(height, width):
             sure = bool(re.search(r"uint8|bool", dtype)) and number < 3000 and max(height, width) >= 600
             return Masks(number, height, width, sure)

@@ -19,6 +19,8 @@ BATCH_BY_BATCH = (
     "tf.device('/CPU:0')"
 )
 SHARE = 0.08
+FULL = 0.6
+"""of a card: in use before the start, it leaves too little for most trainings"""
 
 
 def outside(failure: Failure) -> tuple[int, str] | None:
@@ -73,6 +75,7 @@ def other_process(facts: Facts) -> Iterator[Cause]:
             f"{number(free)} = {number(gone)} GiB were taken",
             (quote_line(failure),),
         )
+    yield from _in_a_table(facts, failure)
     pool = facts.setup.pool if failure.family == "tensorflow" else None
     if pool and card and pool < 0.5 * card and free is None and "cap" not in facts.setup.found:
         yield Cause(
@@ -91,6 +94,25 @@ def other_process(facts: Facts) -> Iterator[Cause]:
             f"the whole program needs only {text(small)}, and {text(failure.requested or 0)} were refused",
             (quote_line(failure),),
         )
+
+
+def _in_a_table(facts: Facts, failure: Failure) -> Iterator[Cause]:
+    """nvidia-smi, called before the start, shows every card full: then it was not this run that filled it."""
+    if failure.total is not None and failure.free is not None:
+        return  # the message itself tells who holds what, at the moment that counts
+    begun = [step.line for step in facts.progress if step.doing in ("train", "eval")]
+    before = [each for each in facts.setup.in_use if each[0] < min([failure.line, *begun])]
+    if not before or any(used < FULL * size for _, used, size in before):
+        return
+    line, used, size = before[-1]
+    yield Cause(
+        "other_process",
+        0.9,
+        f"device memory: another process held {text(used)} of {text(size)} before this one began",
+        f"nvidia-smi's table before the start (line {line}): {number(size)} - {number(used)} = "
+        f"{number(size - used)} GiB were left",
+        (quote_line(failure),),
+    )
 
 
 def _in_the_message(facts: Facts, failure: Failure, held: int, arithmetic: str) -> Iterator[Cause]:

@@ -48,6 +48,8 @@ MATCHING = any_of(
     "compute_iou",
     "bbox_transform_batch",
 )
+DENOISING = any_of("denoising", "prepare_for_cdn", "cdn_group", "dn_group", "dn_components")
+"""of the above, what makes noised copies of every box"""
 MATCHING_QUERIES = any_of("[Hh]ungarian", "linear_sum_assignment", r"\bcost_(?:class|bbox|giou|mask|dice)\b")
 """of the above, what has no anchors"""
 IN_A_GRAPH = any_of("IOU", "Match", "TargetAssign", "Intersection", "pairwise", "ArgMax_?\\d*$", "region_similarity")
@@ -147,8 +149,8 @@ LOADING = any_of(
     "load_state_dict",
     "load_checkpoint",
     "load_from_checkpoint",
-    "resume_from",
-    r"\bresume\b",
+    r"resume_from(?!\w*=)",
+    r"\bresume\b(?!=)",
     r"\brestore_(?:checkpoint|optimizer|model|state)",
     "load_optimizer",
     "_optimizer_to_device",
@@ -175,7 +177,8 @@ _IN_A_STEP = Pattern(r"^(?:forward|backward|run_backward|_(?:wrapped_)?call_impl
 FIRST_USE = any_of(
     "_cuda_init", "_lazy_init", "set_device", r"\.to\(", r"\.cuda\(", "_apply", "torch\\.zeros\\(1", "map_location"
 )
-OPTIMIZER = any_of(r"optim/\w+\.py", "optimizer", "zeros_like\\(p", "_init_group", "exp_avg")
+OPTIMIZER = any_of(r"optim[/\\]\w+\.py", r"optim\w*\.step\(", "zeros_like\\(p", "_init_group", "exp_avg")
+"""where an optimizer works; code that only hands one on, as mmcv's train_step(data, self.optimizer), is none"""
 PADDING = any_of("nested_tensor", "pad_sequence", "batch_images", "image_list", "from_tensors", "collate")
 
 DECODING_MASKS = any_of(
@@ -208,6 +211,7 @@ RESULTS = any_of(
     "format_results",
     "mean_ap",
     "per_image_eval",
+    "compute_metrics",
 )
 GENERATORS = any_of(
     "enqueuer",
@@ -240,7 +244,7 @@ IN_A_WORKER = any_of(
     r"_utils/worker\.py",
     r"_utils/fetch\.py",
     "_worker_loop",
-    "__getitem__",
+    r"^(?!\S*[/\\](?:numpy|h5py|pandas|zarr)[/\\]).*__getitem__",
     "collate",
     "pipelines?/",
     "transforms",
@@ -270,7 +274,12 @@ def in_network(failure: Failure) -> bool:
 
 
 def describe_frame(frame: Frame) -> str:
-    return f"{frame.file} {frame.name} {frame.code}"
+    return f"{frame.file} {frame.name} {_without_comment(frame.code)}"
+
+
+def _without_comment(code: str) -> str:
+    """What the line does: YOLOv5's training passes one with the comment «single-scale inference, train»."""
+    return code.split("  # ", 1)[0]
 
 
 def frames_outside_torch(failure: Failure) -> list[Frame]:
@@ -288,7 +297,9 @@ def find_frame_outside_steps(failure: Failure, pattern: Pattern) -> Frame | None
     for frame in reversed(failure.frames):
         if _IN_A_STEP.search(frame.name):
             return None
-        if pattern.search(describe_frame(frame)):
+        # trainer.train(resume_from_checkpoint=...) is the whole training, not the loading alone.
+        called = f"{frame.file} {frame.name}" if _TRAINING_CALL.search(frame.code) else describe_frame(frame)
+        if pattern.search(called):
             return frame
     return None
 
@@ -297,7 +308,8 @@ def find_word_of_evaluation(frame: Frame) -> str:
     """Where the frame says that it evaluates: name, code, file, or nothing."""
     if EVALUATING.search(f"{frame.name} "):
         return "name"
-    if EVALUATING.search(frame.code) and not _TRAINING_CALL.search(frame.code):
+    code = _without_comment(frame.code)
+    if EVALUATING.search(code) and not _TRAINING_CALL.search(code):
         return "code"
     return "file" if EVALUATING.search(frame.file.replace("\\", "/").rsplit("/", 1)[-1]) else ""
 

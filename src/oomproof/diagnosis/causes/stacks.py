@@ -15,8 +15,10 @@ from oomproof.diagnosis.patterns import Pattern
 MANY_ANCHORS = 5000
 WITHOUT_GRADIENTS = ("tensorflow", "xla", "handle")
 """families whose frameworks keep nothing for a backward pass unless they are told to"""
+WHOLE_VOLUME = "sliding_window_inference"
 KEEPING = ("concat", "gather", "update", "append", "extend")
 _AMONG_METRICS = Pattern(r"(?:^|[/\\])(?:eval|evaluation|metrics)[/\\][^/\\]+$")
+_SEMANTIC = Pattern(r"sem_seg|semantic|seg_logits?")
 _INSTANCES = Pattern(r"\d+/\d+ [\d.]+G (?:[\d.]+ ){3,5}(\d{1,7}) \d{2,5}\b")
 
 
@@ -44,13 +46,15 @@ def gt_boxes(facts: Facts) -> Iterator[Cause]:
         partner = "query" if queries else "anchor or query"
         partners = "queries" if queries else "anchors"
         crowd = _crowd(facts, failure)
+        doing = f"matching boxes with {partners}"
+        how = f"compares every box with every {partner}{implied}"
+        if places.find_frame(failure, places.DENOISING) is not None:
+            doing, how = "the denoising queries", "makes noised copies of every box, and a mask of all pairs of them"
         yield Cause(
             "gt_boxes",
             0.6 if host else 0.86,
-            f"{'host' if host else 'device'} memory: matching boxes with {partners} {request}: an image with very "
-            "many boxes",
-            f"it failed in {frame.place}, which compares every box with every {partner}{implied}; "
-            f"{crowd or 'one crowded image is enough'}",
+            f"{'host' if host else 'device'} memory: {doing} {request}: an image with very many boxes",
+            f"it failed in {frame.place}, which {how}; {crowd or 'one crowded image is enough'}",
             (
                 quote_line(failure),
                 f"frame {frame.place}",
@@ -120,7 +124,7 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
     frame = _evaluation_frame(failure)
     rising = columns.find_growth_in_evaluation(facts, failure)
     during = moment.find_activity(facts, failure) in ("eval", "results") or rising is not None
-    post = places.find_frame(failure, places.POSTPROCESSING)
+    post = places.find_frame(failure, places.POSTPROCESSING) or _find_sliding_window(failure)
     backward = any(".backward(" in each.code for each in failure.frames)
     if (frame is None and not during and (post is None or not _is_of_an_evaluation(post))) or backward:
         return
@@ -146,6 +150,12 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
         kept = any(word in f"{post.name} {post.code}" for word in KEEPING)
         what = "predictions that are kept on the GPU" if kept else "masks or predictions at full image size"
         grows = "the images evaluated so far" if kept else "detections x height x width of an image"
+        if _SEMANTIC.search(f"{post.name} {post.code}"):
+            grows = "classes x height x width of an image"
+        if places.SUPPRESSION.search(f"{post.name} {post.code}"):
+            what, grows = "overlapping boxes are suppressed", "the boxes that pass the confidence threshold, squared"
+        if post.name == WHOLE_VOLUME:
+            what, grows = "the results of all windows, for the whole volume", "classes x the volume"
         yield Cause(
             "eval_postprocess",
             0.88,
@@ -166,13 +176,20 @@ def evaluation(facts: Facts) -> Iterator[Cause]:
             "on every layer's activations are kept",
             evidence,
         )
+    more = "evaluation needs more than training did" if trained else "a batch of the evaluation does not fit"
     yield Cause(
         "eval_postprocess",
         0.8 if safe or failure.family in WITHOUT_GRADIENTS else 0.5,
-        f"device memory: evaluation needs more than training did, {request} were refused",
+        f"device memory: {more}, {request} were refused",
         f"{below}: its images, its batch or the predictions it keeps are larger",
         evidence,
     )
+
+
+def _find_sliding_window(failure: Failure) -> Frame | None:
+    """MONAI puts the windows' results together in one tensor of the whole volume: itself, not a layer below it."""
+    inner = failure.frames[-1] if failure.frames else None
+    return inner if inner is not None and inner.name == WHOLE_VOLUME else None
 
 
 def _is_of_an_evaluation(post: Frame) -> bool:

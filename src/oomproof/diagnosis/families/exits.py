@@ -12,6 +12,7 @@ from oomproof.diagnosis.patterns import Pattern, any_of
 TRIGGER = any_of(
     r"^\s*(?:\[\d+\]\s*[+-]?\s*\d*\s*)?Killed(?:: 9)?(?:\s+(?:python|torchrun|\S+/python"
     r"|accelerate|nohup|CUDA_|sh |bash ).{0,200})?\s*$",
+    r"(?:[\d\]]|it/s|s/it|s/step)\s?Killed(?:: 9)?\s*$",  # behind a progress bar, which ends without a newline
     r"^\S{0,200}: line \d+:\s+\d+ Killed",
     r"^\s*(?:已杀死|已殺死|Getötet|Убито|強制終了|Processus arrêté|Terminado \(killed\))(?:\s|$)",
     r"\d+ [Kk]illed\s+\S",
