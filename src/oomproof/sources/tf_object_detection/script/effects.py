@@ -37,7 +37,8 @@ _LEAVE_CONFIGS = frozenset(
 _HARMLESS = frozenset(
     {
         "print", "len", "str", "repr", "type", "isinstance", "hasattr", "dir", "id", "bool", "sorted", "format", "hash",
-        "callable", "display", "pprint", "super",
+        "callable", "display", "pprint", "super", "list", "tuple", "set", "dict", "enumerate", "zip", "iter", "next",
+        "reversed", "any", "all", "sum", "min", "max",
     }
 )  # fmt: skip
 _REWRITES = re.compile(r"\b(sed|perl)\b.* -\w*i|\bsponge\b")
