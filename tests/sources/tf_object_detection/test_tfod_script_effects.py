@@ -66,6 +66,7 @@ FOLLOWED = {
         'base = Path(".")\nconfigs = config_util.get_configs_from_pipeline_file(str(base / "pipeline.config"))\n'
         "configs['train_config'].batch_size = 6\n"
     ),
+    "the length of a list": (f'labels = [{{"name": name()}}, {{"name": "b"}}]\n{READ}{BATCH} = 3 * len(labels)\n'),
     "an argument is changed": (
         'parser.add_argument("--batch", default=3)\nargs = parser.parse_args()\nargs.batch *= 2\n'
         f"{READ}{BATCH} = args.batch\n"
@@ -100,6 +101,16 @@ DOUBTFUL = {
     ),
     "a config that changes after it was written": f"{READ}{BATCH} = 4\n{WRITE.format('pipeline')}{BATCH} = 400\n",
     "a list in place": f"sizes = [4, 8]\nsizes[0] = 64\n{READ}{BATCH} = sizes[0]\n",
+    "the length of a list that grows": (f"labels = [name()]\nlabels.append(name())\n{READ}{BATCH} = len(labels)\n"),
+    "the length of a list under two names": (
+        f"labels = [name()]\nmore = labels\nmore.append(name())\n{READ}{BATCH} = len(labels)\n"
+    ),
+    "the length of a list that a function grows": (
+        f"labels = [name()]\ndef more():\n    labels.append(name())\nmore()\n{READ}{BATCH} = len(labels)\n"
+    ),
+    "the length of a list of two ways": (
+        f"labels = [name()]\nif big():\n    labels = [name(), name()]\n{READ}{BATCH} = len(labels)\n"
+    ),
     "two names of a list": f"sizes = [4]\nothers = sizes\nothers[0] = 64\n{READ}{BATCH} = sizes[0]\n",
     "two names of a dictionary": f'p = {{"batch": 4}}\nq = p\nq["batch"] = 64\n{READ}{BATCH} = p["batch"]\n',
     "a dictionary that a function changes": (

@@ -48,6 +48,11 @@ def read_dotted_name(node: ast.expr) -> str:
     return ""
 
 
+def length_of(name: str) -> str:
+    """Under what name it is known how long a list is, of whose items not all are known."""
+    return f"len({name})"
+
+
 def as_literal(value: Any, at: ast.AST) -> ast.expr:
     """An expression for a value, in the place of another one. ValueError for what has none, or too long a one: values
     that double from line to line have billions of parts."""
@@ -164,6 +169,8 @@ class _Fold(ast.NodeTransformer):
             return self._replace(node, lambda: self._format(called.value, node.args))
         if name not in _CALLS or node.keywords or name in self.own:
             return node
+        if name == "len" and len(node.args) == 1 and length_of(read_dotted_name(node.args[0])) in self.values:
+            return self._replace(node, lambda: self.values[length_of(read_dotted_name(node.args[0]))])
         return self._replace(node, lambda: _CALLS[name](*(self._value(each) for each in node.args)))
 
     def _format(self, text: ast.expr, given: list[ast.expr]) -> str:

@@ -13,6 +13,7 @@ from oomproof.sources.tf_object_detection.script.folding import (
     WRONG,
     as_literal,
     fold,
+    length_of,
     read_dotted_name,
 )
 
@@ -84,7 +85,8 @@ class ScriptConstants:
     def learn(self, name: str, value: ast.expr) -> None:
         known, found = self.evaluate(value)
         other = read_dotted_name(value)
-        shares = other != name and (other in self.dictionaries or other in self._with_parts or isinstance(found, list))
+        is_list = isinstance(found, list) or length_of(other) in self.values
+        shares = other != name and (other in self.dictionaries or other in self._with_parts or is_list)
         entries = [each for each in self.values if each.startswith(f"{other}.")] if other in self._with_parts else []
         parts = {each.removeprefix(other): self.values[each] for each in entries}
         keys = self.dictionaries.get(other)
@@ -101,6 +103,10 @@ class ScriptConstants:
         if isinstance(value, ast.Call):
             self.calls[name] = value
         match value:
+            case ast.List(elts=items) | ast.Tuple(elts=items) if not any(
+                isinstance(each, ast.Starred) for each in items
+            ):
+                self.values[length_of(name)] = len(items)
             case ast.Call(func=ast.Name(id="dict"), args=[], keywords=words) if all(each.arg for each in words):
                 self.dictionaries[name] = {}
                 for word in words:
@@ -126,6 +132,8 @@ class ScriptConstants:
     def go_back(self, to: tuple[dict[str, Any], dict[str, dict[str, ast.expr]]], but: Iterable[str]) -> None:
         """To what was known before, ``but`` for these names and their parts, which stay as they are now."""
         kept = tuple(f"{name}." for name in but)
+        for name in but:
+            to[0].pop(length_of(name), None)
         for now, before in ((self.values, dict(to[0])), (self.dictionaries, dict(to[1]))):
             stay = {name: each for name, each in now.items() if f"{name}.".startswith(kept)}
             now.clear()
@@ -183,6 +191,7 @@ class ScriptConstants:
         if of in ARGUMENTS and argument:
             self.arguments.pop(argument, None)
         self.values.pop(name, None)
+        self.values.pop(length_of(name), None)
         if name in self._with_parts:
             for each in [known for known in self.values if known.startswith(f"{name}.")]:
                 del self.values[each]
