@@ -12,6 +12,7 @@ from oomproof.files.looking import is_file
 from oomproof.memory.cards.devices import find_device
 from oomproof.memory.forecast import Forecast
 from oomproof.plan.plan import Plan
+from oomproof.run.tf_object_detection.folder import require_writable
 from oomproof.run.tf_object_detection.request import TrainingRequest
 from oomproof.sources.job import PROMISES
 from oomproof.sources.settings import resolve
@@ -42,6 +43,7 @@ def plan_training(
     is forecast; where it does not fit, blocks are computed again, then batches cut into micro-batches. ``accumulate``
     and ``recompute`` say it beforehand; ``half`` lets layers compute in float16."""
     config = read_config(path)
+    require_writable(model_dir)
     require_trainable(config, begins=not is_file(model_dir / "checkpoint"))
     job = RunJob(config.name, config)
     count = steps or job.steps
@@ -87,9 +89,9 @@ def _build_settings(
 ) -> dict[str, Any]:
     pieces = accumulate or 1
     if gpus < 1 or whole % gpus or (whole // gpus) % pieces:
+        each = f" on each of {gpus} GPUs" if gpus != 1 else ""
         raise InputError(
-            f"a batch of {whole} cannot be cut into {pieces} micro-batches on each of {gpus} GPUs: expected numbers "
-            "that divide it"
+            f"a batch of {whole} cannot be cut into {pieces} micro-batches{each}: expected numbers that divide it"
         )
     return {
         BATCH: whole // pieces, "accumulate": pieces, "recompute": bool(recompute), "gpus": gpus,

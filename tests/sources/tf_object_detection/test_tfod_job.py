@@ -170,6 +170,24 @@ def test_a_resizer_without_a_size_asks_for_one() -> None:
     assert job.step_request(given).text == text
 
 
+@pytest.mark.parametrize("side", ["0", "-300"])
+def test_a_resizer_without_a_pixel_is_refused(side: str) -> None:
+    job = open_config(config_of_text(SSD.replace("height: 300", f"height: {side}"), "ssd.config"), "ssd.config")
+    with pytest.raises(InputError, match=rf"ssd.config:7:\d+: .*height: expected 1 pixel or more, got {side}$"):
+        resolve(job, {})
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_config_in_another_encoding_is_one_and_the_encoding_is_named(tmp_path: Path, encoding: str) -> None:
+    file = tmp_path / "pipeline.config"
+    file.write_bytes(f"# gr\u00f6\u00dfe\n{SSD}".encode(encoding))
+    with pytest.raises(InputError, match=r"pipeline.config is not a text in UTF-8 \(byte \d\)"):
+        open_job(str(file))
+    file.write_bytes(b"\xff\xfe\0 nothing")
+    with pytest.raises(InputError, match="is not a job"):
+        open_job(str(file))
+
+
 def test_without_the_api_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_detection, "missing_packages", lambda: ("tf-slim",))
     job = job_of()

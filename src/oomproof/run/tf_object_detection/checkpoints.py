@@ -13,6 +13,7 @@ from typing import Any
 
 from oomproof.changes.tf_object_detection.model import Built
 from oomproof.errors import InputError
+from oomproof.run.tf_object_detection.folder import failing_in_a_line
 
 FIRST_SCALE = 2.0**15
 _OURS = "oomproof/{}/.ATTRIBUTES/VARIABLE_VALUE"
@@ -31,13 +32,17 @@ class State:
 
 @dataclass(frozen=True)
 class Checkpoints:
+    tf: Any
     manager: Any
     state: State
     resumed: str
     """the checkpoint that the training goes on from; empty: it begins"""
 
     def save(self) -> str:
-        path: str = self.manager.save()
+        last = self.manager.latest_checkpoint
+        then = f"the last one is {last}: make room, then start the same command again" if last else "make room first"
+        with failing_in_a_line(self.tf, f"a checkpoint in {self.manager.directory}", then):
+            path: str = self.manager.save()
         return path
 
 
@@ -72,7 +77,7 @@ def open_checkpoints(tf: Any, model_dir: Path, built: Built, *, images: int, see
     if int(state.records.numpy()) < 0:  # of the API's own training, or none
         state.records.assign(int(built.counter.numpy()) * images)
     built.step.begun.assign(built.counter)
-    return Checkpoints(manager, state, latest or "")
+    return Checkpoints(tf, manager, state, latest or "")
 
 
 def _restore(tf: Any, checkpoint: Any, latest: str, built: Built) -> None:

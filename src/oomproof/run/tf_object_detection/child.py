@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
 import logging
 import os
@@ -43,6 +44,7 @@ def run_training(request: TrainingRequest, say: Any) -> bool:
     """Whether it came to its end; False: it was asked to stop, and has saved."""
     from oomproof.changes.tf_object_detection.model import HALF, Extras, build_training
     from oomproof.run.tf_object_detection.checkpoints import load_fine_tune, open_checkpoints, seed_in
+    from oomproof.run.tf_object_detection.folder import failing_in_a_line, make_folder
     from oomproof.run.tf_object_detection.loop import TrainingLoop, train
     from oomproof.run.tf_object_detection.records import open_batches
 
@@ -64,8 +66,10 @@ def run_training(request: TrainingRequest, say: Any) -> bool:
     if int(built.counter.numpy()) >= request.steps:
         say(f"nothing to do: step {int(built.counter.numpy())} of {request.steps} is saved; more steps: --steps N")
         return True
-    model_dir.mkdir(parents=True, exist_ok=True)
-    replace_file(model_dir / "pipeline.config", request.text.encode())
+    make_folder(model_dir)
+    with failing_in_a_line(tf, f"{model_dir}/pipeline.config", "make room, or give another --model-dir"):
+        replace_file(model_dir / "pipeline.config", request.text.encode())
+    _require_label_map(tf, config.train_input_reader.label_map_path)
     with tf.device("/CPU:0"), _errors_in_a_line("the Object Detection API cannot open train_input_reader"):
         first = int(checkpoints.state.records.numpy())
         images = training.batch_size // request.gpus
@@ -73,6 +77,16 @@ def run_training(request: TrainingRequest, say: Any) -> bool:
     with strategy.scope():
         loop = TrainingLoop(tf, strategy, built, request, checkpoints.state, say)
         return train(loop, data, checkpoints, model_dir)
+
+
+def _require_label_map(tf: Any, path: str) -> None:
+    """What the API says of a label map that is no protobuf text is "expected bytes, str found"."""
+    if path:
+        with _errors_in_a_line(f"the label map {path} cannot be read"):
+            with tf.io.gfile.GFile(path) as file:
+                text = file.read()
+            message = part("protos.string_int_label_map_pb2").StringIntLabelMap()
+            importlib.import_module("google.protobuf.text_format").Merge(text, message)
 
 
 def _choose_devices(tf: Any, request: TrainingRequest, say: Any) -> Any:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+
+from oomproof.run.tf_object_detection.folder import failing_in_a_line
 
 TOTAL = "Loss/total_loss"
 _GIB = 1 << 30
@@ -27,7 +31,9 @@ def peak_memory(tf: Any) -> tuple[int, str]:
 class ProgressWriter:
     def __init__(self, tf: Any, folder: Path, steps: int, every: int, first: int) -> None:
         self.tf, self.steps, self.every = tf, steps, every
-        self.writer = tf.summary.create_file_writer(str(folder / "train"))  # where the API writes its own
+        self.folder = folder / "train"  # where the API writes its own
+        with self._failing_in_a_line():
+            self.writer = tf.summary.create_file_writer(str(self.folder))
         self.at, self.began = first, time.monotonic()
 
     def is_due(self, step: int) -> bool:
@@ -39,12 +45,12 @@ class ProgressWriter:
         speed = (step - self.at) / max(now - self.began, 1e-9)
         self.at, self.began = step, now
         memory, of = peak_memory(self.tf)
-        with self.writer.as_default(step=step):
+        with self._failing_in_a_line(), self.writer.as_default(step=step):
             for name, value in {
                 **losses, "learning_rate": rate, "steps_per_sec": speed, "memory/peak_gib": memory / _GIB,
             }.items():  # fmt: skip
                 _write_scalar(self.tf, name, value)
-        self.writer.flush()
+            self.writer.flush()
         parts = ", ".join(f"{shorten(name)} {value:.4g}" for name, value in losses.items() if name != TOTAL)
         return (
             f"step {step}/{self.steps}  loss {losses[TOTAL]:.4f} ({parts})  learning rate {rate:.3g}  "
@@ -52,7 +58,11 @@ class ProgressWriter:
         )
 
     def close(self) -> None:
-        self.writer.close()
+        with contextlib.suppress(self.tf.errors.OpError):  # of a full disk, which was said
+            self.writer.close()
+
+    def _failing_in_a_line(self) -> AbstractContextManager[None]:
+        return failing_in_a_line(self.tf, f"what TensorBoard shows in {self.folder}", "make room, then start again")
 
 
 def shorten(name: str) -> str:

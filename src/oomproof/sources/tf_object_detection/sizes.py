@@ -40,9 +40,16 @@ def size_of(config: Config) -> Size:
     """Height and width of the largest images that the model gets."""
     path = resizer_path(config)
     if path.endswith("fixed_shape_resizer"):
-        return config.value(f"{path}.height"), config.value(f"{path}.width")
-    short, long = config.value(f"{path}.min_dimension"), config.value(f"{path}.max_dimension")
+        return _side(config, f"{path}.height"), _side(config, f"{path}.width")
+    short, long = _side(config, f"{path}.min_dimension"), _side(config, f"{path}.max_dimension")
     return (long, long) if config.value(f"{path}.pad_to_max_dimension") else (short, long)
+
+
+def _side(config: Config, path: str) -> int:
+    pixels: int = config.value(path)
+    if pixels < 1:
+        raise InputError(f"{config.where(path)}: {path}: expected 1 pixel or more, got {pixels}")
+    return pixels
 
 
 def fields_for_size(config: Config, size: Size) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from oomproof.errors import InputError
 from oomproof.files.looking import is_file
+from oomproof.files.regular import read_regular
 from oomproof.sources.source import Opening, Source
 
 if TYPE_CHECKING:
@@ -29,7 +30,19 @@ def _recognises(text: str) -> bool:
     try:
         return recognise(read_text(Path(text)))
     except InputError:
+        return _is_in_another_encoding(Path(text))
+
+
+def _is_in_another_encoding(path: Path) -> bool:
+    """Whether it would be a config, but for what it was saved as; opening it says so."""
+    from oomproof.sources.tf_object_detection.config.config import recognise
+    from oomproof.sources.tf_object_detection.config.text_file import MOST_BYTES
+
+    try:
+        content = read_regular(path, MOST_BYTES)
+    except OSError:
         return False
+    return recognise(content.replace(b"\0", b"").decode("latin-1"))  # of UTF-16, every second byte
 
 
 def _open(opening: Opening) -> Job:

@@ -45,9 +45,15 @@ class Tracked:
     """where the script builds the model to train it by itself"""
     is_written: bool = False
     """whether the script makes a file or a text of it"""
+    written_as: Config | None = None
+    """as it was when that was done the last time"""
 
     def is_open(self, path: str) -> bool:
         return any(f"{path}.".startswith(f"{each}.") for each in self.open)
+
+    def lose(self, why: str) -> None:
+        self.lost = self.lost or why
+        self.notes.append(why)
 
     def note_mistake(self, note: str) -> None:
         self.notes.append(note)
@@ -77,15 +83,38 @@ def node_of(value: ast.expr, names: Mapping[str, ConfigNode], constants: ScriptC
             above = node_of(value.value, names, constants)
             return above.part(value.attr) if above is not None else None
         case ast.Subscript():
-            above = node_of(value.value, names, constants)
-            if above is None or isinstance(value.slice, ast.Slice):  # input_path[:] is the whole list
-                return above
-            known, index = constants.evaluate(value.slice)
-            if known and isinstance(index, str):
-                return above.part(index)
-            if known and isinstance(index, int) and not isinstance(index, bool):
-                return ConfigNode(above.of, f"{above.path}[{_from_front(above, index)}]")
+            return _item(value, names, constants)
+        case ast.Call():
+            return _part_by_name(value, names, constants)
     return None
+
+
+def _item(value: ast.Subscript, names: Mapping[str, ConfigNode], constants: ScriptConstants) -> ConfigNode | None:
+    above = node_of(value.value, names, constants)
+    if above is None or isinstance(value.slice, ast.Slice):  # input_path[:] is the whole list
+        return above
+    known, index = constants.evaluate(value.slice)
+    if known and isinstance(index, str):
+        return above.part(index)
+    if known and isinstance(index, int) and not isinstance(index, bool):
+        return ConfigNode(above.of, f"{above.path}[{_from_front(above, index)}]")
+    return None
+
+
+def _part_by_name(call: ast.Call, names: Mapping[str, ConfigNode], constants: ScriptConstants) -> ConfigNode | None:
+    """``getattr(config, "model")`` and ``configs.get("model")``"""
+    match call:
+        case ast.Call(func=ast.Name(id="getattr"), args=[of, name, *_]):
+            of_dictionary = False
+        case ast.Call(func=ast.Attribute(value=of, attr="get"), args=[name, *_]):
+            of_dictionary = True
+        case _:
+            return None
+    above = node_of(of, names, constants)
+    known, part = constants.evaluate(name)
+    if above is None or not known or above.is_dictionary is not of_dictionary:
+        return None
+    return above.part(str(part))
 
 
 def read_field(value: ast.expr, names: Mapping[str, ConfigNode], constants: ScriptConstants) -> tuple[bool, Any]:
@@ -115,6 +144,15 @@ def _ask(node: ConfigNode, what: str) -> Any:
     if what == "HasField":
         return node.of.config.is_set(node.path)
     return node.of.config.which(node.path) or None if what else node.of.config.value(node.path)
+
+
+def names_a_list(node: ConfigNode) -> bool:
+    """Whether it is all values of a repeated field."""
+    try:
+        last = parse_path(node.path)[-1]
+    except InputError:
+        return False
+    return last.field.is_repeated and last.index is None
 
 
 def list_items(value: ast.expr, node: ConfigNode | None) -> list[ast.expr] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -15,10 +15,18 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
     ast.In: lambda left, right: left in right, ast.NotIn: lambda left, right: left not in right,
 }  # fmt: skip
+
+
+def _path(*parts: str) -> str:
+    return str(PurePosixPath(*parts))
+
+
 _CALLS: dict[str, Callable[..., Any]] = {
     "len": len, "max": max, "min": min, "str": str,
-    "os.path.join": lambda *parts: str(PurePosixPath(*parts)), "join": lambda *parts: str(PurePosixPath(*parts)),
+    "os.path.join": _path, "join": _path, "Path": _path, "pathlib.Path": _path, "PurePath": _path,
 }  # fmt: skip
+ARGUMENTS = ("args", "opt", "arguments", "flags")
+"""what the arguments of a script are usually called"""
 _PLAIN = (int, float, str, bool, type(None))
 WRONG = (ValueError, KeyError, TypeError, ArithmeticError, IndexError)
 """what an expression raises that is not known, or that makes no sense"""
@@ -38,6 +46,11 @@ def read_dotted_name(node: ast.expr) -> str:
             above = read_dotted_name(node.value)
             return f"{above}.{key}" if above else ""
     return ""
+
+
+def length_of(name: str) -> str:
+    """Under what name it is known how long a list is, of whose items not all are known."""
+    return f"len({name})"
 
 
 def as_literal(value: Any, at: ast.AST) -> ast.expr:
@@ -66,9 +79,11 @@ def fold(
     values: Mapping[str, Any],
     arguments: Mapping[str, Any],
     look_up: Callable[[ast.expr], tuple[bool, Any]],
+    own: Collection[str] = (),
 ) -> ast.expr:
-    """``node`` with all that is known in it as a literal. ``look_up``: what is known beside names."""
-    folded: ast.expr = _Fold(values, arguments, look_up).visit(ast.parse(ast.unparse(node), mode="eval").body)
+    """``node`` with all that is known in it as a literal. ``look_up``: what is known beside names. ``own``: names of
+    functions that the script defines."""
+    folded: ast.expr = _Fold(values, arguments, look_up, own).visit(ast.parse(ast.unparse(node), mode="eval").body)
     return folded
 
 
@@ -78,8 +93,9 @@ class _Fold(ast.NodeTransformer):
         values: Mapping[str, Any],
         arguments: Mapping[str, Any],
         look_up: Callable[[ast.expr], tuple[bool, Any]],
+        own: Collection[str],
     ) -> None:
-        self.values, self.arguments, self.look_up = values, arguments, look_up
+        self.values, self.arguments, self.look_up, self.own = values, arguments, look_up, own
 
     def visit(self, node: ast.AST) -> Any:
         if isinstance(node, ast.expr):
@@ -89,7 +105,7 @@ class _Fold(ast.NodeTransformer):
         return super().visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        argument = isinstance(node.value, ast.Name) and node.value.id in ("args", "opt", "arguments", "flags")
+        argument = isinstance(node.value, ast.Name) and node.value.id in ARGUMENTS
         if argument and self.arguments.get(node.attr) is not None:
             return self._replace(node, lambda: self.arguments[node.attr])
         return self._name(node)
@@ -103,6 +119,19 @@ class _Fold(ast.NodeTransformer):
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         self.generic_visit(node)
         return self._replace(node, lambda: self._compare(node))
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.Div):
+            return node
+
+        def join() -> str:
+            parts = [self._value(each) for each in (node.left, node.right)]
+            if not all(isinstance(each, str) for each in parts):  # which only paths of pathlib are divided by
+                raise ValueError("no path")
+            return _path(*parts)
+
+        return self._replace(node, join)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         self.generic_visit(node)
@@ -138,8 +167,10 @@ class _Fold(ast.NodeTransformer):
         called = node.func
         if isinstance(called, ast.Attribute) and called.attr == "format" and not node.keywords:
             return self._replace(node, lambda: self._format(called.value, node.args))
-        if name not in _CALLS or node.keywords:
+        if name not in _CALLS or node.keywords or name in self.own:
             return node
+        if name == "len" and len(node.args) == 1 and length_of(read_dotted_name(node.args[0])) in self.values:
+            return self._replace(node, lambda: self.values[length_of(read_dotted_name(node.args[0]))])
         return self._replace(node, lambda: _CALLS[name](*(self._value(each) for each in node.args)))
 
     def _format(self, text: ast.expr, given: list[ast.expr]) -> str:

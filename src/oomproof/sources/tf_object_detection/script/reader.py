@@ -6,121 +6,119 @@ What depends on more than the syntax is not guessed: it is left as it was, and s
 from __future__ import annotations
 
 import ast
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+from typing import cast
 
 from oomproof.errors import InputError
-from oomproof.files.looking import is_file
-from oomproof.sources.tf_object_detection.config.config import Config, config_of_text
-from oomproof.sources.tf_object_detection.config.text_file import read_text
-from oomproof.sources.tf_object_detection.script import both_ways
+from oomproof.sources.tf_object_detection.script import both_ways, effects
+from oomproof.sources.tf_object_detection.script.calls import CallReader, ReturnedConfig
 from oomproof.sources.tf_object_detection.script.choosing import choose_config
 from oomproof.sources.tf_object_detection.script.config_so_far import (
-    KEYS,
     ConfigNode,
     Tracked,
     decides_memory,
     list_items,
+    names_a_list,
     node_of,
     note_unknown,
-    read_field,
-    set_field,
-    take_from,
 )
 from oomproof.sources.tf_object_detection.script.folding import as_literal, read_dotted_name
-from oomproof.sources.tf_object_detection.script.known_values import ScriptConstants, literal_defaults
-from oomproof.sources.tf_object_detection.script.overrides import override_by
-from oomproof.sources.tf_object_detection.script.scopes import assigned_names, bind_arguments, ends, is_cut_short
+from oomproof.sources.tf_object_detection.script.methods import clear, holds_more
+from oomproof.sources.tf_object_detection.script.scopes import assigned_names, ends, is_cut_short
+from oomproof.sources.tf_object_detection.script.texts import copy_of
 
-_WRITERS = ("MessageToString", "save_pipeline_config", "SerializeToString")
-_OPENERS = ("open", "GFile", "Open", "FastGFile")
-_MOST_CALLS = 50
+_MADE = "(made)"
+"""stands for what a call has given, where a part of that is set"""
 _MOST_TURNS = 50
 """of a loop over known values that are followed one by one"""
 _MOST_STEPS = 10_000
 _CHARACTERS_PER_STEP = 250
-_USUAL_NAMES = {**KEYS, "input_config": "train_input_reader", "model_config": "model", "pipeline_config": ""}
-"""what names of snippets stand for where nothing in the script says it"""
 
 
-class ScriptReader:
-    def __init__(self, path: Path, tree: ast.Module) -> None:
-        self.path, self.tree = path, tree
-        self.functions = {each.name: each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)}
-        self.classes = {
-            node.name: each
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ClassDef)
-            for each in node.body
-            if isinstance(each, ast.FunctionDef) and each.name == "__init__"
-        }
-        self.constants = ScriptConstants(literal_defaults(tree), self._look_up)
-        self.outermost: dict[str, ConfigNode] = {}
-        """names of the script itself, and what of a config they stand for"""
-        self.scope = self.outermost
-        """those of the function that is followed"""
-        self.turns = 0
-        """loops around the present line that may run any number of times"""
-        self.files: dict[str, str | None] = {}
-        """names that stand for an open file or its text, and which file; None where that is not known"""
-        self.found: list[Tracked] = []
-        self.usual = Tracked(config_of_text("", str(path)), known=False)
-        self._calls: list[str] = []
-        self._active: list[str] = []
-        self._steps = 0
-        self._seen: dict[int, Config] = {}
-        """what each config was at the last statement"""
-
+class ScriptReader(CallReader):
     def follow(self) -> tuple[Tracked | None, list[Tracked]]:
         """The config that the script is about, or None; and everything with something to tell."""
         self._body(self.tree.body, self.scope)
         called = {read_dotted_name(node.func) for node in ast.walk(self.tree) if isinstance(node, ast.Call)}
         for function in sorted(self.functions.values(), key=lambda each: each.name in called):
             if function.name not in self._calls:  # run by a launcher, such as tf.app.run
-                self._call(function, None, self.scope)
+                self._call(function, None, self.scope, {})
         return choose_config(self.found, str(self.path)), [*self.found, self.usual]
 
-    def _body(self, body: list[ast.stmt], names: dict[str, ConfigNode]) -> ConfigNode | None:
-        for statement in body:
+    def _body(self, body: list[ast.stmt], names: dict[str, ConfigNode]) -> ReturnedConfig | None:
+        for number, each in enumerate(body):
             self._count()
+            statement = effects.as_choices(each) if isinstance(each, ast.Match) else each
             match statement:
-                case ast.Return(value=ast.expr() as value):
-                    return self._evaluate(value, names)
+                case ast.Return(value=value):
+                    return ReturnedConfig(self._evaluate(value, names) if value is not None else None)
                 case ast.If():
-                    returned = self._choose(statement, names)
-                case ast.With():
+                    ended = self._choose(statement, names, body[number + 1 :])
+                case ast.With() | ast.AsyncWith():
                     for item in statement.items:
+                        if item.optional_vars is None:
+                            self._evaluate(item.context_expr, names)
                         self._assign(item.optional_vars, item.context_expr, names)
-                    returned = self._body(statement.body, names)
-                case ast.For() | ast.While():
-                    returned = self._loop(statement, names)
-                case ast.Try():
-                    returned = self._body([*statement.body, *statement.orelse, *statement.finalbody], names)
+                    ended = self._body(statement.body, names)
+                case ast.For() | ast.AsyncFor() | ast.While():
+                    ended = self._loop(statement, names)
+                case ast.Try() | ast.TryStar():
+                    ended = self._try(statement, names)
                 case _:
-                    returned = None
+                    ended = None
                     self._statement(statement, names)
-            if returned is not None:
-                return returned
+            if ended is not None:
+                return ended
         return None
 
-    def _choose(self, statement: ast.If, names: dict[str, ConfigNode]) -> ConfigNode | None:
-        """The block whose condition holds; where that is not known, both."""
+    def _choose(self, statement: ast.If, names: dict[str, ConfigNode], rest: list[ast.stmt]) -> ReturnedConfig | None:
+        """The block whose condition holds; where that is not known, both. ``rest``: what comes behind, which a block
+        that returns leaves out."""
+        self._note_nested(statement.test, names)
         known, truth = self.constants.evaluate(statement.test)
         if _asks_whether_run(statement.test):
             known = truth = True
         if known:
             return self._body(statement.body if truth else statement.orelse, names)
-        before = both_ways.remember(self.found, self.constants, names, self.files)
+        before = self._remember(names)
         one = self._body(statement.body, names)
         if ends(statement.orelse):
             return one
-        after = both_ways.remember(self.found, self.constants, names, self.files)
-        both_ways.go_back(before, self.constants, names, self.files)
+        after = self._remember(names)
+        self._go_back(before, names)
         other = self._body(statement.orelse, names)
-        if not ends(statement.body):
-            why = f"{self._at(statement)}: «{ast.unparse(statement.test)}» decides"
-            both_ways.join(after, self.constants, names, self.files, why)
-        return one or other
+        if ends(statement.body):
+            return other
+        if one is not None and other is None:
+            other = self._body(rest, names) or ReturnedConfig()
+        elif one is None and other is not None:
+            second = self._remember(names)
+            self._go_back(after, names)
+            one, after = self._body(rest, names) or ReturnedConfig(), second
+        why = f"{self._at(statement)}: «{ast.unparse(statement.test)}» decides"
+        both_ways.join(after, self.constants, names, self.texts.files, why)
+        if one is None or other is None:
+            return None
+        if one.node is not None and other.node is not None and one.node.of is not other.node.of:
+            one.node.of.lose(f"{why} which config is returned, which is not known before the script runs")
+        return one if one.node is not None else other
+
+    def _try(self, statement: ast.Try | ast.TryStar, names: dict[str, ConfigNode]) -> ReturnedConfig | None:
+        """All goes well, or what a handler changes is not known."""
+        ended = self._body([*statement.body, *statement.orelse], names)
+        for handler in statement.handlers:
+            if not ends(handler.body):
+                before = self._remember(names)
+                self._body(handler.body, names)
+                why = f"{self._at(handler)}: «except» decides"
+                both_ways.join(before, self.constants, names, self.texts.files, why)
+        return self._body(statement.finalbody, names) or ended
+
+    def _remember(self, names: dict[str, ConfigNode]) -> both_ways.Situation:
+        return both_ways.remember(self.found, self.constants, names, self.texts.files)
+
+    def _go_back(self, to: both_ways.Situation, names: dict[str, ConfigNode]) -> None:
+        both_ways.go_back(to, self.constants, names, self.texts.files)
 
     def _count(self) -> None:
         """Statements, and characters of configs that they changed: each change reads the whole text again."""
@@ -130,29 +128,43 @@ class ScriptReader:
         if self._steps > _MOST_STEPS:
             raise InputError(f"{self.path} does too much to be followed; give its pipeline.config instead")
 
-    def _loop(self, loop: ast.For | ast.While, names: dict[str, ConfigNode]) -> ConfigNode | None:
+    def _loop(self, loop: ast.For | ast.AsyncFor | ast.While, names: dict[str, ConfigNode]) -> ReturnedConfig | None:
         """Each turn where they are known; else once, with nothing known of what a turn leaves to the next."""
+        self._evaluate(loop.test if isinstance(loop, ast.While) else loop.iter, names)
         turns = self._turns(loop, names) if isinstance(loop, ast.For) and not is_cut_short(loop) else None
         if turns is not None:
             assert isinstance(loop, ast.For)
             for value in turns:
                 self._assign(loop.target, value, names)
-                if (returned := self._body(loop.body, names)) is not None:
-                    return returned
-            return None
+                if (ended := self._body(loop.body, names)) is not None:
+                    return ended
+            return self._body(loop.orelse, names)
+        if isinstance(loop, (ast.For, ast.AsyncFor)):
+            for each in ast.walk(loop.target):
+                if isinstance(each, ast.Name):
+                    self._name(each, loop.iter, None, names)
         changed = assigned_names(loop)
-        self.constants.forget(changed)
+        in_place = effects.names_changed(loop)
+        self._forget(changed, in_place)
         self.turns += 1
-        returned = self._body(loop.body, names)
+        ended = self._body([*loop.body, *loop.orelse], names)
         self.turns -= 1
-        self.constants.forget(changed)
-        return returned
+        self._forget(changed, in_place)
+        return ended
+
+    def _forget(self, names: set[str], in_place: set[str]) -> None:
+        self.constants.forget(names)
+        for name in in_place:
+            self.constants.change(name)
 
     def _turns(self, loop: ast.For, names: dict[str, ConfigNode]) -> list[ast.expr] | None:
         """What the loop's name stands for in each turn; None where that is not known."""
         known, values = self.constants.evaluate(loop.iter)
+        if not known and isinstance(loop.iter, (ast.List, ast.Tuple)):
+            return loop.iter.elts if not any(isinstance(each, ast.Starred) for each in loop.iter.elts) else None
         if not known:
-            items = list_items(loop.iter, self._node(loop.iter, names))
+            pairs = self.constants.pairs_of(loop.iter)
+            items = pairs if pairs is not None else list_items(loop.iter, self._node(loop.iter, names))
             return items if items is not None and len(items) <= _MOST_TURNS else None
         if not isinstance(values, (list, tuple)) or len(values) > _MOST_TURNS:
             return None
@@ -168,10 +180,16 @@ class ScriptReader:
             case ast.AugAssign():
                 changed = ast.BinOp(_parse(ast.unparse(statement.target)), statement.op, statement.value)
                 self._assign(statement.target, ast.copy_location(changed, statement), names)
-            case ast.Delete(targets=[target]):
-                self._clear(self._node(target, names))
+            case ast.Delete(targets=targets):
+                for target in targets:
+                    node = self._node(target, names)
+                    if node is not None and node.path:
+                        clear(node, self._at(statement))
+                    self.constants.change(effects.changed_in_place(target))
             case ast.Expr(value=value):
                 self._evaluate(value, names)
+                if isinstance(value, ast.Call) and effects.may_change_configs(value.func, self.imports):
+                    self._lose(value, names, f"{self._at(value)}: what {ast.unparse(value.func)} does with it")
 
     def _assign(self, target: ast.expr | None, value: ast.expr, names: dict[str, ConfigNode]) -> None:
         if target is None:
@@ -179,25 +197,75 @@ class ScriptReader:
         if isinstance(target, (ast.Tuple, ast.List)):
             self._assign_each(target.elts, value, names)
             return
-        if isinstance(target, (ast.Attribute, ast.Subscript)):
-            node = self._node(target, names)
-            if node is not None and node.path:
-                self._set(node, value)
-                return
+        if isinstance(target, (ast.Attribute, ast.Subscript)) and self._assign_part(target, value, names):
+            return
         made = self._evaluate(value, names)
+        self._name(target, value, made if made is not None and holds_more(made) else None, names)
+
+    def _assign_part(
+        self, target: ast.Attribute | ast.Subscript, value: ast.expr, names: dict[str, ConfigNode]
+    ) -> bool:
+        """Whether it was a field of a config that is set."""
+        call = effects.call_in(target)
+        if call is not None and (made := self._evaluate(call, names)) is not None:
+            names[_MADE] = made
+            done = self._assign_part(cast(ast.Attribute, effects.with_name(target, call, _MADE)), value, names)
+            del names[_MADE]
+            return done
+        node = self._node(target, names)
+        if node is not None and node.path:
+            self._note_nested(value, names)
+            self._set(node, value)
+            return True
+        what = f"{self._at(value)}: what {ast.unparse(target)} is"
+        self._lose_perhaps(target, what)
+        above = next((each for each in (self._node(of, names) for of in _above(target)) if each is not None), None)
+        if above is not None and above.of.known and above.path and names_a_list(above):
+            note_unknown(above, value, self._at(value))
+        elif above is not None and above.of.known and decides_memory(above.path):
+            above.of.lose(f"{what} is not known before the script runs")
+        return False
+
+    def _name(self, target: ast.expr, value: ast.expr, made: ConfigNode | None, names: dict[str, ConfigNode]) -> None:
+        """``target = value``; ``made``: what of a config the value is."""
         name = read_dotted_name(target)
+        before = self.perhaps.pop(name, None)
+        self.texts.of_configs.pop(name, None)
+        self.texts.files.pop(name, None)
         if made is not None and name:
             names[name] = made
+            self.taken.discard(name)
         elif name:
+            self.taken.add(name)
+            self._note_what_it_may_be(name, value, names)
             names.pop(name, None)
-            self.files.pop(name, None)
-            if self._is_file(value):
-                self.files[name] = self._file_of(value)
+            if before is not None and effects.root_of(value) == name:
+                self.perhaps[name] = before
+            if self.texts.is_file(value):
+                self.texts.files[name] = self.texts.file_of(value)
             match target:
                 case ast.Subscript(value=above, slice=ast.Constant(value=str(key))):
                     self.constants.learn_key(read_dotted_name(above), key, value)
                 case _:
                     self.constants.learn(name, value)
+        elif isinstance(target, ast.Subscript):
+            known, key = self.constants.evaluate(target.slice)
+            of = read_dotted_name(target.value)
+            if known and isinstance(key, str) and of:
+                self.constants.learn_key(of, key, value)
+            else:
+                self.constants.change(of)
+
+    def _note_what_it_may_be(self, name: str, value: ast.expr, names: dict[str, ConfigNode]) -> None:
+        """A name for the text of a config, or for something that comes of one in a way that is not followed."""
+        if isinstance(value, ast.Call):
+            last = read_dotted_name(value.func).rpartition(".")[2]
+            given = node_of(value.args[0], names, self.constants) if value.args else None
+            if last in ("MessageToString", "str") and given is not None:
+                self.texts.of_configs[name] = copy_of(given.of)
+                return
+        if not self.constants.evaluate(value)[0] and (configs := self._find_mentioned(value, names)):
+            self.perhaps[name] = configs
 
     def _assign_each(self, targets: list[ast.expr], value: ast.expr, names: dict[str, ConfigNode]) -> None:
         """``height, width = 512, 512``: all values are found before the first is given away."""
@@ -208,231 +276,12 @@ class ScriptReader:
         for target, part in zip(targets, [self.constants.fill(each) for each in parts], strict=True):
             self._assign(target, part, names)
 
-    def _look_up(self, value: ast.expr) -> tuple[bool, Any]:
-        if self.turns:  # a turn before this one may have left another value
-            return False, None
-        return read_field(value, self.scope, self.constants)
 
-    def _set(self, node: ConfigNode, value: ast.expr) -> None:
-        known, new = self.constants.evaluate(value)
-        if known:
-            set_field(node, new, self._at(value), node.path)
-        else:
-            note_unknown(node, value, self._at(value))
-
-    def _node(self, value: ast.expr, names: dict[str, ConfigNode]) -> ConfigNode | None:
-        """What of a config is meant; names that a snippet leaves open stand for what they usually do."""
-        usual = {name: ConfigNode(self.usual, path) for name, path in _USUAL_NAMES.items()}
-        usual["configs"] = ConfigNode(self.usual, "", True)
-        return node_of(value, {**usual, **names}, self.constants)
-
-    def _evaluate(self, value: ast.expr, names: dict[str, ConfigNode]) -> ConfigNode | None:
-        """The config that an expression gives, after what its calls do."""
-        if not isinstance(value, ast.Call):
-            return node_of(value, names, self.constants)
-        last = read_dotted_name(value.func).rpartition(".")[2] or getattr(value.func, "attr", "")
-        given = [self._find_argument(each, names) for each in value.args]
-        function = self.functions.get(last) or self.classes.get(last)
-        if function is not None:
-            return self._call(function, value, names)
-        if last == "setattr" and len(value.args) == 3:
-            self._set_by_name(value, names)
-            return None
-        if last == "add" and isinstance(value.func, ast.Attribute):
-            return self._add(value, value.func.value, names)
-        self._method(value, last, names)
-        return self._follow_call(last, value, given, names)
-
-    def _find_argument(self, value: ast.expr, names: dict[str, ConfigNode]) -> ConfigNode | None:
-        """What of a config an argument is, which may be a new one: ``Parse(text, TrainEvalPipelineConfig())``."""
-        made = isinstance(value, ast.Call) and read_dotted_name(value.func).endswith("TrainEvalPipelineConfig")
-        return self._evaluate(value, names) if made else node_of(value, names, self.constants)
-
-    def _set_by_name(self, call: ast.Call, names: dict[str, ConfigNode]) -> None:
-        node = self._node(call.args[0], names)
-        known, name = self.constants.evaluate(call.args[1])
-        if node is not None and known:
-            self._set(node.part(str(name)), call.args[2])
-        elif node is not None:
-            node.of.lost = f"{self._at(call)}: which field is set is not known here"
-
-    def _add(self, call: ast.Call, to: ast.expr, names: dict[str, ConfigNode]) -> ConfigNode | None:
-        """One more message of a repeated field."""
-        node = self._node(to, names)
-        if node is None or not node.path or not node.of.known:
-            return None
-        values = {each.arg: self.constants.evaluate(each.value)[1] for each in call.keywords if each.arg}
-        try:
-            there = list(node.of.config.value(node.path) or ())
-            set_field(node, [*there, values], self._at(call), node.path)
-        except (InputError, TypeError):
-            return None
-        return ConfigNode(node.of, f"{node.path}[{len(there)}]")
-
-    def _note_training(self, call: ast.Call, names: dict[str, ConfigNode]) -> None:
-        """``model_builder.build(model_config, is_training=True)``"""
-        words = {each.arg: each.value for each in call.keywords}
-        model = words.get("model_config") or (call.args[0] if call.args else None)
-        training = words.get("is_training") or (call.args[1] if len(call.args) > 1 else None)
-        node = node_of(model, names, self.constants) if model is not None else None
-        if node is not None and training is not None and self.constants.evaluate(training) == (True, True):
-            node.of.trained_at = self._at(call)
-
-    def _follow_call(
-        self, name: str, call: ast.Call, given: list[ConfigNode | None], names: dict[str, ConfigNode]
-    ) -> ConfigNode | None:
-        """The config that a call of the API or of protobuf gives."""
-        first = given[0] if given else None
-        made = None
-        if name == "get_configs_from_pipeline_file":
-            made = self._read(call)
-        elif name == "TrainEvalPipelineConfig":
-            made = self._new(config_of_text("", str(self.path)))
-        elif name in ("create_pipeline_proto_from_configs", "create_configs_from_pipeline_proto") and first is not None:
-            made = ConfigNode(first.of, "", name.startswith("create_configs"))
-        elif name == "merge_external_params_with_configs" and first is not None:
-            override_by(first.of, call, self.constants, str(self.path))
-            made = first
-        elif name == "build":
-            self._note_training(call, names)
-        elif name in _WRITERS and first is not None:
-            first.of.is_written = True
-        elif name in ("Merge", "Parse") and len(given) > 1 and given[1] is not None:
-            self._merge(given[1], call)
-            made = given[1]
-        return made
-
-    def _method(self, call: ast.Call, name: str, names: dict[str, ConfigNode]) -> None:
-        node = self._node(call.func.value, names) if isinstance(call.func, ast.Attribute) else None
-        if node is None or not call.args:
-            return
-        if name in ("append", "extend") and node.path:
-            known, new = self.constants.evaluate(call.args[0])
-            if not known:
-                note_unknown(node, call.args[0], self._at(call))
-                return
-            try:
-                there = list(node.of.config.value(node.path) or ())
-            except InputError:
-                there = []
-            set_field(node, there + (list(new) if name == "extend" else [new]), self._at(call), node.path)
-        elif name == "ClearField":
-            known, field = self.constants.evaluate(call.args[0])
-            self._clear(node.part(str(field)) if known else None)
-        elif name in ("CopyFrom", "MergeFrom"):
-            source = node_of(call.args[0], names, self.constants)
-            if not take_from(node, source, copy=name == "CopyFrom"):
-                note = f"{self._at(call)}: {name} takes fields from elsewhere, which are not known here"
-                node.of.notes.append(note)
-                if decides_memory(node.path):
-                    node.of.lost = note
-
-    def _clear(self, node: ConfigNode | None) -> None:
-        if node is not None and node.path and node.of.known:
-            try:
-                node.of.config = node.of.config.without(node.path)
-            except InputError as error:
-                node.of.notes.append(f"{self.path}: {error}")
-
-    def _read(self, call: ast.Call) -> ConfigNode:
-        arguments = {each.arg: each.value for each in call.keywords}
-        file = call.args[0] if call.args else arguments.get("pipeline_config_path")
-        node = self._new(config_of_text("", str(self.path)))
-        known, name = self.constants.evaluate(file) if file is not None else (False, None)
-        self._merge_file(node, str(name) if known else None, call)
-        extra = call.args[1] if len(call.args) > 1 else arguments.get("config_override")
-        if extra is not None:
-            self._merge_text(node, extra, call)
-        return ConfigNode(node.of, "", True)
-
-    def _merge(self, node: ConfigNode, call: ast.Call) -> None:
-        source = call.args[0]
-        if self._is_file(source):
-            self._merge_file(node, self._file_of(source), call)
-        else:
-            self._merge_text(node, source, call)
-
-    def _merge_text(self, node: ConfigNode, source: ast.expr, call: ast.Call) -> None:
-        known, text = self.constants.evaluate(source)
-        if known and isinstance(text, str):
-            if not node.path:
-                before = node.of.config  # a text behind another is read as the two merged
-                node.of.config = config_of_text(f"{before.text}\n{text}", before.name, before.path)
-        elif not (known and text is None):
-            node.of.lost = f"{self._at(call)}: the text {ast.unparse(source)} is not known before the script runs"
-            node.of.notes.append(node.of.lost)
-
-    def _merge_file(self, node: ConfigNode, name: str | None, call: ast.Call) -> None:
-        # A script is started from its own folder, or from the one above that its paths begin with.
-        places = [] if name is None else [self.path.parent / name, Path(name)]
-        file = next((each for each in places if is_file(each)), None)
-        if file is None:
-            what = "which file is read" if name is None else f"{name}, which is read,"
-            node.of.lost = f"{self._at(call)}: {what} is not known here"
-            node.of.notes.append(f"{node.of.lost}: its fields are taken by their defaults")
-            return
-        if not node.path:
-            text = f"{node.of.config.text}\n" if node.of.config.text else ""
-            node.of.config = config_of_text(text + read_text(file), str(file), file)
-
-    def _is_file(self, value: ast.expr) -> bool:
-        """Whether an expression is an open file, or the text of one."""
-        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "read":
-            return self._is_file(value.func.value)
-        if isinstance(value, ast.Call):
-            return read_dotted_name(value.func).rpartition(".")[2] in _OPENERS
-        return read_dotted_name(value) in self.files
-
-    def _file_of(self, value: ast.expr) -> str | None:
-        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "read":
-            return self._file_of(value.func.value)
-        if isinstance(value, ast.Call):
-            known, name = self.constants.evaluate(value.args[0]) if value.args else (False, None)
-            return str(name) if known else None
-        return self.files.get(read_dotted_name(value))
-
-    def _new(self, config: Config) -> ConfigNode:
-        tracked = Tracked(config)
-        self.found.append(tracked)
-        return ConfigNode(tracked)
-
-    def _call(
-        self, function: ast.FunctionDef, call: ast.Call | None, names: dict[str, ConfigNode]
-    ) -> ConfigNode | None:
-        """A function of the script, with what is known of its arguments; its own names end with it."""
-        if len(self._calls) > _MOST_CALLS or function.name in self._active:
-            return None
-        given = bind_arguments(function, call)
-        inner = {name: node for name, node in self.outermost.items() if name not in given}
-        inner |= {name: node for name, node in names.items() if name.startswith("self.")}
-        known: dict[str, ast.expr] = {}
-        files: dict[str, str | None] = {}
-        for name, value in given.items():
-            node = None if value is None else node_of(value, names, self.constants)
-            if node is not None:
-                inner[name] = node
-            elif value is not None:
-                known[name] = self.constants.fill(value)
-                if self._is_file(value):
-                    files[name] = self._file_of(value)
-        outside = self.constants.values.copy(), self.constants.dictionaries.copy(), self.files.copy(), self.scope
-        self.constants.forget(given)
-        for name, value in known.items():
-            self.constants.learn(name, value)
-        self.files.update(files)
-        self.scope = inner
-        self._calls.append(function.name)
-        self._active.append(function.name)
-        returned = self._body(function.body, inner)
-        self._active.pop()
-        kept = {name: value for name, value in self.constants.values.items() if name.startswith("self.")}
-        self.constants.values, self.constants.dictionaries, self.files, self.scope = outside
-        self.constants.values.update(kept)
-        names.update({name: node for name, node in inner.items() if name.startswith("self.")})
-        return returned
-
-    def _at(self, node: ast.AST) -> str:
-        return f"{self.path}:{getattr(node, 'lineno', 0)}"
+def _above(target: ast.expr) -> Iterator[ast.expr]:
+    """What an attribute or item is of, from the nearest on."""
+    while isinstance(target, (ast.Attribute, ast.Subscript)):
+        target = target.value
+        yield target
 
 
 def _asks_whether_run(test: ast.expr) -> bool:

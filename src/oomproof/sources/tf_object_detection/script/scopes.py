@@ -27,7 +27,7 @@ def bind_arguments(function: ast.FunctionDef, call: ast.Call | None) -> dict[str
     return found
 
 
-def assigned_names(loop: ast.For | ast.While) -> set[str]:
+def assigned_names(loop: ast.For | ast.AsyncFor | ast.While) -> set[str]:
     """Names that have another value after a turn of a loop."""
     found: set[str] = set()
     for node in ast.walk(loop):
@@ -35,7 +35,7 @@ def assigned_names(loop: ast.For | ast.While) -> set[str]:
         match node:
             case ast.Assign():
                 targets = node.targets
-            case ast.AugAssign() | ast.AnnAssign() | ast.For() | ast.NamedExpr():
+            case ast.AugAssign() | ast.AnnAssign() | ast.For() | ast.AsyncFor() | ast.NamedExpr():
                 targets = [node.target]
         for target in targets:
             found |= {read_dotted_name(each) for each in ast.walk(target) if isinstance(each, ast.expr)}
