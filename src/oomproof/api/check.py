@@ -235,6 +235,7 @@ def sweep(
                 if len(refused) == len(runs):
                     raise
                 continue
+        resolved = resolve(opened, {**settings, name: values[count - 1]})  # with what is only seen while it runs
         row = replace(
             forecast_step(step, device, resolved), ram=granted, step_seconds=_step_time(step, device, resolved)
         )
