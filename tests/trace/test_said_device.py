@@ -115,6 +115,12 @@ def test_how_much_memory_it_has_is_not_known_and_told_so(ask: Callable[[], Any])
         asked(lambda m, x: ask())
 
 
+def test_a_job_that_limits_itself_is_told_to_say_so() -> None:
+    asked(lambda m, x: torch.cuda.set_per_process_memory_fraction(1.0, 0))
+    with pytest.raises(JobError, match=r"lets itself have 50% of the GPU's memory .*--on"):
+        asked(lambda m, x: torch.cuda.set_per_process_memory_fraction(0.5))
+
+
 def test_cpp_goes_on_seeing_a_cpu() -> None:
     assert asked(lambda m, x: str(torch.ops.prim.device.default(x))) == "cpu"
     assert asked(lambda m, x: torch.Tensor.is_cuda.__get__(x)) is False

@@ -23,8 +23,7 @@ from oomproof.trace.user_code import user_line_now
 _TALKS_TO_THE_GPU = (
     "empty_cache", "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved",
     "memory_usage", "reset_accumulated_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached",
-    "reset_peak_memory_stats", "set_device", "set_per_process_memory_fraction", "synchronize", "temperature",
-    "utilization",
+    "reset_peak_memory_stats", "set_device", "synchronize", "temperature", "utilization",
 )  # fmt: skip
 """training loops call these around a step; without a GPU they fail"""
 
@@ -114,6 +113,7 @@ def _answers_of_cuda(asked: Asked) -> dict[str, Any]:
         "get_device_name": lambda device=None: _NAME, "get_device_properties": lambda device=None: _Properties(),
         "mem_get_info": _refuse_memory, "memory_stats": lambda device=None: defaultdict(int),
         "memory_summary": lambda *_, **__: "", "memory_snapshot": lambda *_, **__: [],
+        "set_per_process_memory_fraction": _refuse_limit,
         "get_device_capability": lambda device=None: (8, 0), "is_bf16_supported": lambda *_, **__: True,
         "is_current_stream_capturing": lambda: False, "ipc_collect": lambda: None, "init": lambda: None,
         "get_rng_state": lambda device=None: torch.get_rng_state(), "set_rng_state": lambda *_, **__: None,
@@ -137,6 +137,14 @@ def _refuse_memory(device: Any = None) -> NoReturn:
         f"the job asks how much memory the GPU has (at {user_line_now()}), and its forecast is held against any GPU; "
         "make what depends on it a parameter of the job, which --set changes"
     )
+
+
+def _refuse_limit(fraction: float, device: Any = None) -> None:
+    if fraction < 1:
+        raise JobError(
+            f"the job lets itself have {fraction:.0%} of the GPU's memory (at {user_line_now()}): take that line out, "
+            "and give --on the memory that it leaves"
+        )
 
 
 def _answers_of_accelerator() -> dict[str, Any]:
