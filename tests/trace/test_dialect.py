@@ -188,6 +188,39 @@ def test_cpu_attention_stays_the_cpus() -> None:
         assert "_scaled_dot_product_flash_attention_for_cpu" in tracer.ledger.build().ops
 
 
+class Normalised(nn.Module):
+    """Batch normalisation of rows that are grouped as images, channels last."""
+
+    def __init__(self, sides: tuple[int, ...] = (16,), *, dense: bool = False, affine: bool = True) -> None:
+        super().__init__()
+        kind = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d}[len(sides)]
+        self.up, self.norm, self.down = nn.Linear(64, 64), kind(64, affine=affine), nn.Linear(64, 64)
+        self.sides, self.dense = sides, dense
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = self.up(x).relu().view(-1, *self.sides, 64).movedim(-1, 1)
+        return self.down(self.norm(y.contiguous() if self.dense else y).movedim(1, -1))
+
+
+@pytest.mark.parametrize(
+    ("how", "precision", "dialect", "copied"),
+    [
+        ({}, "fp32", "cuda", True),
+        ({}, "fp16", "cuda", True),
+        ({}, "bf16", "cuda", False),
+        ({"affine": False}, "fp32", "cuda", False),
+        ({"sides": (4, 4)}, "fp32", "cuda", False),  # channels last is dense
+        ({}, "fp32", "cpu", False),
+    ],
+)
+def test_batch_norm_keeps_a_copy_of_what_is_not_dense(how: Any, precision: str, dialect: Dialect, copied: bool) -> None:
+    def peak(**more: Any) -> int:
+        return traced(pieces(lambda: Normalised(**how, **more), rows=4096), dialect, precision=precision).peak().bytes
+
+    assert (peak() == peak(dense=True)) is copied
+    assert peak() <= peak(dense=True)
+
+
 @pytest.mark.parametrize(("dialect", "at_once"), [("cuda", True), ("cpu", False)])
 def test_updates_are_list_at_once_on_a_gpu(dialect: Dialect, at_once: bool) -> None:
     ops = traced(pieces(optimizer=optim.Adam, rows=2), dialect).ops

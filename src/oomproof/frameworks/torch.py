@@ -75,6 +75,7 @@ with TORCH.names_needed():
         torch.ops.aten._softmax_backward_data.default,
         torch.ops.aten._log_softmax_backward_data.default,
     )
+    batch_norm = torch.ops.aten._batch_norm_impl_index  # what torch.batch_norm comes down to
     flash_attention = torch.ops.aten._scaled_dot_product_flash_attention
     efficient_attention = torch.ops.aten._scaled_dot_product_efficient_attention
     plain_attention = torch.ops.aten._scaled_dot_product_attention_math
@@ -393,6 +394,7 @@ __all__ = [
     "applying_to_fakes",
     "ask_meta_kernels",
     "autocast_keys",
+    "batch_norm",
     "batches_drawn_by",
     "copy_lists",
     "copy_to",

@@ -9,11 +9,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
-from oomproof.frameworks.torch import efficient_attention, flash_attention, lists_by_default, plain_attention, take_back
+from oomproof.frameworks.torch import (
+    batch_norm,
+    efficient_attention,
+    flash_attention,
+    lists_by_default,
+    plain_attention,
+    take_back,
+)
 from oomproof.trace.torch.gpu import autocast_policy, padded_sequences, recurrent, recurrent_cells
 
 Dialect = Literal["cpu", "cuda"]
@@ -21,6 +28,7 @@ Dialect = Literal["cpu", "cuda"]
 aten = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
 _LARGEST_FLASH_HEAD = 256
+_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 @contextmanager
@@ -37,6 +45,7 @@ def dialect_in_force(dialect: Dialect) -> Iterator[None]:
             recurrent.install(library)
             recurrent_cells.install(library)
             padded_sequences.install(library)
+            library.impl("batch_norm", _batch_norm, "AutogradCPU")
             library.impl("dropout", _dropout, "AutogradCPU")
             library.impl("scaled_dot_product_attention", _attention, "AutogradCPU")
         stack.enter_context(lists_by_default())  # and hold list-sized temporaries for it
@@ -48,6 +57,17 @@ def _dropout(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
     if train and 0 < p < 1 and x.numel():
         return aten.native_dropout(x, p, True)[0]
     return x * 0.0 if train and p == 1 else x.view_as(x)
+
+
+def _batch_norm(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, *rest: Any) -> torch.Tensor:
+    """cuDNN's takes dense memory, and the copy of what is not is kept for backward (_batch_norm_impl_index in
+    Normalization.cpp). Tables, bf16 and layers without weights go to a kernel that reads them as they are."""
+    if x.dim() > 2 and weight is not None and bias is not None and x.dtype is not torch.bfloat16 and rest[-1]:
+        last = _LAST.get(x.dim())
+        if not x.is_contiguous() and (last is None or not x.is_contiguous(memory_format=last)):
+            x = x.contiguous(memory_format=last if last and x.stride(1) == 1 else torch.contiguous_format)
+    result: torch.Tensor = batch_norm(x, weight, bias, *rest)[0]
+    return result
 
 
 def _attention(  # noqa: PLR0917 (the operation's own signature)
