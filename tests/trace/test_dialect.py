@@ -12,6 +12,7 @@ import torch
 from small_nets import most, pieces, traced
 from torch import nn, optim
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from oomproof.frameworks.torch import kernels_of_key
 from oomproof.memory.timeline import Timeline
@@ -179,6 +180,23 @@ def test_attention_whose_values_alone_are_aligned() -> None:
         q, k, v = (torch.rand(2, 4, 512, head, requires_grad=True) for head in (30, 30, 32))
         F.scaled_dot_product_attention(q, k, v).sum().backward()
         assert squares(tracer.ledger.build(), 2 * 4, 4) > 0
+
+
+@pytest.mark.parametrize(
+    ("backends", "dtype", "kernel"),
+    [
+        ([SDPBackend.MATH], torch.float16, "_safe_softmax"),
+        ([SDPBackend.EFFICIENT_ATTENTION], torch.float16, "_scaled_dot_product_efficient_attention"),
+        ([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH], torch.float32, "_safe_softmax"),
+        ([SDPBackend.FLASH_ATTENTION], torch.float16, "_scaled_dot_product_flash_attention"),
+        ([SDPBackend.CUDNN_ATTENTION], torch.float16, "_scaled_dot_product_flash_attention"),  # takes about as much
+    ],
+)
+def test_attention_is_one_that_the_job_allows(backends: list[SDPBackend], dtype: torch.dtype, kernel: str) -> None:
+    with sdpa_kernel(backends):
+        step = attended((2, 4, 512, 32), dtype)
+    assert kernel in step.ops
+    assert (squares(step, 2 * 4, 2) > 0) == (kernel == "_safe_softmax")
 
 
 def test_cpu_attention_stays_the_cpus() -> None:

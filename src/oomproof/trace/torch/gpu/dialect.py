@@ -81,22 +81,36 @@ def _attention(  # noqa: PLR0917 (the operation's own signature)
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """The kernel that a GPU of compute capability 8.0 or more takes: flash, memory-efficient, or plain arithmetic."""
+    """The kernel that a GPU of compute capability 8.0 or more takes: flash, memory-efficient, or plain arithmetic; of
+    those that the job has left enabled (torch.nn.attention.sdpa_kernel)."""
+    flash, efficient = _fused_kernels()
     if enable_gqa and q.dim() == 4 and q.shape[1] != k.shape[1]:
         k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], dim=1) for t in (k, v))
     wanted = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     head, aligned = q.shape[-1], 4 if q.dtype is torch.float32 else 8
-    if q.dim() == 4 and attn_mask is None and q.dtype in _HALF and head <= _LARGEST_FLASH_HEAD and head == v.shape[-1]:
+    takes_flash = q.dtype in _HALF and attn_mask is None and head == v.shape[-1] and head <= _LARGEST_FLASH_HEAD
+    if q.dim() == 4 and takes_flash and flash:
         padded = -head % 8
         if padded:
             q, k, v = (torch.nn.functional.pad(t, (0, padded)) for t in (q, k, v))
             scale = head**-0.5 if scale is None else scale
         out = flash_attention(q, k, v, dropout_p, is_causal, scale=scale)[0]
         return out[..., :head] if padded else out
-    if q.dim() == 4 and head % aligned == 0 and v.shape[-1] % aligned == 0:
+    if q.dim() == 4 and head % aligned == 0 and v.shape[-1] % aligned == 0 and efficient:
         mask = _bias(attn_mask, q, k)
         return efficient_attention(q, k, v, mask, wanted, dropout_p, is_causal, scale=scale)[0]
     return plain_attention(q, k, v, attn_mask, dropout_p, is_causal, scale=scale)[0]
+
+
+def _fused_kernels() -> tuple[bool, bool]:
+    """Whether flash and memory-efficient attention may run. cuDNN's, where it is all that may, takes about as much."""
+    allowed = torch.backends.cuda
+    flash, efficient, plain = (
+        allowed.flash_sdp_enabled(),
+        allowed.mem_efficient_sdp_enabled(),
+        allowed.math_sdp_enabled(),
+    )
+    return flash or not (efficient or plain), efficient or not plain
 
 
 def _bias(mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor | None:
