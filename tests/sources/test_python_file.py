@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+import oomproof
 from oomproof.errors import InputError, JobError, OomproofError, Unanswerable
 from oomproof.memory.timeline import Timeline
 from oomproof.sources import open_job
@@ -186,3 +187,37 @@ def test_a_file_that_nobody_wrote_is_refused_at_once(tmp_path: Path) -> None:
     path.write_bytes(b"a" * (5 << 20))
     with pytest.raises(InputError, match=r"cannot read .*job.py: larger than 4 MiB; expected a Python file"):
         open_job(f"{path}:job")
+
+
+@pytest.mark.parametrize("place", ["job", "model", "step"])
+def test_what_the_code_sets_for_the_whole_process_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    (tmp_path / "fast.py").write_text(
+        textwrap.dedent(f"""
+        import torch
+        from torch import nn
+        from oomproof import TorchJob
+
+        def fasten(place):
+            torch.backends.cudnn.benchmark |= place == {place!r}
+
+        def model():
+            fasten("model")
+            return nn.Sequential(nn.Conv2d(3, 32, 7), nn.Conv2d(32, 32, 5))
+
+        def loss(model, x):
+            fasten("step")
+            return model(x).mean()
+
+        def job(batch=4):
+            fasten("job")
+            return TorchJob(model=model, batch=lambda: torch.rand(batch, 3, 128, 128), loss=loss)
+        """)
+    )
+    name = f"{tmp_path}/fast.py:job"
+    [(_, swept)] = oomproof.sweep(name, "8GiB", "batch", [4]).rows
+    found, plain = oomproof.check(name, "8GiB"), oomproof.check(name, "8GiB", cudnn_benchmark=False)
+    assert found.settings["cudnn_benchmark"] is True
+    assert swept.on_device.high == found.on_device.high > plain.on_device.high

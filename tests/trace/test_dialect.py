@@ -12,6 +12,7 @@ import torch
 from small_nets import most, pieces, traced
 from torch import nn, optim
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from oomproof.frameworks.torch import kernels_of_key
 from oomproof.memory.timeline import Timeline
@@ -181,11 +182,61 @@ def test_attention_whose_values_alone_are_aligned() -> None:
         assert squares(tracer.ledger.build(), 2 * 4, 4) > 0
 
 
+@pytest.mark.parametrize(
+    ("backends", "dtype", "kernel"),
+    [
+        ([SDPBackend.MATH], torch.float16, "_safe_softmax"),
+        ([SDPBackend.EFFICIENT_ATTENTION], torch.float16, "_scaled_dot_product_efficient_attention"),
+        ([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH], torch.float32, "_safe_softmax"),
+        ([SDPBackend.FLASH_ATTENTION], torch.float16, "_scaled_dot_product_flash_attention"),
+        ([SDPBackend.CUDNN_ATTENTION], torch.float16, "_scaled_dot_product_flash_attention"),  # takes about as much
+    ],
+)
+def test_attention_is_one_that_the_job_allows(backends: list[SDPBackend], dtype: torch.dtype, kernel: str) -> None:
+    with sdpa_kernel(backends):
+        step = attended((2, 4, 512, 32), dtype)
+    assert kernel in step.ops
+    assert (squares(step, 2 * 4, 2) > 0) == (kernel == "_safe_softmax")
+
+
 def test_cpu_attention_stays_the_cpus() -> None:
     with dialect_in_force("cpu"), Tracer() as tracer:
         q = torch.rand(2, 4, 512, 32, requires_grad=True)
         F.scaled_dot_product_attention(q, q, q).sum().backward()
         assert "_scaled_dot_product_flash_attention_for_cpu" in tracer.ledger.build().ops
+
+
+class Normalised(nn.Module):
+    """Batch normalisation of rows that are grouped as images, channels last."""
+
+    def __init__(self, sides: tuple[int, ...] = (16,), *, dense: bool = False, affine: bool = True) -> None:
+        super().__init__()
+        kind = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d}[len(sides)]
+        self.up, self.norm, self.down = nn.Linear(64, 64), kind(64, affine=affine), nn.Linear(64, 64)
+        self.sides, self.dense = sides, dense
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = self.up(x).relu().view(-1, *self.sides, 64).movedim(-1, 1)
+        return self.down(self.norm(y.contiguous() if self.dense else y).movedim(1, -1))
+
+
+@pytest.mark.parametrize(
+    ("how", "precision", "dialect", "copied"),
+    [
+        ({}, "fp32", "cuda", True),
+        ({}, "fp16", "cuda", True),
+        ({}, "bf16", "cuda", False),
+        ({"affine": False}, "fp32", "cuda", False),
+        ({"sides": (4, 4)}, "fp32", "cuda", False),  # channels last is dense
+        ({}, "fp32", "cpu", False),
+    ],
+)
+def test_batch_norm_keeps_a_copy_of_what_is_not_dense(how: Any, precision: str, dialect: Dialect, copied: bool) -> None:
+    def peak(**more: Any) -> int:
+        return traced(pieces(lambda: Normalised(**how, **more), rows=4096), dialect, precision=precision).peak().bytes
+
+    assert (peak() == peak(dense=True)) is copied
+    assert peak() <= peak(dense=True)
 
 
 @pytest.mark.parametrize(("dialect", "at_once"), [("cuda", True), ("cpu", False)])

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils import _device
 
 from oomproof.changes.torch.training import Training
 from oomproof.errors import JobError
@@ -257,3 +258,16 @@ def test_a_model_that_was_lent_is_given_back(training: Training) -> None:
     model(torch.rand(4, 6)).sum().backward()
     assert weight.grad is not None
     assert not isinstance(model.mask, FakeTensor)
+
+
+def test_a_default_device_is_followed_as_before() -> None:
+    """PyTorch remembers its factories when a default is first used (torch 2.14), which a trace may be."""
+
+    def make_model() -> nn.Module:
+        with torch.device("cuda"):
+            return nn.Linear(4, 4)
+
+    _device._device_constructors.cache_clear()
+    trace_step(Pieces(make_model, lambda: torch.rand(2, 4), lambda m, x: m(x).sum()), Training())
+    with torch.device("meta"):
+        assert {each.device.type for each in (torch.tensor(1), torch.as_tensor([1.0]), torch.ones(1))} == {"meta"}

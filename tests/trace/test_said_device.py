@@ -78,6 +78,9 @@ QUESTIONS: dict[str, tuple[Callable[[nn.Module, torch.Tensor], Any], Any, Any]] 
     "on the host": (lambda m, x: (x.cpu().is_cuda, (x.cpu() + 1)[2:].is_cuda), (False, False), (False, False)),
     "and back": (lambda m, x: (x.cpu() + 1).to("cuda").is_cuda, True, None),
     "beside a weight": (lambda m, x: (x.cpu()[0].cuda() + m.weight).is_cuda, True, None),
+    "of its name": (lambda m, x: torch.cuda.get_device_name(0), "NVIDIA GPU", None),
+    "of its generation": (lambda m, x: torch.cuda.get_device_properties(0).major, 8, None),
+    "of its statistics": (lambda m, x: torch.cuda.memory_stats()["num_ooms"], 0, None),
 }
 
 
@@ -93,6 +96,29 @@ def test_tensor_types_are_what_they_were_afterwards() -> None:
     before = torch.cuda.FloatTensor, torch.Tensor.type, torch.Tensor.type_as, torch.get_device
     asked(lambda m, x: torch.cuda.FloatTensor(3).is_cuda)
     assert before == (torch.cuda.FloatTensor, torch.Tensor.type, torch.Tensor.type_as, torch.get_device)
+
+
+def test_a_gpu_may_be_the_default_before_the_job_is_traced() -> None:
+    torch.set_default_device("cuda")
+    try:
+        assert asked(lambda m, x: (torch.tensor([1]).is_cuda, m.weight.is_cuda)) == (True, True)
+        assert asked(lambda m, x: torch.tensor([1], device="cpu").is_cuda) is False
+    finally:
+        torch.set_default_device(None)
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda: torch.cuda.mem_get_info()[0], lambda: torch.cuda.get_device_properties(0).total_memory]
+)
+def test_how_much_memory_it_has_is_not_known_and_told_so(ask: Callable[[], Any]) -> None:
+    with pytest.raises(JobError, match=r"how much memory the GPU has .*test_said_device.py.*a parameter of the job"):
+        asked(lambda m, x: ask())
+
+
+def test_a_job_that_limits_itself_is_told_to_say_so() -> None:
+    asked(lambda m, x: torch.cuda.set_per_process_memory_fraction(1.0, 0))
+    with pytest.raises(JobError, match=r"lets itself have 50% of the GPU's memory .*--on"):
+        asked(lambda m, x: torch.cuda.set_per_process_memory_fraction(0.5))
 
 
 def test_cpp_goes_on_seeing_a_cpu() -> None:

@@ -13,6 +13,7 @@ from real_cpu import second_step
 from torch import nn
 from torch.func import functional_call, grad, jacrev, vmap
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.parametrizations import orthogonal
 
 from oomproof.api.check import forecast_step
@@ -38,6 +39,11 @@ class Deformed(nn.Module):
 
     def forward(self, x: torch.Tensor) -> Any:
         return self.deformed(x, self.offsets(x))
+
+
+def attend_written_out(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        return F.scaled_dot_product_attention(x, x, x)
 
 
 class Squares(nn.Module):
@@ -99,6 +105,9 @@ JOBS = {
         Squares,
         images(4, 16, 32),
         lambda m, x: F.fold(F.unfold(m(x), 3, padding=1), (32, 32), 3, padding=1).pow(2).mean(),
+    ),
+    "attention of a teacher": Pieces(
+        Squares, lambda: torch.rand(2, 4, 256, 16), lambda m, x: m(x).mean() + attend_written_out(x).mean()
     ),
     "vmap": Pieces(mlp, lambda: torch.rand(512, 256), of_each_row),
     "gradients of every row": Pieces(lambda: mlp(64), lambda: torch.rand(32, 256), None, step=update_by_row),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from oomproof.changes.torch.training import Training
@@ -18,6 +19,7 @@ from oomproof.errors import JobError
 from oomproof.memory.timeline import Timeline
 from oomproof.trace.torch.loop import Pieces
 from oomproof.trace.torch.trace_step import trace_step
+from oomproof.trace.torch.tracer import Tracer
 
 
 def net() -> nn.Module:
@@ -165,3 +167,26 @@ def test_ending_the_program_is_a_failure_of_the_job() -> None:
     if (child := os.fork()) == 0:
         os._exit(7)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_what_a_thread_does_meanwhile_is_traced_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def run_beside(x: torch.Tensor) -> None:
+        with tracer:
+            x.expm1()
+
+    def find_shapes(mode: Any, func: Any, *args: Any) -> Any:
+        if func is torch.ops.aten.erfc.default and not threads:
+            threads.append(threading.Thread(target=run_beside, args=(x,)))
+            threads[0].start()
+            threads[0].join(0.1)
+        return plain(mode, func, *args)
+
+    plain = FakeTensorMode.__torch_dispatch__
+    monkeypatch.setattr(FakeTensorMode, "__torch_dispatch__", find_shapes)
+    with Tracer() as tracer:
+        x = torch.rand(3, 5, 7)
+        x.erfc()
+        threads[0].join(10)
+        assert {"erfc", "expm1"} <= set(tracer.ledger.build().ops)

@@ -97,6 +97,15 @@ def test_what_is_not_an_exception_is_the_users_too() -> None:
         raise Unusual("no")
 
 
+def test_an_error_that_cannot_be_shown_is_named() -> None:
+    class Unspeakable(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    with pytest.raises(JobError, match=r"the job raised Unspeakable at"), blaming_user_code():
+        raise Unspeakable
+
+
 def test_the_end_of_a_generator_is_the_users_where_they_raise_it() -> None:
     def leaves() -> nn.Module:
         raise GeneratorExit

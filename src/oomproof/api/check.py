@@ -224,17 +224,18 @@ def sweep(
     # Every value is checked before the first trace, which may take a minute.
     runs = [resolve(opened, {**settings, name: value}) for value in values]
     rows, refused, step = [], [], None
-    for count, resolved in enumerate(runs, 1):
+    for count, asked in enumerate(runs, 1):
         if step is None or name not in vars(Runtime()):
             say = _add_prefix(progress or be_silent, f"{name} {count} of {len(runs)}: ")
-            request = TraceRequest(resolved, device, progress=say)
+            request = TraceRequest(asked, device, progress=say)
             try:
                 step = with_least(opened, request, opened.trace(request))
             except (CannotDo, JobError) as error:
-                refused.append((_value(resolved, name), str(error)))
+                refused.append((_value(asked, name), str(error)))
                 if len(refused) == len(runs):
                     raise
                 continue
+        resolved = resolve(opened, {**settings, name: values[count - 1]})  # with what is only seen while it runs
         row = replace(
             forecast_step(step, device, resolved), ram=granted, step_seconds=_step_time(step, device, resolved)
         )

@@ -37,6 +37,7 @@ with TORCH.names_needed():
     from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
     from torch.nn.modules.conv import _ConvNd
     from torch.nn.modules.module import _IncompatibleKeys
+    from torch.utils import _device as _default_devices
     from torch.utils import _foreach_utils
     from torch.utils._python_dispatch import TorchDispatchMode  # sees every operation while it is entered
     from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -74,6 +75,7 @@ with TORCH.names_needed():
         torch.ops.aten._softmax_backward_data.default,
         torch.ops.aten._log_softmax_backward_data.default,
     )
+    batch_norm = torch.ops.aten._batch_norm_impl_index  # what torch.batch_norm comes down to
     flash_attention = torch.ops.aten._scaled_dot_product_flash_attention
     efficient_attention = torch.ops.aten._scaled_dot_product_efficient_attention
     plain_attention = torch.ops.aten._scaled_dot_product_attention_math
@@ -119,6 +121,8 @@ def probe() -> None:
         (torch.nn.Identity(), "_parameters"),
         (torch.nn.Identity(), "_buffers"),
         (torch.optim.Optimizer, "profile_hook_step"),
+        (_default_devices, "CURRENT_DEVICE"),
+        (_default_devices, "_device_constructors"),
         (_optimizers, "_foreach_supported_types"),
         (_foreach_utils, "_foreach_supported_types"),
         (_optimizers, "_get_foreach_kernels_supported_devices"),
@@ -297,6 +301,17 @@ def batches_drawn_by(redraw: Callable[[Iterator[Any], int], Iterator[Any]]) -> I
         yield
 
 
+def default_device() -> torch.device | None:
+    """What ``torch.set_default_device`` or ``with torch.device(...)`` has named."""
+    named: torch.device | None = _default_devices.CURRENT_DEVICE
+    return named
+
+
+def learn_factories() -> None:
+    """``with torch.device(...)`` remembers the functions that make tensors as it first finds them, for good."""
+    _default_devices._device_constructors()
+
+
 @contextmanager
 def lists_of_fakes() -> Iterator[None]:
     """List-at-once updates, which refuse tensor types that they do not know, take fake tensors."""
@@ -379,6 +394,7 @@ __all__ = [
     "applying_to_fakes",
     "ask_meta_kernels",
     "autocast_keys",
+    "batch_norm",
     "batches_drawn_by",
     "copy_lists",
     "copy_to",
@@ -386,6 +402,7 @@ __all__ = [
     "cudnn_rnn_backward",
     "current_backward",
     "current_node",
+    "default_device",
     "efficient_attention",
     "flash_attention",
     "forget_dynamo",
@@ -399,6 +416,7 @@ __all__ = [
     "is_dense",
     "keeps_result",
     "kernels_of_key",
+    "learn_factories",
     "lists_by_default",
     "lists_of_fakes",
     "make_scheduled_step",

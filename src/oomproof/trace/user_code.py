@@ -66,12 +66,20 @@ def blaming_user_code() -> Iterator[None]:
             raise
         if _is_own_fault(error):
             raise internal_error(error) from error
-        reason = str(error).strip().splitlines()[0][:_LONGEST] if str(error).strip() else ""
+        message = _read_message(error)
+        reason = message.splitlines()[0][:_LONGEST] if message else ""
         what = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
         line = _user_line(error)
-        if refusal := _what_is_not_traced(str(error)):
+        if refusal := _what_is_not_traced(message):
             raise JobError(f"{refusal}{f' (at {line})' if line else ''}") from error
         raise JobError(f"the job raised {what}{f' at {line}' if line else ''}{say_what_to_install(error)}") from error
+
+
+def _read_message(error: BaseException) -> str:
+    try:
+        return str(error).strip()
+    except Exception:  # of the user's own making, as the error is
+        return ""
 
 
 def _what_is_not_traced(message: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
 from oomproof.api.check import forecast_step
@@ -20,6 +21,8 @@ from oomproof.sources.job import TraceRequest
 from oomproof.sources.script.command import read_command
 from oomproof.sources.script.job import ScriptJob, _complete_about
 from oomproof.sources.settings import resolve, runtime_settings
+from oomproof.trace.torch.session.card import Card
+from oomproof.trace.torch.session.session import _limit_watched
 
 NET = """
     import torch
@@ -45,6 +48,14 @@ SCRIPTS = {
         train(net, torch.optim.Adam(net.parameters()))
         """,
         "are frozen in these steps: a script that unfreezes them later needs more",
+    ),
+    "limits itself": (
+        """
+        torch.cuda.set_per_process_memory_fraction(0.5)
+        net = make_net()
+        train(net, torch.optim.Adam(net.parameters()))
+        """,
+        "torch.cuda.set_per_process_memory_fraction(0.5) leaves it 7.27GiB: give --on 7.27GiB",
     ),
     "optimizer comes late": (
         """
@@ -138,6 +149,15 @@ def test_what_was_not_seen_is_in_the_first_lines(name: str, tmp_path: Path) -> N
     verdict, _, unseen = capture.get().splitlines()[:3]
     assert verdict.startswith("Verdict")
     assert unseen.startswith("Unseen   only ") and said in unseen
+
+
+def test_a_script_that_limits_itself_is_told_what_is_left() -> None:
+    found: dict[str, None] = {}
+    with _limit_watched(Card("T4", 16 << 30, (7, 5)), found):
+        torch.cuda.set_per_process_memory_fraction(1.0)
+        assert not found
+        torch.cuda.set_per_process_memory_fraction(0.25, 0)
+    assert list(found) == ["torch.cuda.set_per_process_memory_fraction(0.25) leaves it 4GiB: give --on 4GiB"]
 
 
 @pytest.mark.slow

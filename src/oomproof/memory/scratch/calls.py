@@ -27,7 +27,7 @@ FACTORISED = frozenset({
 WRITTEN_OUT = frozenset({
     "mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss_backward", "binary_cross_entropy_with_logits",
     "logsumexp", "_trilinear", "multinomial", "dist", "roll", "_euclidean_dist", "scatter_reduce",
-    "scatter_reduce_", "index_reduce", "index_reduce_",
+    "scatter_reduce_", "index_reduce", "index_reduce_", "_safe_softmax",
 })  # fmt: skip
 """operations that PyTorch writes in tensors inside one kernel; ``elements`` are the numbers of those"""
 SOFTMAX_BACKWARD = "_softmax_backward_data"

@@ -28,7 +28,7 @@ from oomproof.sources.keras.xla import remember_compile
 from oomproof.sources.python.knobs import parameter_knobs
 from oomproof.sources.python.words import BATCHES, SIZES, role_of
 from oomproof.sources.tensorflow.job import TensorFlowJob
-from oomproof.sources.torch.job import TorchJob
+from oomproof.sources.torch.job import TorchJob, settings_in_force
 from oomproof.sources.torch.training_code import write_training_code
 from oomproof.sources.without_training import without_training
 from oomproof.trace.user_code import blaming_user_code
@@ -46,10 +46,19 @@ class PythonJob(Job):
     literals: Mapping[str, tuple[Any, ...]]
     """the values of parameters that are annotated with ``typing.Literal``"""
 
-    @cached_property
+    @property
     def settings(self) -> tuple[Setting, ...]:
-        others = (each for each in self._job(Settings()).settings if each.name not in self._taken)
-        return with_one_batch((*self.parameters, *others))
+        known, is_torch = self._settings
+        names = {each.name for each in known}
+        # What the job's code sets for the whole process it may set as late as in its step.
+        return (*known, *(each for each in (settings_in_force() if is_torch else ()) if each.name not in names))
+
+    @cached_property
+    def _settings(self) -> tuple[tuple[Setting, ...], bool]:
+        """The settings that its function says, and whether it makes a TorchJob."""
+        job = self._job(Settings())
+        others = (each for each in job.settings if each.name not in self._taken)
+        return with_one_batch((*self.parameters, *others)), isinstance(job, TorchJob)
 
     @property
     def _own(self) -> set[str]:

@@ -13,6 +13,7 @@ from oomproof.memory.about import About
 from oomproof.memory.batch_rule import BatchRule
 from oomproof.memory.timeline import Timeline
 from oomproof.sources.job import Job, Knob, Setting, Settings, TraceRequest
+from oomproof.sources.settings import runtime_settings
 from oomproof.sources.torch.training_code import write_training_code
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class TorchJob(Job):
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        return training_settings(self.defaults, own_step=self.step is not None)
+        return (*training_settings(self.defaults, own_step=self.step is not None), *settings_in_force())
 
     def torch_pieces(self, settings: Settings) -> tuple[TorchJob, Settings]:
         """The job in plain pieces, and the settings of its training."""
@@ -175,3 +176,11 @@ def training_settings(defaults: Mapping[str, Any], own_step: bool = False) -> tu
         )
         for name in names
     )
+
+
+def settings_in_force() -> tuple[Setting, ...]:
+    """Settings of the run that the job's code has made by now, for the whole process."""
+    import torch
+
+    made = {"cudnn_benchmark": torch.backends.cudnn.benchmark} if torch.backends.cudnn.benchmark else {}
+    return tuple(each for each in runtime_settings(made) if each.name in made)

@@ -74,8 +74,8 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
         self.demands: Counter[str] = Counter()
         self.contents = Contents(self.ledger)
         self._fakes = Fakes(self)
-        self.inside = False
-        """FakeTensorMode is at work on an operation"""
+        self._inside_of = 0
+        """the thread for which FakeTensorMode is at work on an operation"""
         self._building = True
         self._landing: bool | None = None
         self._gpu_named = False
@@ -114,11 +114,17 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
             finally:
                 self._depth = 0
 
+    @property
+    def inside(self) -> bool:
+        """Whether this thread is in what FakeTensorMode does for an operation."""
+        return self._inside_of == threading.get_ident()
+
     # -- dispatch ----------------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _DEVICE and type(args[0]) is FakeTensor:  # asked more often than operations are run
-            return _META if args[0].fake_mode.in_kernel_invocation else args[0].fake_device
+            with self._one_at_a_time:  # else another thread's kernel may be the one that runs
+                return _META if args[0].fake_mode.in_kernel_invocation else args[0].fake_device
         if self.inside:  # while FakeTensorMode decomposes an operation, its parts are not blocks of the real one
             return super().__torch_dispatch__(func, types, args, kwargs)
         facts = look_up(func)
@@ -158,11 +164,11 @@ class Tracer(FakeTensorMode):  # type: ignore[misc]
 
     def _fake(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """What FakeTensorMode says."""
-        self.inside = True
+        self._inside_of = threading.get_ident()
         try:
             return super().__torch_dispatch__(func, types, args, kwargs)
         finally:
-            self.inside = False
+            self._inside_of = 0
 
     def _run_watched(self, func: Any, facts: OpFacts, types: Any, args: Any, kwargs: Any, *, remember: bool) -> Any:
         """Runs an operation on shapes; new storages become blocks, and its work is noted down."""

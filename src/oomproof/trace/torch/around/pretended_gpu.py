@@ -1,24 +1,29 @@
 """The GPU that there may not be: what a step asks of ``torch.cuda``, of autocast and of generators.
 
 Code that is told that its tensors are on a GPU (said_device.py) goes on to ask about that GPU. How much memory it has
-is not answered: the same trace is held against every card.
+is not answered, and the job is told so: the same trace is held against every card.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
-from typing import Any
+from typing import Any, NoReturn
 from unittest.mock import patch
 
 import torch
 
+from oomproof.errors import JobError
+from oomproof.frameworks.torch import default_device, learn_factories
 from oomproof.trace.torch.around.said_device import GPU, Asked
+from oomproof.trace.user_code import user_line_now
 
 _TALKS_TO_THE_GPU = (
     "empty_cache", "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved",
-    "reset_peak_memory_stats", "set_device", "synchronize",
+    "memory_usage", "reset_accumulated_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached",
+    "reset_peak_memory_stats", "set_device", "synchronize", "temperature", "utilization",
 )  # fmt: skip
 """training loops call these around a step; without a GPU they fail"""
 
@@ -34,6 +39,7 @@ def silent_gpu() -> Iterator[None]:
 
 @contextmanager
 def pretended_gpu(asked: Asked) -> Iterator[None]:
+    learn_factories()  # as they are without the stand-ins below
     with ExitStack() as stack:
         for name, answer in _answers_of_cuda(asked).items():
             stack.enter_context(patch.object(torch.cuda, name, answer))
@@ -52,12 +58,14 @@ def pretended_gpu(asked: Asked) -> Iterator[None]:
 
 
 def _without_device(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """These move what they make to a GPU beneath the dispatcher."""
+    """These move what they make to a GPU beneath the dispatcher, if they are told to or the GPU is the default."""
 
     @wraps(make)
     def make_tensor(*args: Any, **kwargs: Any) -> torch.Tensor:
-        device = kwargs.pop("device", None)
-        tensor = make(*args, **kwargs)
+        device, default = kwargs.pop("device", None), default_device()
+        here = {} if default is None else {"device": "cpu"}
+        tensor = make(*args, **kwargs, **here)
+        device = default if device is None else device
         return tensor if device is None or str(device) == "cpu" else tensor.cuda()
 
     return make_tensor
@@ -102,12 +110,41 @@ def _answers_of_cuda(asked: Asked) -> dict[str, Any]:
 
     return {
         "is_available": is_available, "device_count": lambda: 1, "current_device": lambda: 0,
+        "get_device_name": lambda device=None: _NAME, "get_device_properties": lambda device=None: _Properties(),
+        "mem_get_info": _refuse_memory, "memory_stats": lambda device=None: defaultdict(int),
+        "memory_summary": lambda *_, **__: "", "memory_snapshot": lambda *_, **__: [],
+        "set_per_process_memory_fraction": _refuse_limit,
         "get_device_capability": lambda device=None: (8, 0), "is_bf16_supported": lambda *_, **__: True,
         "is_current_stream_capturing": lambda: False, "ipc_collect": lambda: None, "init": lambda: None,
         "get_rng_state": lambda device=None: torch.get_rng_state(), "set_rng_state": lambda *_, **__: None,
         **dict.fromkeys(("Stream", "Event", "stream", "device", "device_of"), _Idle),
         **dict.fromkeys(("current_stream", "default_stream"), lambda device=None: _Idle()),
     }  # fmt: skip
+
+
+_NAME = "NVIDIA GPU"
+
+
+class _Properties:
+    """What is asked of ``torch.cuda.get_device_properties``."""
+
+    name, major, minor, multi_processor_count, warp_size = _NAME, 8, 0, 108, 32
+    total_memory = property(lambda self: _refuse_memory())
+
+
+def _refuse_memory(device: Any = None) -> NoReturn:
+    raise JobError(
+        f"the job asks how much memory the GPU has (at {user_line_now()}), and its forecast is held against any GPU; "
+        "make what depends on it a parameter of the job, which --set changes"
+    )
+
+
+def _refuse_limit(fraction: float, device: Any = None) -> None:
+    if fraction < 1:
+        raise JobError(
+            f"the job lets itself have {fraction:.0%} of the GPU's memory (at {user_line_now()}): take that line out, "
+            "and give --on the memory that it leaves"
+        )
 
 
 def _answers_of_accelerator() -> dict[str, Any]:

@@ -46,6 +46,8 @@ def written_out(name: str, args: Any) -> dict[str, Any] | None:
         numbers = sum(each.numel() // max(1, each.shape[-1]) * (each.shape[-1] + 2) for each in args[:2])
     elif name in _REDUCED:
         numbers = _count_for_means(name, args)
+    elif name == "_safe_softmax":  # a byte for each number says whether it is -inf (attention.cpp)
+        numbers = -(-x.numel() // x.element_size())
     else:
         numbers = x.numel()
     return {"op": name, "elements": numbers, "item": x.element_size()} if numbers else None

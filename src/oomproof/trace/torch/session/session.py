@@ -8,10 +8,11 @@ The script's own process is given up to it: what is put in place stays until the
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -164,6 +165,7 @@ def session_opened(
         )  # before the ledger's own hooks: models are named when they run
         stack.enter_context(session.tracer.in_place())
         stack.enter_context(card_in_place(card, session.tracer.ledger.live))
+        stack.enter_context(_limit_watched(card, session.left_out))
         stack.enter_context(session.own_gpu.choices_watched())
         stack.enter_context(graphs_left_out(session.left_out.setdefault))
         stack.enter_context(tensors_seen_on_gpu(session.devices, dialect))
@@ -179,6 +181,18 @@ def session_opened(
         )
         stack.enter_context(session.devices)
         yield session
+
+
+def _limit_watched(card: Card, left_out: dict[str, None]) -> AbstractContextManager[Any]:
+    """A part of the card may be all that a script lets itself have."""
+
+    def set_fraction(fraction: float, device: Any = None) -> None:
+        if fraction < 1:
+            room = f"{math.floor(fraction * card.total / 2**30 * 100) / 100:g}GiB"
+            limit = f"torch.cuda.set_per_process_memory_fraction({fraction}) leaves it {room}"
+            left_out.setdefault(f"{limit}: give --on {room}")
+
+    return patch.object(torch.cuda, "set_per_process_memory_fraction", set_fraction)
 
 
 def _note_graphs(mode: Any, left_out: dict[str, None]) -> None:
