@@ -138,7 +138,7 @@ class PythonJob(Job):
     def _job(self, settings: Settings) -> TorchJob | KerasJob | TensorFlowJob:
         chosen = self._values(settings)
         with blaming_user_code(), without_training("when it is called"):
-            job = self.make(**chosen)
+            job: Any = self.make(**chosen)
         if is_model(job):
             job = KerasJob(job)
         if not isinstance(job, (TorchJob, KerasJob, TensorFlowJob)):
@@ -146,7 +146,18 @@ class PythonJob(Job):
                 f"{self.name} must return an oomproof.TorchJob, KerasJob or TensorFlowJob; it returned a "
                 f"{type(job).__name__} (see docs/jobs.md)"
             )
-        return replace(job, name=self.name)
+        if isinstance(job, KerasJob) and (images := self._find_batch(settings)):
+            job = job.with_batch(images)
+        named: TorchJob | KerasJob | TensorFlowJob = replace(job, name=self.name)
+        return named
+
+    def _find_batch(self, settings: Settings) -> int | None:
+        """What the function's own parameter for the batch is."""
+        for parameter in with_one_batch(self.parameters):
+            if parameter.plays and "batch" in (parameter.role, parameter.name):
+                value = settings.get(parameter.name, parameter.default)
+                return value if type(value) is int and value > 0 else None
+        return None
 
 
 def with_one_batch(settings: tuple[Setting, ...]) -> tuple[Setting, ...]:
