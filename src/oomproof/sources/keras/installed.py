@@ -68,8 +68,6 @@ def _load(backend: str) -> None:
         tensorflow()
     else:
         before_torch()
-        # Keras 3.15 looks for TensorFlow on any backend, when it writes a layer's config; it has nothing to say here.
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def keras_hub() -> Any:
