@@ -126,7 +126,7 @@ def test_usage_errors(run: Run) -> None:
         assert (code, out, err.count("\n")) == (1, "", 1), arguments
         assert err.startswith("oomproof: ")
     assert run("check", "--nope")[2].rstrip().endswith(". See: oomproof check --help")
-    assert run("chek")[2].rstrip().endswith(". See: oomproof --help")
+    assert run("chek")[2].rstrip().endswith("Did you mean 'check'? See: oomproof --help")
 
 
 def test_ranges() -> None:

@@ -65,6 +65,7 @@ def test_the_worst_batch_is_named(files: Path, capsys: pytest.CaptureFixture[str
         (["--no-validate", "--validation-keeps", "3"], "--no-validate leaves nothing"),
         (["--validation-batch", "-1"], "batch must be 0 or more"),
         (["--shm", "lots"], "shm must be a size"),
+        (["--shm", "-1MiB"], "shm must be a size of 0 or more"),
         (["--validate", "--sweep", "batch=1,2"], "--sweep looks at training steps alone"),
     ],
 )

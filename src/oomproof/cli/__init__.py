@@ -105,7 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = INTERRUPTED
     except UsageError as error:
         command = "oomproof" if error.ctx is None else error.ctx.command_path
-        complain(f"{error.format_message().rstrip('.')}. See: {command} --help")
+        said = error.format_message().rstrip(".")
+        complain(f"{said}{'' if said.endswith('?') else '.'} See: {command} --help")
         return FAILED
     except BaseException as error:  # a user's code may raise what is no Exception
         if "--debug" in given:

@@ -6,7 +6,9 @@ before a job has: it reads its backend once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -114,6 +116,43 @@ def replace_run(graph: Any, run: Callable[..., Any] | None) -> None:
     vars(graph).pop(_RUN, None)
     if run is not None:
         object.__setattr__(graph, _RUN, run)  # a layer's own __setattr__ would track it
+
+
+# -- recurrent layers ----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def as_on_gpu() -> Iterator[None]:
+    """Inside, Keras on TensorFlow takes the kernels that it takes where there is a GPU: cuDNN's for LSTM and GRU."""
+    rnn = _recurrent_kernels()
+    asked = rnn._is_gpu_available
+    rnn._is_gpu_available = lambda: True
+    try:
+        yield
+    finally:
+        rnn._is_gpu_available = asked
+
+
+def goes_to_cudnn(layer: Any) -> bool:
+    """Whether a layer is an LSTM or GRU that Keras on TensorFlow has cuDNN compute where there is a GPU."""
+    import keras
+
+    if not isinstance(layer, (keras.layers.LSTM, keras.layers.GRU)) or layer.use_cudnn not in ("auto", True):
+        return False
+    cell = layer.cell
+    own = {"reset_after": cell.reset_after} if isinstance(layer, keras.layers.GRU) else {}
+    with as_on_gpu():
+        kernels = _recurrent_kernels()
+        return bool(
+            kernels.cudnn_ok(cell.activation, cell.recurrent_activation, layer.unroll, use_bias=cell.use_bias, **own)
+        )
+
+
+def _recurrent_kernels() -> Any:
+    with KERAS.names_needed():
+        rnn = importlib.import_module("keras.src.backend.tensorflow.rnn")  # a function there has the module's name
+    KERAS.check((rnn, "_is_gpu_available"), (rnn, "cudnn_ok"))
+    return rnn
 
 
 # -- optimizers ----------------------------------------------------------------------------------------------------

@@ -68,7 +68,10 @@ def shm_of(given: str | int) -> int:
     >>> shm_of("64MiB") >> 20
     64
     """
-    return find_shm_limit() if given == "this" else int(_size_of(given, "shm"))
+    size = find_shm_limit() if given == "this" else int(_size_of(given, "shm"))
+    if size < 0:
+        raise InputError(f"shm must be a size of 0 or more, such as 64MiB; got {given!r}")
+    return size
 
 
 def _size_of(given: str | int, name: str) -> float:

@@ -149,3 +149,13 @@ def test_only_a_model_without_a_loss_takes_one(tmp_path: Path) -> None:
         oomproof.check(str(tmp_path / "model.keras"), on="8GiB", loss="mae")
     with pytest.raises(InputError, match="loss must be one of own, mse"):
         oomproof.check(str(saved_for_inference(tmp_path / "two.keras")), on="8GiB", loss="focal")
+
+
+def test_an_attribute_that_is_no_text(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    for name, value in (("number", 5), ("list", [1, 2])):
+        file = tmp_path / f"{name}.h5"
+        with h5py.File(file, "w") as written:
+            written.attrs["model_config"] = value
+        with pytest.raises(InputError, match="config is no JSON"):
+            open_job(str(file))

@@ -240,3 +240,23 @@ def test_a_function_with_one_number_for_the_size_has_a_batch_rule(tmp_path: Path
     opened = open_job(f"{tmp_path / 'sized.py'}:job")
     rule = opened.batch_rule(resolve(opened, {"side": 48}))
     assert rule.size == (48, 48) and rule.same and "48x48" in rule.words
+
+
+@pytest.mark.parametrize("gives", ["model", "oomproof.KerasJob(model, (data, data))"])
+def test_a_parameter_for_the_batch_is_the_batch(tmp_path: Path, gives: str) -> None:
+    """Where the job and its data do not say how many images a step has."""
+    file = tmp_path / "text_job.py"
+    file.write_text(
+        "import keras\nimport numpy as np\nimport oomproof\n\n\ndef job(batch=48):\n"
+        "    data = np.zeros((100, 32), 'float32')\n"
+        "    model = keras.Sequential([keras.Input((32,)), keras.layers.Dense(32)])\n"
+        f"    model.compile('sgd', 'mse', jit_compile=False)\n    return {gives}\n"
+    )
+    for batch in (48, 16):
+        told = oomproof.check(f"{file}:job", on="8GiB", batch=batch)
+        assert told.kinds["input"] == batch * (32 + 32) * 4
+
+
+def test_arrays_do_not_say_the_batch() -> None:
+    spec = {each.name: each for each in oomproof.KerasJob(net(), (np.zeros((9, SIDE, SIDE, 3)), np.zeros(9))).settings}
+    assert (spec["batch"].default, spec["batch"].basis) == (32, "assumed")

@@ -102,6 +102,16 @@ def around(path: Path, *changes: str, **settings: Any) -> list[str]:
     return lines[: lines.index("from oomproof.run.keras import apply, batches")]
 
 
+def test_of_a_function_that_gives_the_model_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    given = JOB.partition("    data =")[0].replace("def job", "def bare")
+    Path("bare_keras_job.py").write_text(f"{given}    return model\n")
+    dataset = tf.data.Dataset.from_tensor_slices((np.zeros((16, 4), "float32"), np.zeros((16, 1), "float32"))).batch(8)
+    model = trained("bare_keras_job.py:bare", PLAN, dataset=dataset)
+    assert model.optimizer.gradient_accumulation_steps == 4
+
+
 def test_what_concerns_the_device_comes_before_any_model(tmp_path: Path) -> None:
     file, gpu = tmp_path / "plan.json", "tf.config.list_physical_devices('GPU')[0]"
     assert around(file) == []

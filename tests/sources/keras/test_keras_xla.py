@@ -126,3 +126,19 @@ def test_the_setting_is_read_as_text_and_as_python() -> None:
     assert [as_switch(value) for value in (True, "False", "auto", "own")] == ["true", "false", "own", "own"]
     with pytest.raises(InputError, match="jit_compile must be one of own, true, false; got 'maybe'"):
         as_switch("maybe")
+
+
+@pytest.mark.usefixtures("with_extra")
+def test_what_cudnn_computes_is_not_compiled() -> None:
+    """On a GPU, Keras takes cuDNN's LSTM, and then leaves XLA out."""
+
+    def text(**how: Any) -> Any:
+        model = keras.Sequential([keras.Input((6, 3)), layers.LSTM(4, name="reader", **how)])
+        model.compile("sgd", "mse")
+        return model
+
+    assert "reader does not support XLA on a GPU, where cuDNN computes it" in way_of(text(), {}).notes[0]
+    assert way_of(text(), {}).target is None
+    assert way_of(text(use_cudnn=False), {}).target is not None
+    with pytest.raises(InputError, match=r"reader.*use_cudnn=False"):
+        way_of(text(), {"jit_compile": "true"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import keras
 
 from oomproof.errors import CannotDo, InputError
 from oomproof.frameworks.keras import graph_in, has_graph, inputs_of, maker_of, outputs_of
+from oomproof.frameworks.quiet import silent
 
 Change = Callable[[Any], Mapping[str, Any]]
 """what changes in the config of a layer"""
@@ -42,7 +44,9 @@ def clone_model(
         pairs.append((layer, made))
         return made
 
-    with _under(policy), _compile_state_hidden(model):
+    # On any backend, Keras 3.15 loads TensorFlow to write a layer's config, which greets.
+    greets = silent() if "tensorflow" not in sys.modules else contextlib.nullcontext()
+    with _under(policy), _compile_state_hidden(model), greets:
         try:
             inputs = None if image_size is None else _inputs(model, image_size)
             result = keras.models.clone_model(model, input_tensors=inputs, clone_function=copy, recursive=True)

@@ -15,6 +15,9 @@ from oomproof.memory.timeline import Timeline
 
 FORWARD, BACKWARD = "_cudnn_rnn", "_cudnn_rnn_backward"
 """PyTorch's names for the two calls"""
+TF_FORWARD, TF_BACKWARD = "CudnnRNNV3", "CudnnRNNBackpropV3"
+"""TensorFlow's"""
+_FORWARDS = (FORWARD, TF_FORWARD)
 
 KEPT = {"rnn": 1, "lstm": 5, "gru": 6}
 """Numbers that the reserve space has for every layer, direction, sequence, time step and hidden unit; besides, every
@@ -42,7 +45,7 @@ NOTE = (
 class Recurrent:
     op: str
     copies: int
-    """bytes of tensors that PyTorch lays out anew for the call"""
+    """bytes of tensors that the framework lays out anew for the call"""
     weights: int
     gates: int
     """bytes of the gates of one layer"""
@@ -62,11 +65,12 @@ def price(call: Recurrent) -> tuple[int, int, int]:
 def widen_reserves(timeline: Timeline) -> Timeline:
     """The history in which everything that forward calls made (reserve spaces, and the far smaller results) is as large
     as it can be."""
-    if FORWARD not in timeline.ops:
+    calls = [number for number, name in enumerate(timeline.ops) if name in _FORWARDS]
+    if not calls:
         return timeline
-    made = timeline.op == timeline.ops.index(FORWARD)
+    made = np.isin(timeline.op, calls)
     return replace(timeline, bytes=np.where(made, (timeline.bytes * WIDER).astype(np.int64), timeline.bytes))
 
 
 def notes(timeline: Timeline) -> tuple[str, ...]:
-    return (NOTE,) if FORWARD in timeline.ops and not timeline.about.recorded else ()
+    return (NOTE,) if not set(_FORWARDS).isdisjoint(timeline.ops) and not timeline.about.recorded else ()

@@ -51,16 +51,28 @@ def _name_of(data: Any) -> str:
     return str(getattr(data, "__name__", type(data).__name__))
 
 
+def comes_in_batches(data: Any) -> bool:
+    """Whether it lies with the data how large a batch is; arrays are cut by fit()."""
+    if data is None:
+        return False
+    return hasattr(data, "element_spec") or _is_indexed(data) or callable(data) or _is_loader(data)
+
+
 def batch_size(data: Any, example: Any) -> int:
-    """What the data say of the batch: that of a batched tf.data pipeline, of the first batch where there is one, or
-    Keras's usual one for arrays, which fit() cuts."""
+    """What the data say of the batch, or Keras's usual one."""
+    return find_batch_size(data, example) or USUAL
+
+
+def find_batch_size(data: Any, example: Any) -> int | None:
+    """What the data say of the batch: that of a batched tf.data pipeline, or of the first batch where there is one.
+    None for arrays, which fit() cuts."""
     if data is not None and (hasattr(data, "element_spec") or example is not data):
         import keras
 
         shapes = [each.shape for each in keras.tree.flatten(example) if _rank(each)]
         if shapes and shapes[0][0] is not None:
             return int(shapes[0][0])
-    return _of_pipeline(data) or USUAL
+    return _of_pipeline(data)
 
 
 def _of_pipeline(data: Any) -> int | None:

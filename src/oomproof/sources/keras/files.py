@@ -195,13 +195,15 @@ def _of_zip(path: Path) -> dict[str, Any]:
 
 
 def _of_hdf5(path: Path) -> dict[str, Any]:
-    keras_on()
-    import h5py
-
+    try:
+        import h5py
+    except ImportError:
+        keras_on()  # comes with Keras, and says what to install
+        raise
     try:
         with h5py.File(path, "r") as file:
             text, training = file.attrs.get("model_config"), file.attrs.get("training_config")
-    except OSError as error:
+    except (OSError, TypeError) as error:  # TypeError: an attribute of a type that NumPy has not
         raise DamagedFile(f"{path} should be a Keras model in HDF5; it cannot be read: {error}") from error
     if text is None:
         raise InputError(
@@ -213,7 +215,7 @@ def _of_hdf5(path: Path) -> dict[str, Any]:
 def _json(path: Path, text: Any) -> dict[str, Any]:
     try:
         content = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, TypeError, RecursionError) as error:  # TypeError: an attribute that is no text
         raise DamagedFile(f"{path} should be a saved Keras model; its config is no JSON: {error}") from error
     if not isinstance(content, dict):
         raise DamagedFile(f"{path} should be a saved Keras model; its config is a {type(content).__name__}, no object")

@@ -79,6 +79,12 @@ class KerasJob(MaybeCompiled):
         arguments(model)  # refuses a model that is not compiled
         return model
 
+    def with_batch(self, images: int) -> KerasJob:
+        """The same with so many images a step, where neither the job nor its data say how many."""
+        from oomproof.sources.keras.batch import comes_in_batches
+
+        return self if self.batch or comes_in_batches(self.data) else replace(self, batch=images)
+
     @cached_property
     def example(self) -> Any:
         """What is known of one batch of the data."""
@@ -92,10 +98,10 @@ class KerasJob(MaybeCompiled):
     def settings(self) -> tuple[Setting, ...]:
         keras_on()
         from oomproof.changes.keras.recompile import accumulation
-        from oomproof.sources.keras.batch import batch_size, choose_image_size
+        from oomproof.sources.keras.batch import USUAL, choose_image_size, find_batch_size
 
-        said = self.batch or self.data is not None
-        own = [batch_setting(self.batch or batch_size(self.data, self.example), "" if said else ASSUMED)]
+        said = self.batch or find_batch_size(self.data, self.example)
+        own = [batch_setting(said or USUAL, "" if said else ASSUMED)]
         if (size := choose_image_size(self.made, self.example)) is not None:
             own.append(size_setting(size, _basis_of_size(self.made, self.data)))
         return (*own, *training_settings({"accumulate": accumulation(self.made)}), *self._sizes)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from oomproof.errors import InputError
-from oomproof.frameworks.keras import all_layers, is_distributed
+from oomproof.errors import CannotDo, InputError
+from oomproof.frameworks.keras import all_layers, goes_to_cudnn, is_distributed
 from oomproof.memory.cards.devices import Device
 from oomproof.trace.xla.installed import INSTALL, is_xla_installed, require_xla
 from oomproof.trace.xla.targets import Target, target_for
@@ -54,6 +54,11 @@ def way_of(model: Any, settings: Mapping[str, Any], device: Device | None) -> Xl
         return _choose_xla("Keras on JAX compiles the step with XLA", device)
     if wanted == "true":
         require_xla("jit_compile=true")
+        if (layer := _in_cudnn(model)) is not None:
+            raise CannotDo(
+                f"jit_compile=true: on a GPU, cuDNN computes the layer {layer.name}, and Keras leaves XLA out for the "
+                "whole step; leave jit_compile as it is, or give the layer use_cudnn=False"
+            )
         return _choose_xla("jit_compile=true", device)
     if wanted == "false":
         return XlaChoice(
@@ -103,6 +108,11 @@ def _choose_xla(because: str, device: Device | None, more: str = "") -> XlaChoic
     return XlaChoice(target, (note, target.note) if target.note else (note,))
 
 
+def _in_cudnn(model: Any) -> Any:
+    """The first layer that Keras on TensorFlow hands to cuDNN on a GPU, or None."""
+    return next((layer for layer in all_layers(model) if goes_to_cudnn(layer)), None)
+
+
 def _why_not(model: Any) -> tuple[str, bool]:
     """Why Keras would not compile with XLA on a GPU, empty where it would; and whether compile()'s word is missing.
     The rules are those of Keras 3.15: Trainer.compile, model_supports_jit."""
@@ -112,9 +122,10 @@ def _why_not(model: Any) -> tuple[str, bool]:
         return "the model is compiled with run_eagerly=True", False
     if _asked.get(model) is False:
         return "compile() says so", False
-    without = next((layer for layer in all_layers(model) if not layer.supports_jit), None)
+    without = next((layer for layer in all_layers(model) if not layer.supports_jit or goes_to_cudnn(layer)), None)
     if without is not None:
-        return f"the layer {without.name} does not support XLA", False
+        where = "" if not without.supports_jit else " on a GPU, where cuDNN computes it"
+        return f"the layer {without.name} does not support XLA{where}", False
     if is_distributed(model):
         return "Keras does not compile with XLA under a tf.distribute strategy", False
     if is_op_determinism_enabled():

@@ -120,12 +120,15 @@ class PythonJob(Job):
         function = self.name.rpartition(":")[2]
         changed = {p.name: settings[p.name] for p in self.parameters if settings[p.name] != p.default}
         given = ", ".join(f"{name}={value!r}" for name, value in self._values(Settings(changed)).items())
-        code = [f"from {self.path.stem} import {function}", "", f"pieces = {function}({given})"]
-        job = self._job(settings)
+        made = self._make(settings)
+        job = self._as_job(made, settings)
+        code = [f"from {self.path.stem} import {function}", ""]
+        code.append(f"{'model' if is_model(made) else 'pieces'} = {function}({given})")
         if isinstance(job, KerasJob):
             from oomproof.sources.keras import training_code as keras
 
-            code.append("model = pieces.model" if is_model(job.model) else "model = pieces.model()")
+            if not is_model(made):
+                code.append("model = pieces.model" if is_model(job.model) else "model = pieces.model()")
             if hasattr(job.data, "element_spec"):  # what batches() takes
                 code.append("dataset = pieces.data")
             return keras.write_training_code(settings, path, code, changes)
@@ -145,17 +148,33 @@ class PythonJob(Job):
         return values
 
     def _job(self, settings: Settings) -> TorchJob | KerasJob | TensorFlowJob:
+        return self._as_job(self._make(settings), settings)
+
+    def _make(self, settings: Settings) -> Any:
+        """What the function returns."""
         chosen = self._values(settings)
         with blaming_user_code(), without_training("when it is called"):
-            job = self.make(**chosen)
-        if is_model(job):
-            job = KerasJob(job)
+            return self.make(**chosen)
+
+    def _as_job(self, made: Any, settings: Settings) -> TorchJob | KerasJob | TensorFlowJob:
+        job: Any = KerasJob(made) if is_model(made) else made
         if not isinstance(job, (TorchJob, KerasJob, TensorFlowJob)):
             raise JobError(
                 f"{self.name} must return an oomproof.TorchJob, KerasJob or TensorFlowJob; it returned a "
                 f"{type(job).__name__} (see docs/jobs.md)"
             )
-        return replace(job, name=self.name)
+        if isinstance(job, KerasJob) and (images := self._find_batch(settings)):
+            job = job.with_batch(images)
+        named: TorchJob | KerasJob | TensorFlowJob = replace(job, name=self.name)
+        return named
+
+    def _find_batch(self, settings: Settings) -> int | None:
+        """What the function's own parameter for the batch is."""
+        for parameter in with_one_batch(self.parameters):
+            if parameter.plays and "batch" in (parameter.role, parameter.name):
+                value = settings.get(parameter.name, parameter.default)
+                return value if type(value) is int and value > 0 else None
+        return None
 
 
 def with_one_batch(settings: tuple[Setting, ...]) -> tuple[Setting, ...]:

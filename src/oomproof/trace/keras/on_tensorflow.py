@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from oomproof.errors import InputError
-from oomproof.frameworks.keras import build_on_shapes, layers_inside
+from oomproof.frameworks.keras import as_on_gpu, build_on_shapes, layers_inside
 from oomproof.memory.about import About
 from oomproof.memory.timeline import Timeline
 from oomproof.trace.tensorflow.graph.capture import tensorflow
@@ -58,7 +58,7 @@ def prepare_keras(
     tf = tensorflow()
     # As Keras itself does it: its code needs no translation, which would take longer than all the rest.
     step = tf.autograph.experimental.do_not_convert(lambda *data: model.train_step(data))
-    with watching_layers(model, scopes):
+    with watching_layers(model, scopes), as_on_gpu() if dialect == "cuda" else contextlib.nullcontext():
         return prepare_step(
             tf.function(step, autograph=False),
             batch,

@@ -1,9 +1,11 @@
-"""Which operations may take scratch memory that no tensor shows, and what is needed to price it: convolutions."""
+"""Which operations may take scratch memory that no tensor shows, and what is needed to price it: convolutions, and
+recurrent layers in cuDNN."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from oomproof.memory.scratch.recurrent import BACKWARD, FORWARD, TF_BACKWARD, TF_FORWARD
 from oomproof.trace.tensorflow.graph.graph import Graph, Node, Output
 
 _FORWARD = frozenset({"Conv2D", "_FusedConv2D", "DepthwiseConv2dNative", "Conv3D", "_FusedDepthwiseConv2dNative"})
@@ -13,6 +15,26 @@ _BACK_TO_INPUT = frozenset(
 _BACK_TO_FILTER = frozenset(
     {"Conv2DBackpropFilter", "DepthwiseConv2dNativeBackpropFilter", "Conv3DBackpropFilterV2", "Conv3DBackpropFilter"}
 )
+
+
+def read_call(graph: Graph, node: Node) -> dict[str, Any] | None:
+    """What is needed to price a call; None for an operation that takes no scratch."""
+    return read_recurrent(graph, node) or read_convolution(graph, node)
+
+
+def read_recurrent(graph: Graph, node: Node) -> dict[str, Any] | None:
+    """A call of cuDNN for a recurrent layer; its first inputs are the sequences, two states and the weights."""
+    if node.op not in (TF_FORWARD, TF_BACKWARD):
+        return None
+    x, state, weights = (graph.output(node.inputs[place]) for place in (0, 1, 3))
+    # Of an LSTM's weights, which are those of four gates; a GRU has three.
+    numbers = x.bytes // max(1, x.shape[-1]) * state.shape[-1]
+    return {
+        "op": FORWARD if node.op == TF_FORWARD else BACKWARD,
+        "copies": 0,
+        "weights": weights.bytes,
+        "gates": 4 * numbers,
+    }
 
 
 def read_convolution(graph: Graph, node: Node) -> dict[str, Any] | None:

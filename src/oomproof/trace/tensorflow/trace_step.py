@@ -26,7 +26,7 @@ from oomproof.trace.tensorflow.graph.grappler import run_grappler
 from oomproof.trace.tensorflow.graph.reading import GraphReader
 from oomproof.trace.tensorflow.order.order import Order, likely_orders, order_by_name, other_orders
 from oomproof.trace.tensorflow.roles import Roles, roles_of, variable_roles
-from oomproof.trace.tensorflow.scratch import read_convolution
+from oomproof.trace.tensorflow.scratch import read_call
 from oomproof.trace.tensorflow.work import Workbook, only_for_update
 
 Dialect = Literal["cuda", "cpu"]
@@ -220,7 +220,7 @@ def lay_out_step(
     builder = Builder()
     on_gpu = dialect == "cuda"
     # On a CPU, what kernels take for themselves depends on the processor's cache; it is left out there.
-    scratch = read_convolution if on_gpu else lambda graph, node: None
+    scratch = read_call if on_gpu else lambda graph, node: None
     run = Execution(builder, on_gpu=on_gpu, turns_ahead=turns_ahead, scratch=scratch)
     for variable in captured.variables:
         kind, owner = step.variables[variable.node]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from oomproof.memory.activity import CONVOLUTION, DEPTHWISE, HALF, HALF_CONVOLUTION, HALF_DEPTHWISE, PLAIN, Work
+from oomproof.memory.scratch.recurrent import TF_BACKWARD, TF_FORWARD
 from oomproof.memory.timeline import PHASES, Timeline
 from oomproof.trace.tensorflow.buffers import kernels
 from oomproof.trace.tensorflow.graph.graph import Graph, Node
@@ -113,6 +114,10 @@ def _flops(graph: Graph, node: Node) -> int:
         return 2 * math.prod(out) * summed
     if node.op == "Einsum":
         return _einsum(graph, node)
+    if node.op in (TF_FORWARD, TF_BACKWARD):
+        # Each weight is used once for every sequence and time step; backward for two gradients.
+        sequences, weights = graph.output(node.inputs[0]).shape, graph.output(node.inputs[3]).shape
+        return (4 if node.op == TF_BACKWARD else 2) * math.prod(sequences[:-1]) * math.prod(weights)
     return 0
 
 

@@ -26,6 +26,8 @@ class Elements:
     shape: Shape | None = None
     value: Any = None
     """what each of them is, where that is a shape that is always the same"""
+    by_data: bool = False
+    """whether the data decide on their size"""
 
     def __or__(self, other: Elements | None) -> Elements:
         """What the other knows comes first."""
@@ -33,21 +35,22 @@ class Elements:
             return self
         known = other.shape if other.shape is not None else self.shape
         room = other.room if other.room is not None else self.room
-        return Elements(room, known, other.value if other.value is not None else self.value)
+        value = other.value if other.value is not None else self.value
+        return Elements(room, known, value, self.by_data or other.by_data)
 
 
-def with_item(elements: Elements | None, shape: Shape | None, value: Any) -> Elements:
+def with_item(elements: Elements | None, shape: Shape | None, value: Any, by_data: bool = False) -> Elements:
     """After one more was put in; elements count as large as the largest."""
     before = elements or Elements()
     if shape is None or (before.shape is not None and math.prod(before.shape) > math.prod(shape)):
         return before
-    return replace(before, shape=shape, value=value)
+    return replace(before, shape=shape, value=value, by_data=before.by_data or by_data)
 
 
-def make_list(op: str, shapes: Sequence[Shape | None], count: Any) -> Elements | None:
+def make_list(op: str, shapes: Sequence[Shape | None], count: Any, by_data: bool = False) -> Elements | None:
     """A new list; None for any other operation. ``count`` is the value of the second input."""
     if op in MAKERS:
         return Elements(int(count) if count is not None and int(count) >= 0 else None)
     if op == "TensorListFromTensor" and shapes[0]:
-        return Elements(shapes[0][0], shapes[0][1:])
+        return Elements(shapes[0][0], shapes[0][1:], by_data=by_data)
     return None

@@ -183,7 +183,9 @@ class _Page:
             body, sides = self.reader.body(operation.original.get_attr(attr).name, entered, self.sides.share)
             self.sides.add(sides)
             bodies.append(body)
-        given_back = [Handed(body.output(ref).shape, sides.lists.get(ref)) for ref in body.results]
+        given_back = [
+            Handed(body.output(ref).shape, sides.lists.get(ref), by_data=sides.is_by_data(ref)) for ref in body.results
+        ]
         shapes = self.sides.loop(operation, inputs, len(self.nodes), entered, given_back)
         return _size_outputs(operation.results, shapes), tuple(bodies)
 

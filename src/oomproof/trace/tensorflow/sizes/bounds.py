@@ -8,9 +8,12 @@ a detector that has learnt something.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from oomproof.memory.scratch.recurrent import KEPT, reserve_bytes
+from oomproof.memory.scratch.recurrent import TF_FORWARD as RNN
 
 Bound = list[int]
 _GROWS = """
@@ -22,9 +25,9 @@ _GROWS = """
 """
 GROWS = frozenset(_GROWS.split())
 """may make more than goes in, as much as the values say"""
-RESERVES = {"FusedBatchNormV3": 5, "_FusedBatchNormEx": 5}
-"""which result is what cuDNN keeps for the backward pass. It has no shape before the step runs, and no data decide on
-it: see ``bound_reserve``"""
+RESERVES = {"FusedBatchNormV3": (5,), "_FusedBatchNormEx": (5,), RNN: (3, 4)}
+"""which results are what cuDNN keeps for the backward pass. They have no shape before the step runs, and no data decide
+on them: see ``bound_reserves``"""
 _BITS = 32
 """of an element of that result"""
 
@@ -74,7 +77,28 @@ def from_inputs(inputs: Sequence[Any], result: Any) -> Bound:
     return [long if side is None else side for side, long in zip(known, longest, strict=True)]
 
 
-def bound_reserve(normalised: Sequence[int], share: float) -> tuple[int, ...]:
+def bound_reserves(
+    op: str, first: Sequence[int], share: float, attrs: Mapping[str, Any], states: Sequence[int]
+) -> tuple[tuple[int, ...], ...]:
+    """The shapes of what an operation of RESERVES keeps; ``first`` is that of its first result, ``states`` that of the
+    second."""
+    if op == RNN:
+        return (_bound_rnn_reserve(first, attrs, states), ())
+    return (_bound_norm_reserve(first, share),)
+
+
+def _bound_rnn_reserve(output: Sequence[int], attrs: Mapping[str, Any], states: Sequence[int]) -> tuple[int, ...]:
+    """In numbers. A state has all layers and directions on one side, the first where time comes first in the output;
+    what runs both ways puts its two results side by side."""
+    layers, hidden = states[0] if attrs["time_major"].b else states[1], states[-1]
+    directions = 2 if attrs["direction"].s == b"bidirectional" else 1
+    mode = attrs["rnn_mode"].s.decode()
+    numbers = math.prod(output[:-1]) * directions * hidden
+    cell = mode if mode in KEPT else "rnn"
+    return (reserve_bytes(cell, layers=max(1, layers // directions), numbers=numbers, item=1),)
+
+
+def _bound_norm_reserve(normalised: Sequence[int], share: float) -> tuple[int, ...]:
     """What fused batch normalisation keeps for its gradient beside mean and variance: one number on a CPU (TensorFlow
     2.21), and on a GPU in cuDNN's plain spatial mode, which TensorFlow asks for. In its persistent mode with an
     activation (TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT, half precision) cuDNN keeps a bit for every element: that is

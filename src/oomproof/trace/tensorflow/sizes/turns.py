@@ -46,12 +46,26 @@ def _step(body: Graph, place: int) -> int | None:
 
 
 def _source(graph: Graph, ref: Ref) -> int:
-    number = ref[0]
-    while graph.nodes[number].op in _SAME and graph.nodes[number].inputs:
-        number = graph.nodes[number].inputs[0][0]
-    return number
+    return _origin(graph, ref)[0]
+
+
+def _origin(graph: Graph, ref: Ref) -> Ref:
+    while graph.nodes[ref[0]].op in _SAME and graph.nodes[ref[0]].inputs:
+        ref = graph.nodes[ref[0]].inputs[0]
+    return ref
 
 
 def _number(graph: Graph, ref: Ref) -> int | None:
-    value = graph.nodes[_source(graph, ref)].attrs.get("value")
+    number, index = _origin(graph, ref)
+    node = graph.nodes[number]
+    if node.bodies:
+        return _left_by(graph, node, index)
+    value = node.attrs.get("value")
     return int(value[0]) if value and len(value) == 1 else None
+
+
+def _left_by(graph: Graph, loop: Node, place: int) -> int | None:
+    """What a loop's counter has come to: the loop of the gradients takes as many turns."""
+    start, step = _number(graph, loop.inputs[place]), _step(loop.bodies[-1], place)
+    turns = turns_of(graph, loop) if start is not None and step else None
+    return None if start is None or not step or turns is None else start + turns * step
