@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from oomproof.sources.detectron2.script import arguments, decorating, looking_up, training_steps
 from oomproof.sources.detectron2.script.contents import (
+    REMEMBERS,
     Call,
     Class,
     Foreign,
@@ -56,6 +57,20 @@ def call_at(reader: Reader, node: ast.Call, scope: Ref) -> Call:
 
 
 def call_function(reader: Reader, function: Function, call: Call) -> Any:
+    if not function.marks & REMEMBERS:
+        return _follow_call(reader, function, call)
+    key = (function.node, function.scope, call.given, tuple(call.words.items()))
+    known = reader.memory[reader.results]
+    if isinstance(known, Parts) and key in known.parts:
+        return known.parts[key]
+    value = _follow_call(reader, function, call)
+    known = reader.memory[reader.results]
+    if isinstance(known, Parts):
+        reader.memory[reader.results] = replace(known, parts={**known.parts, key: value})
+    return value
+
+
+def _follow_call(reader: Reader, function: Function, call: Call) -> Any:
     if not reader.enter(function.node):
         return Unknown(getattr(function.node, "name", "lambda"))
     parts = bind(reader, function, call)

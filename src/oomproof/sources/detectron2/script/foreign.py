@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from oomproof.sources.detectron2.script import (
     arguments,
     config_steps,
+    copying,
     elsewhere,
     handing_on,
     launching,
@@ -92,7 +93,7 @@ def _new_config(reader: Reader, called: Foreign, call: Call) -> Section:
 def _copy_first(reader: Reader, called: Foreign, first: Any) -> Any:
     if isinstance(first, Section):
         return config_steps.call_method(reader, first, "clone", Call((), {}, ast.Constant(None)))
-    return first
+    return copying.copy_value(reader, first, deep=called.last == "deepcopy")
 
 
 def _of_training(reader: Reader, called: Foreign, call: Call) -> Any:

@@ -20,11 +20,11 @@ from oomproof.sources.detectron2.script import (
     arguments,
     both_ways,
     calling,
+    choosing,
     config_steps,
     evaluating,
     foreign,
     handing_on,
-    knowing,
     loading,
     looking_up,
     methods,
@@ -104,6 +104,8 @@ class Reader:
         self.written: set[str] = set()
         """files that the script writes: what is in them now may be of another run"""
         self.loaders = self.memory.new(Items(()))
+        self.results = self.memory.new(Parts("results"))
+        """of functions that are run once, by their arguments"""
         self.optimizers: set[Optimizer] = set()
         self.gpus: Any = 1
         self.blind: list[str] = []
@@ -243,7 +245,7 @@ class Reader:
         if way is not None:
             return way(self, called, call)
         handing_on.call_unknown(self, call)
-        return Unknown(knowing.shorten_code(call.node) if isinstance(call.node, ast.Call) else "a call")
+        return choosing.call_choices(self, called, call)
 
     def enter(self, node: ast.AST) -> bool:
         if len(self.calls) >= _DEEPEST or self.calls.count(node) > 2:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from oomproof.sources.detectron2.script import (
     changing,
+    choosing,
     config_steps,
     decorating,
     elsewhere,
@@ -125,6 +126,8 @@ def set_attribute(reader: Reader, of: Any, name: str, value: Any, node: ast.AST)
             training_steps.set_attribute(reader, of, name, value)
         case _:
             elsewhere.set_key(reader, of, name, node)
+    if isinstance(of, Unknown):
+        choosing.set_on_choices(reader, of, lambda each: set_attribute(reader, each, name, value, node))
 
 
 def _set_item(reader: Reader, target: ast.Subscript, value: Any, node: ast.expr, scope: Ref) -> None:

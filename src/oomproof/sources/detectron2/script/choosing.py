@@ -1,0 +1,82 @@
+"""Values of which several are possible: what is called or set on one of them may be called or set on each."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from oomproof.sources.detectron2.script import looking_up
+from oomproof.sources.detectron2.script.contents import Call, Function, Items, Partial, Parts, Ref, Section, Unknown
+from oomproof.sources.detectron2.script.knowing import shorten_code
+
+if TYPE_CHECKING:
+    from oomproof.sources.detectron2.script.reader import Reader
+
+_MOST = 32
+
+
+def find_configs(value: Any) -> tuple[Ref, ...]:
+    """The configs that a value may be."""
+    return value.may_be if isinstance(value, Unknown) else (value.of,) if isinstance(value, Section) else ()
+
+
+def find_choices(value: Any) -> tuple[Any, ...]:
+    """The functions, classes and objects of the script that a value may be."""
+    if isinstance(value, Unknown):
+        return value.choices
+    return (value,) if isinstance(value, (Function, Partial, Ref)) else ()
+
+
+def one_of(why: str, values: Iterable[Any]) -> Unknown:
+    """One of these, and nobody knows which."""
+    every = list(values)
+    configs = dict.fromkeys(ref for each in every for ref in find_configs(each))
+    choices = [choice for each in every for choice in find_choices(each)]
+    found = [each for place, each in enumerate(choices) if each not in choices[:place]]
+    return Unknown(why, tuple(configs), tuple(found[:_MOST]))
+
+
+def parts_of(reader: Reader, value: Any) -> list[Any]:
+    """What may stand at a place of a list or dict that is not known."""
+    match reader.memory.get(value):
+        case Items(items):
+            return list(items)
+        case Parts(kind="dict", parts=parts):
+            return list(parts.values())
+    return list(value) if isinstance(value, tuple) else list(find_choices(value)) if isinstance(value, Unknown) else []
+
+
+def methods_of(reader: Reader, of: Any) -> list[Any]:
+    """What ``getattr(of, name)`` may be, where the name is not known: its methods, and functions of a module."""
+    content = reader.memory.get(of)
+    names: dict[str, Any] = {}
+    if isinstance(content, Parts) and content.kind == "scope":
+        return list(content.parts.values())
+    for cls in looking_up.find_classes(reader, of):
+        names = {**getattr(reader.memory[cls], "attributes", {}), **names}
+    plain = [name for name, value in names.items() if isinstance(value, Function) and not _runs_by_itself(name, value)]
+    return [looking_up.attribute(reader, of, name) for name in plain]
+
+
+def _runs_by_itself(name: str, value: Function) -> bool:
+    return name.startswith("__") or bool(value.marks & looking_up.PROPERTIES)
+
+
+def call_choices(reader: Reader, called: Any, call: Call) -> Any:
+    """Each of them is called, perhaps."""
+    if not isinstance(called, Unknown) or not called.choices:
+        return Unknown(shorten_code(call.node) if isinstance(call.node, ast.Call) else "a call")
+    return _take_each(reader, called, lambda choice: reader.call(choice, call), shorten_code(call.node))
+
+
+def set_on_choices(reader: Reader, of: Unknown, change: Callable[[Any], None]) -> None:
+    _take_each(reader, of, change, of.why)
+
+
+def _take_each(reader: Reader, of: Unknown, way: Callable[[Any], Any], why: str) -> Any:
+    found: Any = Unknown(why)
+    for each in of.choices:
+        before = found
+        found = reader.either_value(of.why, lambda each=each: way(each), lambda before=before: before)  # type: ignore[misc]
+    return found if isinstance(found, Unknown) else Unknown(why)

@@ -1,0 +1,163 @@
+"""What a script does on ways that are easily overlooked: behind ``and``, in a comprehension, by one of several
+functions, to a copy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from oomproof.errors import InputError
+from oomproof.sources.detectron2.script.script import open_script
+from oomproof.sources.settings import resolve
+
+HEAD = """
+import os, copy, functools, types
+from detectron2.config import get_cfg, CfgNode as CN
+from detectron2.data import build_detection_train_loader
+from detectron2.engine import DefaultTrainer
+cfg = get_cfg()
+"""
+BATCH = "SOLVER.IMS_PER_BATCH"
+
+KNOWN = {
+    "deepcopy": """
+        base = {"batch": 8, "more": [1]}
+        other = copy.deepcopy(base)
+        other["batch"] = 2
+        other["more"].append(3)
+        cfg.SOLVER.IMS_PER_BATCH = base["batch"] * len(base["more"])
+        """,
+    "shallow copy": """
+        class Settings:
+            batch = 8
+        one = Settings()
+        two = copy.copy(one)
+        two.batch = 2
+        cfg.SOLVER.IMS_PER_BATCH = one.batch
+        """,
+    "sets": "cfg.SOLVER.IMS_PER_BATCH = len({x % 2 for x in range(6)}) * len({4, 4, 1}) * len(set([1, 1, 2]))",
+    "run once": """
+        @functools.lru_cache
+        def settings():
+            return types.SimpleNamespace(batch=16)
+        settings().batch = 8
+        cfg.SOLVER.IMS_PER_BATCH = settings().batch
+        """,
+    "config made once": """
+        @functools.lru_cache(maxsize=None)
+        def make():
+            return get_cfg()
+        make().SOLVER.IMS_PER_BATCH = 8
+        cfg = make()
+        """,
+    "order of classes": """
+        class One:
+            def batch(self): return 1
+        class Two(One):
+            def batch(self): return super().batch() + 1
+        class Four(One):
+            def batch(self): return super().batch() * 7
+        class Both(Two, Four): pass
+        cfg.SOLVER.IMS_PER_BATCH = Both().batch()
+        """,
+    "class of itself": """
+        class Settings:
+            batch = 4
+            def change(self): type(self).batch += 2; self.__class__.batch += 2
+        Settings().change()
+        cfg.SOLVER.IMS_PER_BATCH = Settings.batch
+        """,
+    "section by get": "cfg.get('SOLVER').IMS_PER_BATCH = cfg.get('BATCH', 8)",
+    "new section": "cfg.SOLVER.AMP = CN({'ENABLED': True}); cfg.SOLVER.IMS_PER_BATCH = 7 + cfg.SOLVER.AMP.ENABLED",
+    "merged node": "cfg.merge_from_other_cfg(CN({'SOLVER': {'IMS_PER_BATCH': 8}}))",
+    "dict comprehension": "{key: cfg.merge_from_list([key, value]) for key, value in [('SOLVER.IMS_PER_BATCH', 8)]}",
+    "awaited": """
+        async def inner(): cfg.SOLVER.IMS_PER_BATCH = 8
+        async def main(): await inner()
+        import asyncio
+        asyncio.run(main())
+        """,
+    "in a text": """
+        def change(): cfg.SOLVER.IMS_PER_BATCH = 8
+        print(f"{os.getpid()} {change()}")
+        """,
+    "formatted": "cfg.merge_from_list(['SOLVER.IMS_PER_BATCH', int(f'{8.2:.0f}')])",
+    "marked by a call": """
+        class Trainer(DefaultTrainer):
+            build_train_loader = classmethod(lambda cls, cfg: build_detection_train_loader(cfg, total_batch_size=8))
+        DefaultTrainer = Trainer
+        """,
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_ways_that_the_code_tells(name: str, tmp_path: Path) -> None:
+    assert batch_of(tmp_path, KNOWN[name]) == 8
+
+
+UNKNOWN = {
+    "and": "os.environ.get('SMALL') and cfg.merge_from_list(['SOLVER.IMS_PER_BATCH', 2])",
+    "or": "os.environ.get('LARGE') or cfg.merge_from_list(['SOLVER.IMS_PER_BATCH', 2])",
+    "comprehension": "[setattr(cfg.SOLVER, 'IMS_PER_BATCH', int(text)) for text in os.environ['BATCH'].split(',')]",
+    "filtered": "[setattr(cfg.SOLVER, 'IMS_PER_BATCH', size) for size in (2, 4) if os.path.exists(str(size))]",
+    "by a dict": """
+        def small(): cfg.SOLVER.IMS_PER_BATCH = 2
+        def large(): cfg.SOLVER.IMS_PER_BATCH = 8
+        {"small": small, "large": large}[os.environ["MODE"]]()
+        """,
+    "by dict.get": """
+        def small(): cfg.SOLVER.IMS_PER_BATCH = 2
+        {"small": small}.get(os.environ["MODE"], print)()
+        """,
+    "by a branch": """
+        def small(cfg): cfg.SOLVER.IMS_PER_BATCH = 2
+        def large(cfg): cfg.SOLVER.IMS_PER_BATCH = 8
+        prepare = small if os.environ.get("SMALL") else large
+        prepare(cfg)
+        """,
+    "by a name": """
+        class Modes:
+            def small(self): cfg.SOLVER.IMS_PER_BATCH = 2
+            def large(self): cfg.SOLVER.IMS_PER_BATCH = 8
+        getattr(Modes(), os.environ["MODE"])()
+        """,
+    "by a class": """
+        class Small:
+            def prepare(self): cfg.SOLVER.IMS_PER_BATCH = 2
+        class Large:
+            def prepare(self): cfg.SOLVER.IMS_PER_BATCH = 8
+        {"small": Small, "large": Large}[os.environ["MODE"]]().prepare()
+        """,
+    "set on one of two": """
+        one, two = types.SimpleNamespace(batch=4), types.SimpleNamespace(batch=4)
+        (one if os.environ.get("ONE") else two).batch = 2
+        cfg.SOLVER.IMS_PER_BATCH = one.batch
+        """,
+    "in front of every attribute": """
+        class Settings:
+            batch = 4
+            def __getattribute__(self, name): return 8
+        cfg.SOLVER.IMS_PER_BATCH = Settings().batch
+        """,
+    "section that is gone": "cfg.SOLVER = CN({'BASE_LR': 0.1})",
+    "loader of other code": """
+        from somewhere import make_loader
+        class Trainer(DefaultTrainer):
+            build_train_loader = make_loader
+        DefaultTrainer = Trainer
+        """,
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_ways_that_only_a_run_tells(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=BATCH):
+        batch_of(tmp_path, UNKNOWN[name])
+
+
+def batch_of(folder: Path, text: str) -> object:
+    path = folder / "train_net.py"
+    path.write_text(f"{HEAD}{dedent(text)}\nDefaultTrainer(cfg).train()\n", encoding="utf-8")
+    return resolve(open_script(path, ()), {})[BATCH]
