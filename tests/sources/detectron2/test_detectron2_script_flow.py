@@ -84,6 +84,67 @@ KNOWN = {
         print(f"{os.getpid()} {change()}")
         """,
     "formatted": "cfg.merge_from_list(['SOLVER.IMS_PER_BATCH', int(f'{8.2:.0f}')])",
+    "generator": """
+        def overrides():
+            yield "SOLVER.IMS_PER_BATCH", 4
+            yield from {"SOLVER.IMS_PER_BATCH": 8}.items()
+        for key, value in overrides():
+            cfg.merge_from_list([key, value])
+        """,
+    "names of the module": """
+        BATCH = 4
+        def change(): globals()["BATCH"] = 8
+        change()
+        cfg.SOLVER.IMS_PER_BATCH = BATCH
+        """,
+    "function by its name": """
+        def small(cfg): cfg.SOLVER.IMS_PER_BATCH = 8
+        globals()["small"](cfg)
+        """,
+    "methods of classes": """
+        dict.__setitem__(cfg.SOLVER, "IMS_PER_BATCH", 4)
+        CN.merge_from_list(cfg, ["SOLVER.IMS_PER_BATCH", 8 if cfg.SOLVER.IMS_PER_BATCH == 4 else 2])
+        """,
+    "operators": """
+        class Edits:
+            def __init__(self): self.batch = 1
+            def __add__(self, other): self.batch += other; return self
+            def __setitem__(self, key, value): cfg.merge_from_list([key, value])
+            def __getitem__(self, key): return self.batch
+        edits = Edits() + 3
+        edits["SOLVER.IMS_PER_BATCH"] = edits["batch"] * 2
+        """,
+    "every attribute by a method": """
+        class Edits:
+            def __setattr__(self, name, value): cfg.SOLVER.IMS_PER_BATCH = value
+        Edits().batch = 8
+        """,
+    "dict with attributes": """
+        class Settings(dict):
+            batch = 8
+        settings = Settings()
+        settings["batch"] = 2
+        cfg.SOLVER.IMS_PER_BATCH = settings.batch * (settings["batch"] - 1)
+        """,
+    "registry": """
+        class Registry(dict):
+            def register(self, function): self[function.__name__] = function; return function
+        registry = Registry()
+        @registry.register
+        def small(): cfg.SOLVER.IMS_PER_BATCH = 8
+        registry["small"]()
+        """,
+    "keys of a section": "cfg.SOLVER.IMS_PER_BATCH = 8 if 'IMS_PER_BATCH' in cfg.SOLVER and 'X' not in cfg else 2",
+    "replaced function": """
+        import detectron2.config
+        old = detectron2.config.get_cfg
+        def make():
+            made = old()
+            made.SOLVER.IMS_PER_BATCH = 8
+            return made
+        detectron2.config.get_cfg = make
+        cfg = detectron2.config.get_cfg()
+        """,
     "marked by a call": """
         class Trainer(DefaultTrainer):
             build_train_loader = classmethod(lambda cls, cfg: build_detection_train_loader(cfg, total_batch_size=8))
@@ -142,6 +203,35 @@ UNKNOWN = {
         cfg.SOLVER.IMS_PER_BATCH = Settings().batch
         """,
     "section that is gone": "cfg.SOLVER = CN({'BASE_LR': 0.1})",
+    "suppressed": """
+        import contextlib
+        with contextlib.suppress(KeyError):
+            os.environ["BATCH"]
+            cfg.SOLVER.IMS_PER_BATCH = 2
+        """,
+    "raised": """
+        def change():
+            cfg.SOLVER.IMS_PER_BATCH = 2
+            raise ValueError
+        try: change()
+        except ValueError: pass
+        """,
+    "generator that nobody asks": """
+        def steps():
+            cfg.SOLVER.IMS_PER_BATCH = 2
+            yield 1
+        steps()
+        """,
+    "shuffled": """
+        import random
+        sizes = [2, 4, 8]
+        random.shuffle(sizes)
+        cfg.SOLVER.IMS_PER_BATCH = sizes[0]
+        """,
+    "replaced loader": """
+        def make(cls, cfg): return build_detection_train_loader(cfg, total_batch_size=2)
+        DefaultTrainer.build_train_loader = classmethod(make)
+        """,
     "loader of other code": """
         from somewhere import make_loader
         class Trainer(DefaultTrainer):
@@ -155,6 +245,26 @@ UNKNOWN = {
 def test_ways_that_only_a_run_tells(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=BATCH):
         batch_of(tmp_path, UNKNOWN[name])
+
+
+def test_what_replaces_a_part_of_detectron2_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "train_net.py"
+    lines = ["def step(self): pass", "DefaultTrainer.run_step = step", "DefaultTrainer(cfg).train()"]
+    path.write_text("\n".join([HEAD, *lines]), encoding="utf-8")
+    said = "DefaultTrainer.run_step is replaced by step; forecast is Detectron2's own"
+    assert any(said in each for each in open_script(path, ()).config.guesses)
+
+
+def test_modules_where_the_script_says_that_they_are(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "tuning.py").write_text("def tune(cfg): cfg.SOLVER.IMS_PER_BATCH = 8\n", encoding="utf-8")
+    text = """
+        import sys
+        sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+        import tuning
+        tuning.tune(cfg)
+        """
+    assert batch_of(tmp_path, text) == 8
 
 
 def batch_of(folder: Path, text: str) -> object:

@@ -44,6 +44,8 @@ def parts_of(reader: Reader, value: Any) -> list[Any]:
             return list(items)
         case Parts(kind="dict", parts=parts):
             return list(parts.values())
+        case Unknown(choices=choices):
+            return list(choices)
     return list(value) if isinstance(value, tuple) else list(find_choices(value)) if isinstance(value, Unknown) else []
 
 

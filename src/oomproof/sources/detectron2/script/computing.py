@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script.contents import Foreign, Parts, Ref, Unknown
+from oomproof.sources.detectron2.script import operators, sections
+from oomproof.sources.detectron2.script.contents import Call, Foreign, Parts, Ref, Section, Unknown
 from oomproof.sources.detectron2.script.expression import value_of
 from oomproof.sources.detectron2.script.knowing import (
     FAILURES,
@@ -71,6 +72,8 @@ def _combine(reader: Reader, node: ast.BinOp, scope: Ref) -> Any:
     dicts = [reader.memory.get(each) for each in (one, other)]
     if isinstance(node.op, ast.BitOr) and all(isinstance(each, Parts) and each.kind == "dict" for each in dicts):
         return reader.memory.new(Parts("dict", {key: part for each in dicts for key, part in each.parts.items()}))
+    if found := operators.call_operator(reader, node, one, other):
+        return found[0]
     left, right = (require_known(reader, each) for each in (one, other))
     if isinstance(node.op, ast.Div) and isinstance(left, PurePath):
         return left / str(right)
@@ -109,6 +112,8 @@ def _holds(reader: Reader, comparison: ast.cmpop, left: Any, right: Any) -> bool
     unsure = any(isinstance(each, (Unknown, Foreign)) for each in (left, right))
     if isinstance(comparison, (ast.Is, ast.IsNot)) and None in (left, right) and not unsure:
         return (left is right) is isinstance(comparison, ast.Is)  # nothing else is None
+    if isinstance(right, Section) and isinstance(comparison, (ast.In, ast.NotIn)):
+        right = sections.read_section(reader, right, "keys", Call((), {}, ast.Name("keys()")))
     return bool(_COMPARISONS[type(comparison)](require_known(reader, left), require_known(reader, right)))
 
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import comprehending, copying, looking_up, of_python
+from oomproof.sources.detectron2.script import comprehending, copying, generators, looking_up, of_python, operators
 from oomproof.sources.detectron2.script.choosing import find_configs, one_of, parts_of
 from oomproof.sources.detectron2.script.computing import compute, first_that_decides
 from oomproof.sources.detectron2.script.contents import MOST_PARTS, Items, Parts, Ref, Section, Unknown
@@ -149,6 +149,9 @@ def _at(reader: Reader, value: Any, place: Any) -> Any:
         return value[place]
     if isinstance(value, Unknown):
         return looking_up.attribute(reader, value, str(place))
+    if looking_up.find_class(reader, value) is not None:
+        found = operators.call_own_method(reader, value, "__getitem__", (place,), ast.Constant(place))
+        return found[0] if found else operators.look_up_item(reader, value, place)
     raise NotKnown
 
 
@@ -167,13 +170,16 @@ def _slice(reader: Reader, value: Any, node: ast.Slice, scope: Ref) -> Any:
 
 def _yield(reader: Reader, node: ast.Yield, scope: Ref) -> Any:
     value = evaluate_node(reader, node.value, scope) if node.value is not None else None
-    if reader.block is not None:
-        reader.block.run(reader, value)
-    return Unknown(shorten_code(node))
+    return generators.yield_value(reader, value, node)
+
+
+def _yield_from(reader: Reader, node: ast.YieldFrom, scope: Ref) -> Any:
+    return generators.yield_all(reader, evaluate_node(reader, node.value, scope), node)
 
 
 _WAYS: dict[type[ast.expr], Way] = {
     ast.Yield: _yield,
+    ast.YieldFrom: _yield_from,
     ast.Constant: lambda reader, node, scope: node.value,
     ast.Name: lambda reader, node, scope: looking_up.name(reader, node.id, scope),
     ast.Attribute: _attribute,

@@ -80,9 +80,12 @@ def attribute(reader: Reader, of: Any, wanted: str) -> Any:
             ways = [_perhaps(reader, each, wanted) for each in choices if isinstance(each, Ref)]
             return choosing.one_of(f"{why}.{wanted}", [Unknown("", configs), *ways])
         case Foreign(name):
-            return Foreign(f"{name}.{wanted}")
+            value, _ = reader.replaced.get(f"{name}.{wanted}", (Foreign(f"{name}.{wanted}"), ""))
+            return value
         case PurePath() if wanted in _OF_PATHS:
             return getattr(of, wanted)
+        case Function(node) if wanted in ("__name__", "__qualname__"):
+            return getattr(node, "name", "<lambda>")
     way = _WAYS.get(type(of))
     return way(reader, of, wanted) if way is not None else Method(of, wanted)
 
@@ -113,16 +116,17 @@ def _of_content(reader: Reader, of: Ref, wanted: str) -> Any:
             return Unknown(f"{why}.{wanted}")
         case Parts(kind="arguments"):
             return arguments.argument(reader, content, wanted)
-        case Class():
-            return of_class(reader, of, wanted, of, bound_to_class=True)
-        case Parts() | Run() if wanted == "__class__" and (cls := find_class(reader, of)) is not None:
-            return cls
+        case Class(node):
+            named = wanted in ("__name__", "__qualname__")
+            return node.name if named else of_class(reader, of, wanted, of, bound_to_class=True)
         case Parts() | Run():
             return _of_object(reader, of, content, wanted)
     return Method(of, wanted)
 
 
 def _of_object(reader: Reader, of: Ref, content: Parts | Run, wanted: str) -> Any:
+    if wanted == "__class__" and (cls := find_class(reader, of)) is not None:
+        return cls
     if find_attribute(reader, content.above, "__getattribute__") is not None:
         return Unknown(f"__getattribute__ of {wanted}")
     if wanted in content.parts and not (isinstance(content, Parts) and content.kind == "dict"):

@@ -96,8 +96,8 @@ def _of_list(reader: Reader, of: Ref, content: Items, name: str, call: Call) -> 
             return reader.memory.new(content)
         case _:
             if name not in ("index", "count"):
-                reader.memory[of] = unknown
-            return unknown
+                reader.memory[of] = choosing.one_of(unknown.why, [*items, *call.every])
+            return choosing.one_of(unknown.why, items)
     return None
 
 
@@ -112,8 +112,9 @@ def _of_dict(reader: Reader, of: Ref, content: Parts, name: str, call: Call) -> 
     except (NotKnown, IndexError, TypeError):
         if name == "get":
             return choosing.one_of(shorten_code(call.node), [*parts.values(), *call.given[1:]])
-        change_dict(reader, of, content, Unknown(shorten_code(call.node)))
-        return Unknown(shorten_code(call.node))
+        lost = choosing.one_of(shorten_code(call.node), [*parts.values(), *call.every])
+        change_dict(reader, of, content, lost)
+        return lost
     change_dict(reader, of, content, replace(content, parts=left))
     return found
 

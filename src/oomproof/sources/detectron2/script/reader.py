@@ -24,6 +24,7 @@ from oomproof.sources.detectron2.script import (
     config_steps,
     evaluating,
     foreign,
+    generators,
     handing_on,
     loading,
     looking_up,
@@ -83,8 +84,7 @@ class Reader:
         open_arguments: bool = False,
     ) -> None:
         self.path, self.tree, self.overrides, self.config_file = path, tree, tuple(overrides), config_file
-        self.gpus_given = gpus
-        self.open_arguments = open_arguments
+        self.gpus_given, self.open_arguments = gpus, open_arguments
         """whether options that say nothing by default may be given, ``--train`` and the like"""
         self.file = str(path)
         self.memory = Memory()
@@ -99,13 +99,16 @@ class Reader:
         """configs and code that the file was merged by"""
         self.defaults: Ref | None = None
         """``detectron2.config.defaults._C``, where a project takes it"""
-        self.configs: list[Ref] = []
-        self.runs: list[Ref] = []
+        self.configs, self.runs = list[Ref](), list[Ref]()
         self.written: set[str] = set()
         """files that the script writes: what is in them now may be of another run"""
         self.loaders = self.memory.new(Items(()))
         self.results = self.memory.new(Parts("results"))
         """of functions that are run once, by their arguments"""
+        self.replaced: dict[str, tuple[Any, str]] = {}
+        """what the script puts in place of parts of Detectron2, and where"""
+        self.folders: list[Path] = []
+        """where the script says that modules are as well"""
         self.optimizers: set[Optimizer] = set()
         self.gpus: Any = 1
         self.blind: list[str] = []
@@ -121,21 +124,19 @@ class Reader:
             for node in ast.walk(tree)
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
         }
-        self._steps = 0
-        self.ended = False
+        self._steps, self.forks, self.runs_handed, self.ended = 0, 0, False, False
         """whether the script ends by ``sys.exit`` or an error, as far as its code tells"""
-        self.forks = 0
-        self.calls: list[ast.AST] = []
-        self._followed: set[ast.AST] = set()
+        self.calls, self._followed = list[ast.AST](), set[ast.AST]()
         self.handed: list[tuple[Any, Call]] = []
         """functions of the script that other code has and may call at any time, each with the call that handed it on"""
-        self.runs_handed = False
         self.returns: list[list[tuple[Any, dict[int, Content], str]]] = []
         self.exits: list[list[Exit]] = []
         """of each loop, in this round"""
         self.block: WithBlock | None = None
         """of a ``with``, in the function that yields to it"""
         self.block_to_come: WithBlock | None = None
+        self.yields: generators.Yields | None = None
+        """of the generator that is followed"""
 
     def read(self) -> None:
         """Follows the script as it is run."""
@@ -224,6 +225,8 @@ class Reader:
         called = self.evaluate(node.func, scope)
         if called in running_text.RUNS_TEXT:
             return running_text.run_text(self, called, node, scope)
+        if called in running_text.SHOWS_NAMES and not node.args and not node.keywords:
+            return running_text.show_names(self, called, scope)
         return self.call(called, calling.call_at(self, node, scope))
 
     def arguments_at(self, node: ast.Call, scope: Ref) -> Call:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import config_steps, handing_on, loading, looking_up, optimizers
+from oomproof.sources.detectron2.script import config_steps, handing_on, loading, looking_up, optimizers, replacing
 from oomproof.sources.detectron2.script.contents import (
     Call,
     Foreign,
@@ -55,6 +55,8 @@ def begin(reader: Reader, name: str, call: Call, self: Ref | None = None) -> Any
         run = reader.memory.new(Run(now, is_model=name in MODELS, by_hand=name in MODELS))
         reader.runs.append(run)
     before = reader.memory.get(run)
+    if run is not None and isinstance(before, Run):
+        before = replacing.tell(reader, before)
     if run is None or not isinstance(before, Run):
         if name not in LOADERS:
             reader.blind.append(f"{reader.at(call.node)}: {name} gets a config that is made elsewhere")
