@@ -10,7 +10,7 @@ import pytest
 from oomproof.errors import InputError
 from oomproof.memory.about import About
 from oomproof.sources.detectron2.job import Detectron2Job, open_detectron2
-from oomproof.sources.detectron2.notes import notes
+from oomproof.sources.detectron2.notes import note_device, notes
 from oomproof.sources.detectron2.script.script import open_script
 from oomproof.sources.settings import resolve
 
@@ -99,8 +99,11 @@ def test_stages_gradients_and_precision(tmp_path: Path) -> None:
 def test_a_training_on_the_cpu_is_noticed() -> None:
     job = open_detectron2(MASK, ("MODEL.DEVICE", "cpu"))
     settings = resolve(job, {})
-    assert any("MODEL.DEVICE cpu" in note for note in notes(job.config, job.values(settings), settings))
+    assert note_device(job.values(settings)) == ["MODEL.DEVICE cpu: this training uses no GPU; forecast is cuda"]
     assert "SOLVER.AMP.ENABLED" not in {knob.name for knob in job.knobs(settings, About())}
+    second = open_detectron2(MASK, ("MODEL.DEVICE", "cuda:1"))
+    assert note_device(second.values(resolve(second, {}))) == []
+    assert "SOLVER.AMP.ENABLED" in {knob.name for knob in second.knobs(resolve(second, {}), About())}
     usual = open_detectron2(MASK)
     assert "SOLVER.AMP.ENABLED" in {knob.name for knob in usual.knobs(resolve(usual, {}), About())}
 
