@@ -232,6 +232,12 @@ UNKNOWN = {
         def make(cls, cfg): return build_detection_train_loader(cfg, total_batch_size=2)
         DefaultTrainer.build_train_loader = classmethod(make)
         """,
+    "attribute by any name": """
+        settings = types.SimpleNamespace(batch=4)
+        for name in os.environ["SET"].split(","):
+            setattr(settings, name, 2)
+        cfg.SOLVER.IMS_PER_BATCH = settings.batch
+        """,
     "loader of other code": """
         from somewhere import make_loader
         class Trainer(DefaultTrainer):

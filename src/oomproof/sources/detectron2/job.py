@@ -122,7 +122,8 @@ class Detectron2Job(Job):
     def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
         from oomproof.sources.detectron2.write import write
 
-        return write(self.config, self.script, settings, target or self.place, device=device, changes=changes)
+        place = target or self.place
+        return write(self.config, self.script, settings, place, device=device, changes=changes, there=self.training)
 
 
 def open_detectron2(text: str, overrides: Sequence[str] = ()) -> Detectron2Job:

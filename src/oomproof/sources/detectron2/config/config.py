@@ -21,6 +21,8 @@ from oomproof.sources.detectron2.config.values import check_value, decode
 from oomproof.sources.detectron2.config.yaml_file import parse, read_text
 from oomproof.sources.detectron2.zoo import configs as zoo
 
+OVERRULED = "whatever the config says"
+"""of a key that other code decides: no config can change it"""
 COMMAND_LINE = "the command line"
 _MOST_TOLD = 10
 """mistakes of a config that are told at once"""

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import looking_up
-from oomproof.sources.detectron2.script.contents import Call, Function, Items, Partial, Parts, Ref, Section, Unknown
+from oomproof.sources.detectron2.script import arguments, looking_up
+from oomproof.sources.detectron2.script.contents import (
+    Call,
+    Class,
+    Function,
+    Items,
+    Partial,
+    Parts,
+    Ref,
+    Section,
+    Unknown,
+)
 from oomproof.sources.detectron2.script.knowing import shorten_code
 
 if TYPE_CHECKING:
@@ -47,6 +58,25 @@ def parts_of(reader: Reader, value: Any) -> list[Any]:
         case Unknown(choices=choices):
             return list(choices)
     return list(value) if isinstance(value, tuple) else list(find_choices(value)) if isinstance(value, Unknown) else []
+
+
+def lose_parts(reader: Reader, of: Any, value: Any, why: str) -> None:
+    """``setattr(args, name, value)`` with a name that is not known: every attribute but methods may be that value."""
+    content = reader.memory.get(of)
+    if not isinstance(content, (Parts, Class)):
+        return
+    known = content.parts if isinstance(content, Parts) else content.attributes
+    values = dict(known)
+    if isinstance(content, Parts) and content.kind == "arguments":
+        values = {**{name: arguments.argument(reader, content, name) for name in reader.arguments}, **values}
+    for cls in looking_up.find_classes(reader, of):
+        values = {**getattr(reader.memory[cls], "attributes", {}), **values}
+    lost = {
+        name: each if isinstance(each, Function) or name[:1] == "<" else one_of(f"{why}: {name}", [each, value])
+        for name, each in values.items()
+    }
+    after = replace(content, parts=lost) if isinstance(content, Parts) else replace(content, attributes=lost)
+    reader.memory[of] = after
 
 
 def methods_of(reader: Reader, of: Any) -> list[Any]:

@@ -11,6 +11,7 @@ from oomproof.errors import InputError
 from oomproof.files.looking import is_there
 from oomproof.sources.detectron2.config.config import (
     COMMAND_LINE,
+    OVERRULED,
     Config,
     Origin,
     from_defaults,
@@ -129,7 +130,7 @@ def is_from(config: Config, key: str, value: Any) -> bool:
 
 def overrule(config: Config, key: str, value: Any, code: str, where: Origin | None = None) -> Config:
     """Other code than the config decides what a key stands for, so that no plan can change it there."""
-    said = f"{code} decides {key} for the training, whatever the config says"
+    said = f"{code} decides {key} for the training, {OVERRULED}"
     if isinstance(value, Unknown) or where is None:
         config = _without(config, key, f"{said}, and is not known before the script runs")
     else:

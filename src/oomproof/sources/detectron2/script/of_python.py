@@ -143,6 +143,8 @@ def _setattr(reader: Reader, call: Call) -> Any:
             config_steps.lose(reader, of, call.node)
         elif isinstance(of, Unknown):
             elsewhere.lose_any(reader, of, call.node)
+        else:
+            choosing.lose_parts(reader, of, value, shorten_code(call.node))
 
 
 def _vars(reader: Reader, call: Call) -> Any:
