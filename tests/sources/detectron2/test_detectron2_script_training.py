@@ -130,3 +130,26 @@ def test_own_code_of_a_trainer_stands_under_the_verdict(method: str, guessed: st
     job = opened(tmp_path, f"class T(DefaultTrainer):\n    {mark}{method}\nT(cfg).train()\n")
     assert guessed in " ".join(job.config.guesses)
     assert bool(job.config.guesses) == bool(guessed)
+
+
+def test_modules_that_its_own_build_model_computes_again_are_heeded(tmp_path: Path) -> None:
+    text = f"""
+        class Trainer(DefaultTrainer):
+            @classmethod
+            def build_model(cls, cfg):
+                model = super().build_model(cfg)
+                checkpoint_stages(model, "res4")
+                return model
+        Trainer(model_zoo.get_config("{MASK}")).train()
+        """
+    assert resolve(opened(tmp_path, text), {})["checkpoint"] == "backbone.bottom_up.res4"
+
+
+def test_a_loader_that_is_put_into_a_trainer_has_its_batch(tmp_path: Path) -> None:
+    text = f"""
+        cfg = model_zoo.get_config("{MASK}")
+        trainer = DefaultTrainer(cfg)
+        trainer._trainer.data_loader = build_detection_train_loader(cfg, total_batch_size=3)
+        trainer.train()
+        """
+    assert resolve(opened(tmp_path, text), {})["SOLVER.IMS_PER_BATCH"] == 3

@@ -11,6 +11,7 @@ from oomproof.sources.detectron2.script import arguments, looking_up
 from oomproof.sources.detectron2.script.contents import (
     Call,
     Class,
+    Foreign,
     Function,
     Items,
     Partial,
@@ -33,10 +34,10 @@ def find_configs(value: Any) -> tuple[Ref, ...]:
 
 
 def find_choices(value: Any) -> tuple[Any, ...]:
-    """The functions, classes and objects of the script that a value may be."""
+    """The functions, classes and objects that a value may be."""
     if isinstance(value, Unknown):
         return value.choices
-    return (value,) if isinstance(value, (Function, Partial, Ref)) else ()
+    return (value,) if isinstance(value, (Foreign, Function, Partial, Ref)) else ()
 
 
 def one_of(why: str, values: Iterable[Any]) -> Unknown:
@@ -110,5 +111,5 @@ def _take_each(reader: Reader, of: Unknown, way: Callable[[Any], Any], why: str)
     found: Any = Unknown(why)
     for each in of.choices:
         before = found
-        found = reader.either_value(of.why, lambda each=each: way(each), lambda before=before: before)  # type: ignore[misc]
+        found = reader.either_value(of.why.strip("«»"), lambda each=each: way(each), lambda before=before: before)  # type: ignore[misc]
     return found if isinstance(found, Unknown) else Unknown(why)

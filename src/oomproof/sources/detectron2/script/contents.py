@@ -29,7 +29,7 @@ class Unknown:
     may_be: tuple[Ref, ...] = ()
     """configs of which it may be one, or a section"""
     choices: tuple[Any, ...] = ()
-    """functions, classes and objects of the script of which it may be one"""
+    """functions, classes and objects of which it may be one"""
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import loading
-from oomproof.sources.detectron2.script.contents import Foreign, Run
+from oomproof.sources.detectron2.script import loading, optimizers
+from oomproof.sources.detectron2.script.contents import Foreign, Run, Unknown
 from oomproof.sources.detectron2.script.knowing import shorten_code
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ def tell(reader: Reader, run: Run) -> Run:
     for name, (_, where) in reader.replaced.items():
         if name.rpartition(".")[2] in loading.BUILDERS:
             run = loading.take_loaders(run, None, where)
+        elif name.endswith(f".{optimizers.BUILDER}"):
+            run = replace(run, training={**run.training, "optimizer": Unknown(where)})
         guess = f"{where}; forecast is Detectron2's own"
         run = replace(run, config=replace(run.config, guesses=tuple(dict.fromkeys((*run.config.guesses, guess)))))
     return run
