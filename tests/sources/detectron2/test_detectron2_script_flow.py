@@ -62,6 +62,17 @@ KNOWN = {
         class Both(Two, Four): pass
         cfg.SOLVER.IMS_PER_BATCH = Both().batch()
         """,
+    "class of a class method": """
+        class One:
+            batch = 1
+            @classmethod
+            def double(cls): return cls.batch * 2
+        class Four(One):
+            batch = 4
+            @classmethod
+            def double(cls): return super().double()
+        cfg.SOLVER.IMS_PER_BATCH = Four.double()
+        """,
     "class of itself": """
         class Settings:
             batch = 4
@@ -118,6 +129,24 @@ KNOWN = {
         class Edits:
             def __setattr__(self, name, value): cfg.SOLVER.IMS_PER_BATCH = value
         Edits().batch = 8
+        """,
+    "descriptors": """
+        class Batch:
+            def __get__(self, of, kind): return cfg.SOLVER.IMS_PER_BATCH
+            def __set__(self, of, value): cfg.SOLVER.IMS_PER_BATCH = value * 2
+        class Settings:
+            batch = Batch()
+        Settings().batch = 4
+        cfg.SOLVER.IMS_PER_BATCH = Settings().batch
+        """,
+    "exception that is hidden": """
+        class Hiding:
+            def __enter__(self): return self
+            def __exit__(self, *raised): return True
+        with Hiding():
+            cfg.SOLVER.IMS_PER_BATCH = 8
+            raise ValueError
+        cfg.OUTPUT_DIR = "there"
         """,
     "dict with attributes": """
         class Settings(dict):

@@ -143,8 +143,12 @@ def of_class(reader: Reader, cls: Ref, wanted: str, self: Any, *, bound_to_class
     found = find_attribute(reader, cls, wanted)
     if found is None:
         return Method(self, wanted)
-    if not isinstance(found, Function):
-        return found
+    if isinstance(getter := find_method(reader, found, "__get__"), Function):
+        return reader.call(getter, Call((found, None if bound_to_class else self, cls), {}, getter.node))
+    return _bind(reader, cls, found, self, bound_to_class=bound_to_class) if isinstance(found, Function) else found
+
+
+def _bind(reader: Reader, cls: Ref, found: Function, self: Any, *, bound_to_class: bool) -> Any:
     if "staticmethod" in found.marks:
         return found
     if "classmethod" in found.marks:
@@ -215,7 +219,9 @@ def _of_super(reader: Reader, of: Super, wanted: str) -> Any:
     for each in classes_above(reader, of):
         content = reader.memory.get(each)
         if isinstance(content, Class) and wanted in content.attributes:
-            return of_class(reader, each, wanted, of.self)
+            found = content.attributes[wanted]
+            own = of.self if isinstance(reader.memory.get(of.self), Class) else find_class(reader, of.self) or each
+            return _bind(reader, own, found, of.self, bound_to_class=False) if isinstance(found, Function) else found
     return Method(of, wanted)
 
 

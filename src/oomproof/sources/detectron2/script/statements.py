@@ -130,6 +130,8 @@ def set_attribute(reader: Reader, of: Any, name: str, value: Any, node: ast.AST)
     if isinstance(held, Function) and held.setter is not None:
         reader.call(held.setter, Call((of, value), {}, node))
         return
+    if operators.call_own_method(reader, held, "__set__", (of, value), node):
+        return
     if operators.call_own_method(reader, of, "__setattr__", (name, value), node):
         value = Unknown(f"__setattr__ of {name}")
     match reader.memory.get(of):

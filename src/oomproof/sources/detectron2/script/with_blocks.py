@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from oomproof.sources.detectron2.script import looking_up
-from oomproof.sources.detectron2.script.both_ways import Outcome
+from oomproof.sources.detectron2.script.both_ways import Outcome, ScriptEnds
 from oomproof.sources.detectron2.script.contents import Call, Foreign, Function, Partial, Ref, Unknown
 from oomproof.sources.detectron2.script.knowing import shorten_code
 
@@ -64,7 +64,14 @@ def _enter(reader: Reader, node: ast.With | ast.AsyncWith, place: int, scope: Re
     enter, leave = (looking_up.find_method(reader, value, name) for name in ("__enter__", "__exit__"))
     entered = isinstance(enter, Function)
     _name_it(reader, item, reader.call(enter, Call((value,), {}, code)) if entered else _itself(value, code), scope)
-    outcome = _enter(reader, node, place + 1, scope)
+    try:
+        outcome = _enter(reader, node, place + 1, scope)
+    except ScriptEnds:
+        raised = Unknown("an exception")
+        hidden = isinstance(leave, Function) and reader.call(leave, Call((value, raised, raised, raised), {}, code))
+        if hidden is not True:
+            raise
+        return None
     if isinstance(leave, Function):
         reader.call(leave, Call((value, None, None, None), {}, code))
     return outcome
