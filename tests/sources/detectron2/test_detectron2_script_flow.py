@@ -290,6 +290,15 @@ def test_what_replaces_a_part_of_detectron2_is_told(tmp_path: Path) -> None:
     assert any(said in each for each in open_script(path, ()).config.guesses)
 
 
+def test_functions_that_choose_functions_are_given_up(tmp_path: Path) -> None:
+    steps = "".join(
+        f"def f{i}():\n    cfg.SOLVER.BASE_LR = {i}.0\n    steps[os.environ['STEP']]()\n" for i in range(30)
+    )
+    names = ", ".join(f"'{i}': f{i}" for i in range(30))
+    with pytest.raises(InputError, match="does too much to be followed"):
+        batch_of(tmp_path, f"{steps}steps = {{{names}}}\nsteps[os.environ['STEP']]()")
+
+
 def test_modules_where_the_script_says_that_they_are(tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "tuning.py").write_text("def tune(cfg): cfg.SOLVER.IMS_PER_BATCH = 8\n", encoding="utf-8")

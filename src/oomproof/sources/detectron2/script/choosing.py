@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from oomproof.sources.detectron2.script.reader import Reader
 
 _MOST = 32
+_STEPS = 250
+"""that following one of several counts as: each has a memory of its own"""
 
 
 def find_configs(value: Any) -> tuple[Ref, ...]:
@@ -111,5 +113,6 @@ def _take_each(reader: Reader, of: Unknown, way: Callable[[Any], Any], why: str)
     found: Any = Unknown(why)
     for each in of.choices:
         before = found
+        reader.count(_STEPS)
         found = reader.either_value(of.why.strip("«»"), lambda each=each: way(each), lambda before=before: before)  # type: ignore[misc]
     return found if isinstance(found, Unknown) else Unknown(why)

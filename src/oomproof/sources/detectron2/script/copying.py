@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script.contents import Items, Parts, Ref
+from oomproof.sources.detectron2.script.contents import MOST_PARTS, Items, Parts, Ref, Unknown
 from oomproof.sources.detectron2.script.knowing import NotKnown, require_known
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ def _copy(reader: Reader, value: Any, made: dict[Ref, Ref], *, deep: bool) -> An
         return value
     if value in made:
         return made[value]
+    if len(made) >= MOST_PARTS:
+        return Unknown("a copy of too many parts")
     assert isinstance(content, (Items, Parts))
     if isinstance(content, Parts) and content.kind == "dict":
         content = replace(content, above=None)  # no longer the parts of an object

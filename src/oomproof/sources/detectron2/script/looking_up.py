@@ -173,6 +173,8 @@ def order_classes(reader: Reader, cls: Any) -> list[Any]:
     content = reader.memory.get(cls)
     if not isinstance(content, Class):
         return [cls]
+    if (cls, content.bases) in reader.orders:
+        return reader.orders[cls, content.bases]
     lines = [*(order_classes(reader, base) for base in content.bases), list(content.bases)]
     order = [cls]
     while lines := [line for line in lines if line]:
@@ -181,6 +183,7 @@ def order_classes(reader: Reader, cls: Any) -> list[Any]:
         chosen = next(free, heads[0])  # Python refuses classes that have none
         order.append(chosen)
         lines = [[each for each in line if each != chosen] for line in lines]
+    reader.orders[cls, content.bases] = order
     return order
 
 

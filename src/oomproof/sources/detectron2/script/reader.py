@@ -105,8 +105,8 @@ class Reader:
         self.loaders = self.memory.new(Items(()))
         self.results = self.memory.new(Parts("results"))
         """of functions that are run once, by their arguments"""
-        self.replaced: dict[str, tuple[Any, str]] = {}
-        """what the script puts in place of parts of Detectron2, and where"""
+        self.orders, self.replaced = dict[tuple[Ref, tuple[Any, ...]], list[Any]](), dict[str, tuple[Any, str]]()
+        """of classes, with what they are based on; what stands in place of parts of Detectron2, and where"""
         self.folders: list[Path] = []
         """where the script says that modules are as well"""
         self.optimizers: set[Optimizer] = set()
@@ -182,8 +182,8 @@ class Reader:
     def at(self, node: ast.AST) -> Origin:
         return Origin(self.file, getattr(node, "lineno", 0))
 
-    def count(self) -> None:
-        self._steps += 1
+    def count(self, steps: int = 1) -> None:
+        self._steps += steps
         if self._steps > _MOST_STEPS and self.trains():
             raise FollowedEnough
         if self._steps > _MOST_STEPS:
