@@ -111,6 +111,8 @@ def test_overrides_are_literals() -> None:
         600,
     )
     assert "pairs" in refused("mask_rcnn_R_50_FPN_3x.yaml", "SOLVER.IMS_PER_BATCH")
+    for joined in ("SOLVER.IMS_PER_BATCH=8", "SOLVER.IMS_PER_BATCH 8"):
+        assert "as two: SOLVER.IMS_PER_BATCH 8" in refused("mask_rcnn_R_50_FPN_3x.yaml", joined)
     assert "must be a whole number" in refused("mask_rcnn_R_50_FPN_3x.yaml", "SOLVER.IMS_PER_BATCH", "8.0")
     assert "SOLVER.IMS_PER_BATCH" in refused("mask_rcnn_R_50_FPN_3x.yaml", "SOLVER.IMS_PER_BACH", "8")
     assert "_BASE_" in refused("mask_rcnn_R_50_FPN_3x.yaml", "_BASE_", "x.yaml")

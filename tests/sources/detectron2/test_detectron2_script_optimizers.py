@@ -112,3 +112,34 @@ def test_its_state_is_counted(tmp_path: Path) -> None:
         step = job.trace(TraceRequest(resolve(job, {"boxes": 2})))
         held.append(int(step.bytes[step.kind == KINDS.index("optimizer")].sum()))
     assert 1.9 * held[0] < held[1] < 2.1 * held[0]
+
+
+@pytest.mark.parametrize("place", ["trainer.optimizer", "trainer._trainer.optimizer"])
+def test_an_optimizer_that_is_put_into_a_trainer_trains(place: str, tmp_path: Path) -> None:
+    made = f"trainer = DefaultTrainer(cfg)\n{place} = torch.optim.AdamW(trainer.model.parameters())\ntrainer.train()"
+    assert settings(tmp_path, made)["optimizer"] == "adamw"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from other import make\nclass Trainer(DefaultTrainer):\n    build_optimizer = make\nTrainer(cfg).train()",
+        "DefaultTrainer.build_optimizer = classmethod(lambda *given: None)\nDefaultTrainer(cfg).train()",
+    ],
+)
+def test_a_builder_that_is_other_code_is_asked_for(text: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="give --set optimizer=VALUE"):
+        settings(tmp_path, text)
+    assert settings(tmp_path, text, optimizer="adam")["optimizer"] == "adam"
+
+
+def test_one_of_two_trainers_is_asked_for(tmp_path: Path) -> None:
+    text = """
+        import os
+        from detectron2.engine import AMPTrainer
+        model = build_model(cfg)
+        kind = AMPTrainer if os.environ.get("HALF") else SimpleTrainer
+        kind(model, build_detection_train_loader(cfg), torch.optim.SGD(model.parameters(), 0.1)).train(0, 9)
+        """
+    with pytest.raises(InputError, match="give --set precision=VALUE"):
+        settings(tmp_path, text)

@@ -10,7 +10,7 @@ import pytest
 from oomproof.errors import InputError
 from oomproof.memory.about import About
 from oomproof.sources.detectron2.job import Detectron2Job, open_detectron2
-from oomproof.sources.detectron2.notes import notes
+from oomproof.sources.detectron2.notes import note_device, notes
 from oomproof.sources.detectron2.script.script import open_script
 from oomproof.sources.settings import resolve
 
@@ -99,8 +99,11 @@ def test_stages_gradients_and_precision(tmp_path: Path) -> None:
 def test_a_training_on_the_cpu_is_noticed() -> None:
     job = open_detectron2(MASK, ("MODEL.DEVICE", "cpu"))
     settings = resolve(job, {})
-    assert any("MODEL.DEVICE cpu" in note for note in notes(job.config, job.values(settings), settings))
+    assert note_device(job.values(settings)) == ["MODEL.DEVICE cpu: this training uses no GPU; forecast is cuda"]
     assert "SOLVER.AMP.ENABLED" not in {knob.name for knob in job.knobs(settings, About())}
+    second = open_detectron2(MASK, ("MODEL.DEVICE", "cuda:1"))
+    assert note_device(second.values(resolve(second, {}))) == []
+    assert "SOLVER.AMP.ENABLED" in {knob.name for knob in second.knobs(resolve(second, {}), About())}
     usual = open_detectron2(MASK)
     assert "SOLVER.AMP.ENABLED" in {knob.name for knob in usual.knobs(resolve(usual, {}), About())}
 
@@ -127,3 +130,26 @@ def test_own_code_of_a_trainer_stands_under_the_verdict(method: str, guessed: st
     job = opened(tmp_path, f"class T(DefaultTrainer):\n    {mark}{method}\nT(cfg).train()\n")
     assert guessed in " ".join(job.config.guesses)
     assert bool(job.config.guesses) == bool(guessed)
+
+
+def test_modules_that_its_own_build_model_computes_again_are_heeded(tmp_path: Path) -> None:
+    text = f"""
+        class Trainer(DefaultTrainer):
+            @classmethod
+            def build_model(cls, cfg):
+                model = super().build_model(cfg)
+                checkpoint_stages(model, "res4")
+                return model
+        Trainer(model_zoo.get_config("{MASK}")).train()
+        """
+    assert resolve(opened(tmp_path, text), {})["checkpoint"] == "backbone.bottom_up.res4"
+
+
+def test_a_loader_that_is_put_into_a_trainer_has_its_batch(tmp_path: Path) -> None:
+    text = f"""
+        cfg = model_zoo.get_config("{MASK}")
+        trainer = DefaultTrainer(cfg)
+        trainer._trainer.data_loader = build_detection_train_loader(cfg, total_batch_size=3)
+        trainer.train()
+        """
+    assert resolve(opened(tmp_path, text), {})["SOLVER.IMS_PER_BATCH"] == 3

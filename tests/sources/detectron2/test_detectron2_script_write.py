@@ -48,6 +48,29 @@ def test_what_only_a_run_tells_stays_what_the_script_makes_it(tmp_path: Path) ->
     assert read(target).values["MODEL.MASK_ON"] is True
 
 
+def test_code_that_the_script_has_is_not_told_again(tmp_path: Path) -> None:
+    hooks = "trainer = DefaultTrainer(cfg); trainer.register_hooks([Accumulate(2)]); trainer.train()"
+    job = opened(tmp_path, SCRIPT.replace("DefaultTrainer(cfg).train()", hooks))
+    assert "Accumulate" not in job.write(planned(job), tmp_path / "same.yaml")
+    told = job.write(planned(job, accumulate=4), tmp_path / "other.yaml")
+    assert "Accumulate(4)" in told and "instead of Accumulate(2)" in told
+
+
+def test_a_loader_that_ignores_the_config_is_not_mended_by_another_config(tmp_path: Path) -> None:
+    job = opened(
+        tmp_path,
+        f"""
+        class Trainer(DefaultTrainer):
+            @classmethod
+            def build_train_loader(cls, cfg):
+                return build_detection_train_loader(cfg, total_batch_size=6)
+        Trainer(model_zoo.get_config("{MASK}")).train()
+        """,
+    )
+    with pytest.raises(InputError, match=r"total_batch_size=6 decides .* let it take that from the config"):
+        job.write(planned(job), tmp_path / "fitted.yaml")
+
+
 def test_a_plan_that_rests_on_what_nobody_knows_is_not_written(tmp_path: Path) -> None:
     job = opened(tmp_path, SCRIPT)
     target = tmp_path / "fitted.yaml"

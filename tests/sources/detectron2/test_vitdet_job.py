@@ -105,6 +105,13 @@ def test_a_lazy_config_is_told_in_one_line(name: str, tmp_path: Path) -> None:
     assert "\n" not in str(told.value)
 
 
+def test_a_script_that_trains_with_a_lazy_config_is_told_so(tmp_path: Path) -> None:
+    path = tmp_path / "lazyconfig_train_net.py"
+    path.write_text("from detectron2.config import LazyConfig\ncfg = LazyConfig.load('mine.py')\n")
+    with pytest.raises(InputError, match=r"trains with a LazyConfig.*COCO/mask_rcnn_vitdet_b_100ep"):
+        open_job(str(path))
+
+
 def test_a_published_name_on_disk_is_the_users_unless_the_prefix_says_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

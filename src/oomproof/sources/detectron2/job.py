@@ -18,7 +18,7 @@ from oomproof.memory.timeline import Timeline
 from oomproof.sources.detectron2.config import keys
 from oomproof.sources.detectron2.config.config import Config, read
 from oomproof.sources.detectron2.config.schema import DEFAULTS
-from oomproof.sources.detectron2.notes import notes
+from oomproof.sources.detectron2.notes import note_device, notes
 from oomproof.sources.detectron2.sizes import count_processes, images_per_gpu, largest_image
 from oomproof.sources.detectron2.validation import describe_validation, validation_rule
 from oomproof.sources.job import ASSUMED, Job, Knob, Setting, Settings, TraceRequest
@@ -85,7 +85,8 @@ class Detectron2Job(Job):
             told = (*describe_validation(self.values(settings), request.batch), *step.about.notes)
         # Workers hand over lists of images; the model stacks them on the device.
         about = replace(step.about, notes=told, settings=settings, stacked_by_workers=False)
-        return replace(step, about=replace(about, unseen=(*about.unseen, *self.config.guesses)))
+        unseen = (*about.unseen, *note_device(self.values(settings)), *self.config.guesses)
+        return replace(step, about=replace(about, unseen=unseen))
 
     def torch_pieces(self, settings: Settings) -> tuple[Any, Settings]:
         """The job in plain pieces, and the settings of its training."""
@@ -121,7 +122,8 @@ class Detectron2Job(Job):
     def write(self, settings: Settings, target: Path | None, *, device: str = "", changes: Sequence[str] = ()) -> str:
         from oomproof.sources.detectron2.write import write
 
-        return write(self.config, self.script, settings, target or self.place, device=device, changes=changes)
+        place = target or self.place
+        return write(self.config, self.script, settings, place, device=device, changes=changes, there=self.training)
 
 
 def open_detectron2(text: str, overrides: Sequence[str] = ()) -> Detectron2Job:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from oomproof.memory.about import About
+from oomproof.sources.detectron2.notes import is_on_gpu
 from oomproof.sources.detectron2.schedule import rescale_schedule
 from oomproof.sources.detectron2.sizes import largest_image
 from oomproof.sources.detectron2.zoo.parts import BACKBONES
@@ -46,7 +47,7 @@ def knobs(
         _zero_grad(settings),
         _checkpoint(settings),
         _batch(values, settings, about, rescaling),
-        _half_precision(settings) if values["MODEL.DEVICE"] == "cuda" else None,  # Detectron2 asserts a GPU
+        _half_precision(settings) if is_on_gpu(values) else None,  # Detectron2 asserts a GPU
         _grouping_knob(settings),
         _workers(settings),
         _image_size(values, settings),

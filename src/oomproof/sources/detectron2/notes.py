@@ -35,15 +35,22 @@ def notes(
             f"{settings['INPUT.MAX_SIZE_TRAIN']}"
         )
     found += _note_crowd(values, settings["boxes"]) or note_on_objects(settings["boxes"])
-    if values["MODEL.DEVICE"] != "cuda":
-        found.append(
-            f"MODEL.DEVICE {values['MODEL.DEVICE']}: this training uses no GPU; forecast is what it takes with cuda"
-        )
     if values["MODEL.META_ARCHITECTURE"] in ("GeneralizedRCNN", "PanopticFPN"):
         found.append(note_full_samplers(values))
     blueprint = "a blueprint of Detectron2's model was traced, not Detectron2 itself"
     found.append("Detectron2's own code was traced" if settings["real"] else blueprint)
     return found
+
+
+def is_on_gpu(values: Mapping[str, Any]) -> bool:
+    """``cuda``, or one of several: ``cuda:1``."""
+    return str(values["MODEL.DEVICE"]).partition(":")[0] == "cuda"
+
+
+def note_device(values: Mapping[str, Any]) -> list[str]:
+    """What stands under the verdict: the GPU that was forecast is not what this config trains on."""
+    device = values["MODEL.DEVICE"]
+    return [] if is_on_gpu(values) else [f"MODEL.DEVICE {device}: this training uses no GPU; forecast is cuda"]
 
 
 def note_full_samplers(values: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from oomproof.errors import InputError
 from oomproof.files.looking import is_file, is_there
 from oomproof.files.replacing import replace_file
 from oomproof.sources.detectron2.config import keys
-from oomproof.sources.detectron2.config.config import Config, of_text
+from oomproof.sources.detectron2.config.config import OVERRULED, Config, of_text
 from oomproof.sources.detectron2.config.old_keys import old_names
 from oomproof.sources.detectron2.config.schema import DEFAULTS, VERSION
 from oomproof.sources.detectron2.config.yaml_edit import format_value, with_values, write_value
@@ -27,18 +27,26 @@ def choose_target(config: Config, script: Path | None) -> Path:
     """The user's own file; for a script or a name of the zoo a new file in the working directory. What was read without
     code that may change it is not written anywhere."""
     if config.guesses:
-        raise InputError(
-            f"{config.guesses[0]}, so a plan cannot be written: write cfg.dump() of a run to a YAML file, and fit that"
-        )
+        dump = "write cfg.dump() of a run to a YAML file, and fit that"
+        answer = "let it take that from the config, and fit again" if config.guesses[0].endswith(OVERRULED) else dump
+        raise InputError(f"{config.guesses[0]}, so a plan cannot be written: {answer}")
     if script is not None:
         return script.with_suffix(".fitted.yaml")
     return config.path or Path(Path(config.name).stem + ".fitted.yaml")
 
 
 def write(
-    config: Config, script: Path | None, settings: Settings, target: Path, *, device: str, changes: Sequence[str]
+    config: Config,
+    script: Path | None,
+    settings: Settings,
+    target: Path,
+    *,
+    device: str,
+    changes: Sequence[str],
+    there: Mapping[str, Any],
 ) -> str:
-    """Writes ``target`` so that it reads as exactly the planned keys; returns what to do with it."""
+    """Writes ``target`` so that it reads as exactly the planned keys; returns what to do with it. ``there``: settings
+    that the script's own code has."""
     choose_target(config, script)  # refuses guesses
     planned = {**config.values, **_keys(settings)}
     left = _find_untold_keys(config, planned)
@@ -62,7 +70,7 @@ def write(
         reason = error.strerror or type(error).__name__
         raise InputError(f"{target} cannot be written: {reason}; name another file, --write FILE") from error
     changed = [f"{key} {source[key]!r} -> {planned[key]!r}" for key in planned if planned[key] != source[key]]
-    code = training_code(settings, target, own=config.path is not None and target == config.path)
+    code = training_code(settings, target, own=config.path is not None and target == config.path, there=there)
     first = f"wrote {target}:" if changed else f"wrote {target}, without a change"
     if before is not None and text.encode() == before:
         first = f"{target} stays as it is: the plan is what it says"

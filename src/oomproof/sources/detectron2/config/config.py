@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +21,8 @@ from oomproof.sources.detectron2.config.values import check_value, decode
 from oomproof.sources.detectron2.config.yaml_file import parse, read_text
 from oomproof.sources.detectron2.zoo import configs as zoo
 
+OVERRULED = "whatever the config says"
+"""of a key that other code decides: no config can change it"""
 COMMAND_LINE = "the command line"
 _MOST_TOLD = 10
 """mistakes of a config that are told at once"""
@@ -93,9 +96,7 @@ def override_config(
 ) -> Config:
     """The config with KEY, VALUE pairs put over it, as Detectron2's ``merge_from_list`` does."""
     if len(overrides) % 2:
-        raise InputError(
-            f"{where}: settings come in pairs such as SOLVER.IMS_PER_BATCH 8; '{overrides[-1]}' has no value after it"
-        )
+        raise InputError(f"{where}: settings come in pairs such as SOLVER.IMS_PER_BATCH 8; {_say_odd(overrides)}")
     values, origins = dict(config.values), dict(config.origins)
     wrong: list[InputError] = []
     for key, text in zip(overrides[::2], overrides[1::2], strict=True):
@@ -108,6 +109,14 @@ def override_config(
             wrong.append(error)
     _tell_all(wrong)
     return replace(config, values=values, origins=origins, unknown=_still(config.unknown, overrides[::2]))
+
+
+def _say_odd(overrides: Sequence[Any]) -> str:
+    for each in overrides:
+        key, _, value = re.split(r"([= ])", f"{each}=", maxsplit=1)
+        if key in DEFAULTS and value:
+            return f"write '{each}' as two: {key} {value.removesuffix('=').strip()}"
+    return f"'{overrides[-1]}' has no value after it"
 
 
 def _ask_for_script(path: Path) -> str:

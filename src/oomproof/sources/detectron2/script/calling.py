@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import arguments, decorating, looking_up, training_steps
+from oomproof.sources.detectron2.script import arguments, decorating, generators, looking_up, training_steps
 from oomproof.sources.detectron2.script.contents import (
+    REMEMBERS,
     Call,
     Class,
     Foreign,
@@ -56,6 +57,20 @@ def call_at(reader: Reader, node: ast.Call, scope: Ref) -> Call:
 
 
 def call_function(reader: Reader, function: Function, call: Call) -> Any:
+    if not function.marks & REMEMBERS:
+        return _follow_call(reader, function, call)
+    key = (function.node, function.scope, call.given, tuple(call.words.items()))
+    known = reader.memory[reader.results]
+    if isinstance(known, Parts) and key in known.parts:
+        return known.parts[key]
+    value = _follow_call(reader, function, call)
+    known = reader.memory[reader.results]
+    if isinstance(known, Parts):
+        reader.memory[reader.results] = replace(known, parts={**known.parts, key: value})
+    return value
+
+
+def _follow_call(reader: Reader, function: Function, call: Call) -> Any:
     if not reader.enter(function.node):
         return Unknown(getattr(function.node, "name", "lambda"))
     parts = bind(reader, function, call)
@@ -65,14 +80,18 @@ def call_function(reader: Reader, function: Function, call: Call) -> Any:
         reader.memory[scope] = Parts("scope", {**parts, "super": Super(call.given[0], owner)}, function.scope)
     file, reader.file = reader.file, function.file
     block, reader.block, reader.block_to_come = reader.block, reader.block_to_come, None
+    yields, reader.yields = reader.yields, None
     before = decorating.remember_configs(reader) if function.around else {}
     try:
         if isinstance(function.node, ast.Lambda):
             return reader.evaluate(function.node.body, scope)
-        value = reader.follow_function(function.node.body, scope)
+        body = function.node.body
+        if reader.block is None and generators.is_generator(function.node):
+            return generators.run_generator(reader, function, lambda: reader.follow_function(body, scope))
+        value = reader.follow_function(body, scope)
         return decorating.after_call(reader, function, value, before) if function.around else value
     finally:
-        reader.file, reader.block = file, block
+        reader.file, reader.block, reader.yields = file, block, yields
         reader.leave()
 
 

@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import config_steps
+from oomproof.sources.detectron2.script import config_steps, looking_up, operators
 from oomproof.sources.detectron2.script.contents import Items, Parts, Ref, Section, Unknown
 from oomproof.sources.detectron2.script.knowing import FAILURES, NotKnown, require_known, shorten_code
 
@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 def change_in_place(reader: Reader, node: ast.AugAssign, scope: Ref) -> None:
     now = ast.parse(ast.unparse(node.target), mode="eval").body
     before = reader.evaluate(now, scope)
-    value = reader.evaluate(ast.copy_location(ast.BinOp(now, node.op, node.value), node), scope)
+    code = ast.copy_location(ast.BinOp(now, node.op, node.value), node)
+    if looking_up.find_class(reader, before) is not None:
+        found = operators.call_operator(reader, code, before, reader.evaluate(node.value, scope), in_place=True)
+        reader.assign(node.target, found[0] if found else Unknown(shorten_code(node)), node.value, scope)
+        return
+    value = reader.evaluate(code, scope)
     content = reader.memory.get(before)
     if isinstance(before, Ref) and (isinstance(content, Items) or _is_dict(content)):
         after = reader.memory.get(value)

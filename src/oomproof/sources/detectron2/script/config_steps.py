@@ -11,6 +11,7 @@ from oomproof.errors import InputError
 from oomproof.files.looking import is_there
 from oomproof.sources.detectron2.config.config import (
     COMMAND_LINE,
+    OVERRULED,
     Config,
     Origin,
     from_defaults,
@@ -19,7 +20,7 @@ from oomproof.sources.detectron2.config.config import (
 )
 from oomproof.sources.detectron2.config.schema import DEFAULTS, SECTIONS
 from oomproof.sources.detectron2.config.values import check_value
-from oomproof.sources.detectron2.script import own_keys
+from oomproof.sources.detectron2.script import own_keys, sections
 from oomproof.sources.detectron2.script.contents import Call, Made, Parts, Ref, Section, Unknown
 from oomproof.sources.detectron2.script.knowing import NotKnown, require_known, shorten_code
 from oomproof.sources.detectron2.zoo.configs import find_published
@@ -27,6 +28,11 @@ from oomproof.sources.detectron2.zoo.configs import find_published
 if TYPE_CHECKING:
     from oomproof.sources.detectron2.script.reader import Reader
 
+_CHANGES = frozenset(
+    ("merge_from_other_cfg", "update", "__setitem__", "__setattr__", "__delitem__", "setdefault", "pop", "popitem",
+     "clear", "__ior__")
+)  # fmt: skip
+"""methods of a config that change keys"""
 ANSWER = "write cfg.dump() of a run to a YAML file and give that instead of the script"
 """to a user whose config only a run tells"""
 
@@ -61,6 +67,9 @@ def set_key(reader: Reader, section: Section, last: str, value: Any, node: ast.A
     config, own = made.config, made.own
     if key in SECTIONS and isinstance(value, (Section, Unknown)):
         config, own = _with_section(reader, made, key, value, node)
+    elif key in SECTIONS and isinstance(parts := reader.memory.get(value), Parts):
+        sections.replace_section(reader, section, key, parts, node)
+        return
     elif key not in DEFAULTS:
         own = {**own, key: value}
         if project := own_keys.find_project(reader, section):
@@ -121,7 +130,7 @@ def is_from(config: Config, key: str, value: Any) -> bool:
 
 def overrule(config: Config, key: str, value: Any, code: str, where: Origin | None = None) -> Config:
     """Other code than the config decides what a key stands for, so that no plan can change it there."""
-    said = f"{code} decides {key} for the training, whatever the config says"
+    said = f"{code} decides {key} for the training, {OVERRULED}"
     if isinstance(value, Unknown) or where is None:
         config = _without(config, key, f"{said}, and is not known before the script runs")
     else:
@@ -154,6 +163,8 @@ def call_method(reader: Reader, section: Section, name: str, call: Call) -> Any:
         copy = new(reader).of
         reader.memory[copy] = replace(made, config=read_now(reader, made), touched=0, own=own)
         return Section(copy, section.prefix)
+    if name in sections.READS:
+        return sections.read_section(reader, section, name, call)
     first = call.every[0] if call.every else None
     if name == "merge_from_file" and call.every:
         _merge_file(reader, section.of, first, call.node)
@@ -161,17 +172,19 @@ def call_method(reader: Reader, section: Section, name: str, call: Call) -> Any:
         _merge_list(reader, section.of, first, call.node)
     elif name == "merge_from_other_cfg" and isinstance(first, Section) and not first.prefix:
         _merge_other(reader, section.of, first)
+    elif name == "merge_from_other_cfg" and isinstance(parts := reader.memory.get(first), Parts):
+        sections.set_parts(reader, section, parts, call.node)
     elif name == "set_new_allowed":
         reader.memory[section.of] = replace(made, takes_new_keys=True)
     elif name in ("__setitem__", "__setattr__") and len(call.given) == 2:
         _set_by_name(reader, section, call)
     elif name in ("setdefault", "pop", "update") and _change_as_dict(reader, section, name, call):
         return None
-    elif name in ("merge_from_other_cfg", "update", "__setitem__", "__setattr__", "setdefault", "pop"):
+    elif name in _CHANGES:
         _lose(
             reader, section.of, f"{reader.at(call.node)}: {shorten_code(call.node)} takes keys from elsewhere", ANSWER
         )
-    return None
+    return None if name in sections.GIVE_NOTHING else Unknown(shorten_code(call.node))
 
 
 def _set_by_name(reader: Reader, section: Section, call: Call) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 
 from oomproof.sources.detectron2.config.config import Config, Origin
 
+REMEMBERS = frozenset(("lru_cache", "cache", "cached_property"))
+"""decorators of functions that are run once for the same arguments"""
 MOST_PARTS = 10_000
 """of a list or tuple, those of its parts included: one that holds itself twice, again and again, has billions"""
 
@@ -26,6 +28,8 @@ class Unknown:
     why: str
     may_be: tuple[Ref, ...] = ()
     """configs of which it may be one, or a section"""
+    choices: tuple[Any, ...] = ()
+    """functions, classes and objects of which it may be one"""
 
 
 @dataclass(frozen=True)

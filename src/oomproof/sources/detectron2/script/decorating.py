@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from oomproof.sources.detectron2.script import calling, config_steps, looking_up, with_blocks
 from oomproof.sources.detectron2.script.contents import (
+    REMEMBERS,
     Call,
     Class,
     Content,
@@ -26,7 +27,7 @@ from oomproof.sources.detectron2.script.knowing import shorten_code
 if TYPE_CHECKING:
     from oomproof.sources.detectron2.script.reader import Reader
 
-_MARKS = frozenset(("staticmethod", "classmethod", *looking_up.PROPERTIES, *with_blocks.GENERATORS))
+_MARKS = frozenset(("staticmethod", "classmethod", *REMEMBERS, *looking_up.PROPERTIES, *with_blocks.GENERATORS))
 _OF_PROPERTIES = frozenset(("setter", "getter", "deleter"))
 _HARMLESS_MODULES = frozenset(
     ("detectron2", "oomproof", "fvcore", "iopath", "torch", "torchvision", "numpy", "numba", "click", "hydra", "typer",

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import looking_up, of_python
+from oomproof.sources.detectron2.script import comprehending, copying, generators, looking_up, of_python, operators
+from oomproof.sources.detectron2.script.choosing import find_configs, one_of, parts_of
 from oomproof.sources.detectron2.script.computing import compute, first_that_decides
 from oomproof.sources.detectron2.script.contents import MOST_PARTS, Items, Parts, Ref, Section, Unknown
 from oomproof.sources.detectron2.script.expression import has_more_parts
-from oomproof.sources.detectron2.script.joining import find_configs
 from oomproof.sources.detectron2.script.knowing import (
     FAILURES,
     LONGEST,
@@ -50,7 +50,7 @@ def _assign_named(reader: Reader, node: ast.NamedExpr, scope: Ref) -> Any:
     return value
 
 
-def _list(reader: Reader, node: ast.List | ast.Set, scope: Ref) -> Any:
+def _list(reader: Reader, node: ast.List, scope: Ref) -> Any:
     if len(node.elts) > LONGEST:  # data, not settings
         return Unknown(shorten_code(ast.List(node.elts[:3])))
     return reader.memory.new(Items(tuple(_elements(reader, node.elts, scope))))
@@ -89,29 +89,32 @@ def _dict(reader: Reader, node: ast.Dict, scope: Ref) -> Any:
 
 
 def _comprehension(reader: Reader, node: ast.ListComp | ast.GeneratorExp | ast.SetComp, scope: Ref) -> Any:
-    around = reader.memory[scope]
-    in_class = isinstance(around, Parts) and around.kind == "class"  # whose names are not seen in it
-    inner = reader.memory.new(Parts("scope", {}, around.above if in_class and isinstance(around, Parts) else scope))
-    found: list[Any] = []
+    found, why = comprehending.run_through(reader, node, [node.elt], scope)
+    values = [value for (value,) in found]
+    if why:
+        return Unknown(why)
+    return _make_set(reader, values, node) if isinstance(node, ast.SetComp) else reader.memory.new(Items(tuple(values)))
 
-    def run(depth: int) -> None:
-        if depth == len(node.generators):
-            found.append(evaluate_node(reader, node.elt, inner))
-            return
-        each = node.generators[depth]
-        items = iterate_value(reader, evaluate_node(reader, each.iter, inner if depth else scope))
-        if items is None or len(found) > LONGEST:
-            raise NotKnown(shorten_code(each.iter))
-        for item in items:
-            reader.assign(each.target, item, each.iter, inner)
-            if all(truth(reader, evaluate_node(reader, test, inner)) for test in each.ifs):
-                run(depth + 1)
 
+def _dict_comprehension(reader: Reader, node: ast.DictComp, scope: Ref) -> Any:
+    found, why = comprehending.run_through(reader, node, [node.key, node.value], scope)
     try:
-        run(0)
-    except NotKnown as reason:
-        return Unknown(str(reason))
-    return reader.memory.new(Items(tuple(found)))
+        return (
+            Unknown(why)
+            if why
+            else reader.memory.new(Parts("dict", {require_known(reader, key): value for key, value in found}))
+        )
+    except (NotKnown, TypeError):
+        return Unknown(shorten_code(node))
+
+
+def _set(reader: Reader, node: ast.Set, scope: Ref) -> Any:
+    return _make_set(reader, _elements(reader, node.elts[: LONGEST + 1], scope), node)
+
+
+def _make_set(reader: Reader, values: list[Any], node: ast.expr) -> Any:
+    made = copying.make_set(reader, values)
+    return Unknown(shorten_code(node)) if made is None else made
 
 
 def _attribute(reader: Reader, node: ast.Attribute, scope: Ref) -> Any:
@@ -129,7 +132,7 @@ def _item(reader: Reader, node: ast.Subscript, scope: Ref) -> Any:
             return _slice(reader, value, node.slice, scope)
         return _at(reader, value, require_known(reader, evaluate_node(reader, node.slice, scope)))
     except NotKnown as reason:
-        return Unknown(str(reason) or shorten_code(node), find_configs(value))
+        return one_of(str(reason) or shorten_code(node), [Unknown("", find_configs(value)), *parts_of(reader, value)])
     except FAILURES:
         return Unknown(shorten_code(node))
 
@@ -146,6 +149,9 @@ def _at(reader: Reader, value: Any, place: Any) -> Any:
         return value[place]
     if isinstance(value, Unknown):
         return looking_up.attribute(reader, value, str(place))
+    if looking_up.find_class(reader, value) is not None:
+        found = operators.call_own_method(reader, value, "__getitem__", (place,), ast.Constant(place))
+        return found[0] if found else operators.look_up_item(reader, value, place)
     raise NotKnown
 
 
@@ -164,13 +170,16 @@ def _slice(reader: Reader, value: Any, node: ast.Slice, scope: Ref) -> Any:
 
 def _yield(reader: Reader, node: ast.Yield, scope: Ref) -> Any:
     value = evaluate_node(reader, node.value, scope) if node.value is not None else None
-    if reader.block is not None:
-        reader.block.run(reader, value)
-    return Unknown(shorten_code(node))
+    return generators.yield_value(reader, value, node)
+
+
+def _yield_from(reader: Reader, node: ast.YieldFrom, scope: Ref) -> Any:
+    return generators.yield_all(reader, evaluate_node(reader, node.value, scope), node)
 
 
 _WAYS: dict[type[ast.expr], Way] = {
     ast.Yield: _yield,
+    ast.YieldFrom: _yield_from,
     ast.Constant: lambda reader, node, scope: node.value,
     ast.Name: lambda reader, node, scope: looking_up.name(reader, node.id, scope),
     ast.Attribute: _attribute,
@@ -181,11 +190,12 @@ _WAYS: dict[type[ast.expr], Way] = {
     ast.Lambda: lambda reader, node, scope: reader.function(node, scope),
     ast.NamedExpr: _assign_named,
     ast.List: _list,
-    ast.Set: _list,
+    ast.Set: _set,
     ast.Tuple: _tuple,
     ast.Dict: _dict,
     ast.ListComp: _comprehension,
     ast.GeneratorExp: _comprehension,
     ast.SetComp: _comprehension,
+    ast.DictComp: _dict_comprehension,
 }
 """everything else is computed"""

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 from oomproof.sources.detectron2.script import (
     arguments,
     config_steps,
+    copying,
     elsewhere,
     handing_on,
+    importing,
     launching,
     mapping,
     of_python,
     optimizers,
     training_steps,
+    unbound,
 )
 from oomproof.sources.detectron2.script.contents import Call, Foreign, Items, Parts, Run, Section, Unknown
 from oomproof.sources.detectron2.script.importing import FRAMEWORKS
@@ -37,6 +40,10 @@ def call_foreign(reader: Reader, called: Foreign, call: Call) -> Any:
     last = called.last
     if called.name in _ENDS or called.name.endswith("parser.error"):
         reader.end()
+    if called.name in importing.ADDERS:
+        importing.add_folder(reader, call)
+    if done := unbound.call_unbound(reader, called, call):
+        return done[0]
     for answer in (_of_argparse, _of_detectron2, _of_machine, optimizers.make_foreign, _of_training):
         found = answer(reader, called, call)
         if found is not None:
@@ -92,7 +99,7 @@ def _new_config(reader: Reader, called: Foreign, call: Call) -> Section:
 def _copy_first(reader: Reader, called: Foreign, first: Any) -> Any:
     if isinstance(first, Section):
         return config_steps.call_method(reader, first, "clone", Call((), {}, ast.Constant(None)))
-    return first
+    return copying.copy_value(reader, first, deep=called.last == "deepcopy")
 
 
 def _of_training(reader: Reader, called: Foreign, call: Call) -> Any:

@@ -11,8 +11,8 @@ from oomproof.files.looking import is_file
 from oomproof.frameworks.detectron2 import DEFAULT_CONFIG
 from oomproof.sources.detectron2.config.yaml_file import read_text
 from oomproof.sources.detectron2.script import arguments, config_steps
-from oomproof.sources.detectron2.script.contents import Foreign, Parts, Ref, Unknown
-from oomproof.sources.detectron2.script.knowing import iterate_value
+from oomproof.sources.detectron2.script.contents import Call, Foreign, Parts, Ref, Unknown
+from oomproof.sources.detectron2.script.knowing import NotKnown, iterate_value, require_known
 
 if TYPE_CHECKING:
     from oomproof.sources.detectron2.script.reader import Reader
@@ -37,11 +37,12 @@ def bind_imports(reader: Reader, node: ast.Import | ast.ImportFrom, scope: Ref) 
             for name, value in _public(reader, content):
                 reader.set_name(name, value, scope)
             continue
-        if isinstance(content, Parts):
-            value = content.parts.get(alias.name, Unknown(alias.name))
+        if isinstance(content, Parts) and alias.name in content.parts:
+            value = content.parts[alias.name]
         else:
             inner = _beside(reader, f"{module}.{alias.name}".lstrip("."), node.level)
-            value = Foreign(f"{module}.{alias.name}".lstrip(".")) if inner is None else inner
+            other = Unknown(alias.name) if isinstance(content, Parts) else Foreign(f"{module}.{alias.name}".lstrip("."))
+            value = other if inner is None else inner
         if value == _DEFAULTS:
             value = config_steps.defaults_of_detectron2(reader)
         reader.set_name(alias.asname or alias.name, value, scope)
@@ -63,6 +64,18 @@ def _public(reader: Reader, content: Any) -> list[tuple[str, Any]]:
     return [(name, value) for name, value in parts.items() if (name in named if named else name[:1] != "_")]
 
 
+ADDERS = ("sys.path.append", "sys.path.insert", "site.addsitedir")
+
+
+def add_folder(reader: Reader, call: Call) -> None:
+    """``sys.path.append("../lib")``: where modules are looked for as well."""
+    try:
+        folder = Path(str(require_known(reader, call.given[-1])))
+    except (NotKnown, IndexError):
+        return
+    reader.folders += [folder, reader.path.parent / folder]
+
+
 def _beside(reader: Reader, module: str, level: int) -> Any:
     """The module of a file near the script, followed; None where there is none. Not of frameworks: a script may lie in
     a clone of Detectron2 itself."""
@@ -72,7 +85,8 @@ def _beside(reader: Reader, module: str, level: int) -> Any:
     parts = module.split(".")
     if not level and parts[0] in FRAMEWORKS:
         return None
-    places = (folder, reader.path.parent, *_project_folders(reader.path, parts[0])) if not level else (folder,)
+    near = (folder, reader.path.parent, *reader.folders)
+    places = (*near, *_project_folders(reader.path, parts[0])) if not level else (folder,)
     for place in places:
         for path in (place.joinpath(*parts).with_suffix(".py"), place.joinpath(*parts, "__init__.py")):
             if parts[-1] and is_file(path):

@@ -7,15 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from oomproof.sources.detectron2.config.config import Config
+from oomproof.sources.detectron2.script.choosing import one_of
 from oomproof.sources.detectron2.script.contents import (
     DECLARED,
     Content,
     Items,
     Made,
     Parts,
-    Ref,
     Run,
-    Section,
     Unknown,
 )
 
@@ -27,13 +26,7 @@ def join_values(one: Any, other: Any, why: str) -> Any:
     if type(one) is type(other) and one == other:
         return one
     why = next((each.why for each in (one, other) if isinstance(each, Unknown)), why)
-    configs = [ref for each in (one, other) for ref in find_configs(each)]
-    return Unknown(why, tuple(dict.fromkeys(configs)))
-
-
-def find_configs(value: Any) -> tuple[Ref, ...]:
-    """The configs that a value may be."""
-    return value.may_be if isinstance(value, Unknown) else (value.of,) if isinstance(value, Section) else ()
+    return one_of(why, (one, other))
 
 
 def join_memories(one: dict[int, Content], other: dict[int, Content], why: str) -> dict[int, Content]:

@@ -15,13 +15,16 @@ _PARTS = {"dataloader", "lr_multiplier", "optimizer", "train"}
 
 
 def is_lazy_config(path: Path) -> bool:
-    """Whether the file is one: it makes parts with LazyCall, or takes a model over from another such file."""
+    """Whether the file is one, or a script that trains with one: it makes parts with LazyCall, or takes a model over
+    from another such file."""
     try:
         tree = parse_file(path)
     except InputError:
         return False
     if any(isinstance(node, ast.Call) and _name_of(node.func) == "get_cfg" for node in ast.walk(tree)):
         return False
+    if _loads_one(tree):
+        return True
     names = _names_of_module(tree)
     from_others = any(_takes_over(node) for node in ast.walk(tree))
     return "LazyCall" in names or (from_others and "model" in names and bool(names & _PARTS))
@@ -31,11 +34,18 @@ def refuse_lazy_config(path: Path) -> InputError:
     known = full_name("/".join(path.parts[-2:]))
     example = find_vitdet(known or list_vitdet()[0]).name
     as_published = f"detectron2:{example} is that one as it is published" if known else f"such as {example}"
+    what = "trains with" if _loads_one(parse_file(path)) else "is"
     return InputError(
-        f"{path} is a LazyConfig, which only Detectron2 can run: it is not read. ViTDet's published configs are known "
-        f"by name ({as_published}), with --set {BATCH}=8 and the like; give other models as FILE.py:FUNCTION "
+        f"{path} {what} a LazyConfig, which only Detectron2 can run: it is not read. ViTDet's published configs are "
+        f"known by name ({as_published}), with --set {BATCH}=8 and the like; give other models as FILE.py:FUNCTION "
         "(docs/jobs.md)"
     )
+
+
+def _loads_one(tree: ast.Module) -> bool:
+    """``LazyConfig.load(args.config_file)``: Detectron2's own lazyconfig_train_net.py, and scripts like it."""
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return any(isinstance(each, ast.Attribute) and ast.unparse(each) == "LazyConfig.load" for each in calls)
 
 
 def _names_of_module(tree: ast.Module) -> set[str]:

@@ -74,6 +74,9 @@ def follow_own_loader(reader: Reader, run: Ref) -> None:
     """``build_train_loader`` of a trainer of the script's own."""
     content = reader.memory[run]
     method = looking_up.find_method(reader, run, "build_train_loader")
+    if method is not None and not isinstance(method, Function) and isinstance(content, Run):
+        whose = "build_train_loader is other code than the script's"
+        reader.memory[run] = take_loaders(content, None, f"{reader.path}: {whose}")
     if not isinstance(method, Function) or not isinstance(content, Run):
         return
     before = reader.memory[reader.loaders]

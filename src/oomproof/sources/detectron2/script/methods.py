@@ -6,7 +6,16 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import config_steps, elsewhere, foreign, loading, optimizers, training_steps
+from oomproof.sources.detectron2.script import (
+    choosing,
+    config_steps,
+    elsewhere,
+    foreign,
+    loading,
+    looking_up,
+    optimizers,
+    training_steps,
+)
 from oomproof.sources.detectron2.script.contents import (
     Call,
     Foreign,
@@ -29,7 +38,6 @@ from oomproof.sources.detectron2.script.knowing import (
     require_known,
     shorten_code,
 )
-from oomproof.sources.detectron2.script.looking_up import foreign_bases
 
 if TYPE_CHECKING:
     from oomproof.sources.detectron2.script.reader import Reader
@@ -61,7 +69,7 @@ def call_method(reader: Reader, method: Method, call: Call) -> Any:
 
 def _of_base(reader: Reader, of: Super, name: str, call: Call) -> Any:
     """``super().__init__(cfg)`` of a trainer, ``super().build_hooks()``."""
-    bases = foreign_bases(reader, of.owner)
+    bases = [each.last for each in looking_up.classes_above(reader, of) if isinstance(each, Foreign)]
     if name in loading.BUILDERS:
         loading.record(reader, name, call)
     if name == "__init__" and training_steps.is_trainer(bases) and isinstance(of.self, Ref):
@@ -88,8 +96,8 @@ def _of_list(reader: Reader, of: Ref, content: Items, name: str, call: Call) -> 
             return reader.memory.new(content)
         case _:
             if name not in ("index", "count"):
-                reader.memory[of] = unknown
-            return unknown
+                reader.memory[of] = choosing.one_of(unknown.why, [*items, *call.every])
+            return choosing.one_of(unknown.why, items)
     return None
 
 
@@ -102,8 +110,11 @@ def _of_dict(reader: Reader, of: Ref, content: Parts, name: str, call: Call) -> 
     try:
         found, left = _change_dict(reader, parts, name, call)
     except (NotKnown, IndexError, TypeError):
-        change_dict(reader, of, content, Unknown(shorten_code(call.node)))
-        return Unknown(shorten_code(call.node))
+        if name == "get":
+            return choosing.one_of(shorten_code(call.node), [*parts.values(), *call.given[1:]])
+        lost = choosing.one_of(shorten_code(call.node), [*parts.values(), *call.every])
+        change_dict(reader, of, content, lost)
+        return lost
     change_dict(reader, of, content, replace(content, parts=left))
     return found
 

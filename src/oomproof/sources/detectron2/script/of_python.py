@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import arguments, calling, config_steps, elsewhere, looking_up
-from oomproof.sources.detectron2.script.contents import Call, Foreign, Items, Method, Partial, Parts, Section, Unknown
+from oomproof.sources.detectron2.script import (
+    arguments,
+    calling,
+    choosing,
+    config_steps,
+    copying,
+    elsewhere,
+    looking_up,
+)
+from oomproof.sources.detectron2.script.contents import (
+    Call,
+    Foreign,
+    Function,
+    Items,
+    Method,
+    Partial,
+    Parts,
+    Section,
+    Unknown,
+)
 from oomproof.sources.detectron2.script.expression import round_number
-from oomproof.sources.detectron2.script.joining import find_configs
 from oomproof.sources.detectron2.script.knowing import (
     FAILURES,
     LONGEST,
@@ -71,6 +89,13 @@ def _list(reader: Reader, call: Call) -> Any:
     return reader.memory.new(Items(tuple(_items(reader, call.given[0]) if call.given else ())))
 
 
+def _set(reader: Reader, call: Call) -> Any:
+    made = copying.make_set(reader, _items(reader, call.given[0]) if call.given else [])
+    if made is None:
+        raise NotKnown
+    return made
+
+
 def _tuple(reader: Reader, call: Call) -> Any:
     return tuple(_items(reader, call.given[0]) if call.given else ())
 
@@ -102,7 +127,8 @@ def _getattr(reader: Reader, call: Call) -> Any:
     try:
         name = str(require_known(reader, call.given[1]))
     except NotKnown as reason:
-        return Unknown(str(reason), find_configs(of))
+        every = [Unknown("", choosing.find_configs(of)), *choosing.methods_of(reader, of), *call.given[2:]]
+        return choosing.one_of(str(reason), every)
     found = looking_up.attribute(reader, of, name)
     absent = isinstance(found, Unknown) and isinstance(reader.memory.get(of), Parts) and found.why == name
     return call.given[2] if len(call.given) > 2 and (absent or isinstance(found, Method)) else found
@@ -117,6 +143,8 @@ def _setattr(reader: Reader, call: Call) -> Any:
             config_steps.lose(reader, of, call.node)
         elif isinstance(of, Unknown):
             elsewhere.lose_any(reader, of, call.node)
+        else:
+            choosing.lose_parts(reader, of, value, shorten_code(call.node))
 
 
 def _vars(reader: Reader, call: Call) -> Any:
@@ -156,6 +184,25 @@ _KINDS: dict[str, type] = {
 }  # fmt: skip
 
 
+def _mark(name: str) -> Callable[[Any, Call], Any]:
+    """``build_train_loader = classmethod(function)``"""
+
+    def mark(reader: Reader, call: Call) -> Any:
+        function = call.given[0]
+        if not isinstance(function, Function):
+            raise NotKnown
+        return replace(function, marks=function.marks | {name})
+
+    return mark
+
+
+def _type(reader: Reader, call: Call) -> Any:
+    cls = looking_up.find_class(reader, call.given[0])
+    if cls is None or len(call.given) != 1:
+        raise NotKnown
+    return cls
+
+
 def _partial(reader: Reader, call: Call) -> Any:
     return Partial(call.given[0], call.given[1:], tuple(call.words.items()))
 
@@ -170,7 +217,8 @@ def _replace(reader: Reader, call: Call) -> Any:
 
 
 _OTHERS: dict[str, Callable[[Any, Call], Any]] = {
-    "list": _list, "set": _list, "tuple": _tuple, "range": _range, "zip": _zip, "enumerate": _enumerate, "dict": _dict,
-    "getattr": _getattr, "setattr": _setattr, "vars": _vars, "asdict": _vars, "partial": _partial, "replace": _replace,
-    "isinstance": _isinstance,
+    "list": _list, "set": _set, "frozenset": _set, "tuple": _tuple, "range": _range, "zip": _zip, "dict": _dict,
+    "enumerate": _enumerate, "getattr": _getattr, "setattr": _setattr, "vars": _vars, "asdict": _vars, "type": _type,
+    "partial": _partial, "replace": _replace, "isinstance": _isinstance, "property": _mark("property"),
+    "classmethod": _mark("classmethod"), "staticmethod": _mark("staticmethod"),
 }  # fmt: skip

@@ -7,7 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from oomproof.sources.detectron2.script import looking_up
-from oomproof.sources.detectron2.script.contents import Call, Foreign, Function, Optimizer, Ref, Run, Section, Unknown
+from oomproof.sources.detectron2.script.contents import (
+    Call,
+    Foreign,
+    Function,
+    Method,
+    Optimizer,
+    Ref,
+    Run,
+    Section,
+    Unknown,
+)
 
 if TYPE_CHECKING:
     from oomproof.sources.detectron2.script.reader import Reader
@@ -43,7 +53,11 @@ def follow_builder(reader: Reader, run: Ref) -> None:
     """``build_optimizer`` of a trainer of the script's own."""
     content = reader.memory[run]
     method = looking_up.find_method(reader, run, BUILDER)
-    if not isinstance(content, Run) or not isinstance(method, Function) or "optimizer" in content.training:
+    if not isinstance(content, Run) or method is None or "optimizer" in content.training:
+        return
+    if not isinstance(method, Function):
+        unknown = Unknown(f"{reader.path}: {BUILDER}, which is other code than the script's")
+        reader.memory[run] = replace(content, training={**content.training, "optimizer": unknown})
         return
     config = content.parts.get("cfg", Unknown("cfg"))
     itself = content.above if "classmethod" in method.marks else run
@@ -54,7 +68,7 @@ def follow_builder(reader: Reader, run: Ref) -> None:
     where = f"{method.file}:{method.node.lineno}: {BUILDER}"
     after = reader.memory[run]
     if isinstance(after, Run):
-        kind = _read_kind(made, where, method.node)
+        kind = read_kind(made, where, method.node)
         reader.memory[run] = replace(after, training={**after.training, "optimizer": kind})
 
 
@@ -63,7 +77,9 @@ def given_to(reader: Reader, call: Call) -> dict[str, Any]:
     made = call.get("optimizer", 2)
     if made is None or isinstance(made, Section) or (isinstance(made, Foreign) and "." not in made.name):
         return {}  # a trainer of the script's own may take other things, or names that nobody defines
-    return {"optimizer": _read_kind(made, reader.at(call.node))}
+    if isinstance(made, Method) and made.name == "optimizer":
+        return {}  # that of another trainer
+    return {"optimizer": read_kind(made, reader.at(call.node))}
 
 
 def of_loop(reader: Reader, run: Run) -> Run:
@@ -75,7 +91,7 @@ def of_loop(reader: Reader, run: Run) -> Run:
     return replace(run, training={**run.training, "optimizer": kind})
 
 
-def _read_kind(made: Any, where: object, code: ast.AST | None = None) -> Any:
+def read_kind(made: Any, where: object, code: ast.AST | None = None) -> Any:
     """The setting's value; of a class that code is not seen to make, the only one that it names."""
     if isinstance(made, Optimizer):
         return made.kind

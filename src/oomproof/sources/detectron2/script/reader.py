@@ -20,11 +20,12 @@ from oomproof.sources.detectron2.script import (
     arguments,
     both_ways,
     calling,
+    choosing,
     config_steps,
     evaluating,
     foreign,
+    generators,
     handing_on,
-    knowing,
     loading,
     looking_up,
     methods,
@@ -83,8 +84,7 @@ class Reader:
         open_arguments: bool = False,
     ) -> None:
         self.path, self.tree, self.overrides, self.config_file = path, tree, tuple(overrides), config_file
-        self.gpus_given = gpus
-        self.open_arguments = open_arguments
+        self.gpus_given, self.open_arguments = gpus, open_arguments
         """whether options that say nothing by default may be given, ``--train`` and the like"""
         self.file = str(path)
         self.memory = Memory()
@@ -99,11 +99,16 @@ class Reader:
         """configs and code that the file was merged by"""
         self.defaults: Ref | None = None
         """``detectron2.config.defaults._C``, where a project takes it"""
-        self.configs: list[Ref] = []
-        self.runs: list[Ref] = []
+        self.configs, self.runs = list[Ref](), list[Ref]()
         self.written: set[str] = set()
         """files that the script writes: what is in them now may be of another run"""
         self.loaders = self.memory.new(Items(()))
+        self.results = self.memory.new(Parts("results"))
+        """of functions that are run once, by their arguments"""
+        self.orders, self.replaced = dict[tuple[Ref, tuple[Any, ...]], list[Any]](), dict[str, tuple[Any, str]]()
+        """of classes, with what they are based on; what stands in place of parts of Detectron2, and where"""
+        self.folders: list[Path] = []
+        """where the script says that modules are as well"""
         self.optimizers: set[Optimizer] = set()
         self.gpus: Any = 1
         self.blind: list[str] = []
@@ -119,21 +124,19 @@ class Reader:
             for node in ast.walk(tree)
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
         }
-        self._steps = 0
-        self.ended = False
+        self._steps, self.forks, self.runs_handed, self.ended = 0, 0, False, False
         """whether the script ends by ``sys.exit`` or an error, as far as its code tells"""
-        self.forks = 0
-        self.calls: list[ast.AST] = []
-        self._followed: set[ast.AST] = set()
+        self.calls, self._followed = list[ast.AST](), set[ast.AST]()
         self.handed: list[tuple[Any, Call]] = []
         """functions of the script that other code has and may call at any time, each with the call that handed it on"""
-        self.runs_handed = False
         self.returns: list[list[tuple[Any, dict[int, Content], str]]] = []
         self.exits: list[list[Exit]] = []
         """of each loop, in this round"""
         self.block: WithBlock | None = None
         """of a ``with``, in the function that yields to it"""
         self.block_to_come: WithBlock | None = None
+        self.yields: generators.Yields | None = None
+        """of the generator that is followed"""
 
     def read(self) -> None:
         """Follows the script as it is run."""
@@ -179,8 +182,8 @@ class Reader:
     def at(self, node: ast.AST) -> Origin:
         return Origin(self.file, getattr(node, "lineno", 0))
 
-    def count(self) -> None:
-        self._steps += 1
+    def count(self, steps: int = 1) -> None:
+        self._steps += steps
         if self._steps > _MOST_STEPS and self.trains():
             raise FollowedEnough
         if self._steps > _MOST_STEPS:
@@ -222,6 +225,8 @@ class Reader:
         called = self.evaluate(node.func, scope)
         if called in running_text.RUNS_TEXT:
             return running_text.run_text(self, called, node, scope)
+        if called in running_text.SHOWS_NAMES and not node.args and not node.keywords:
+            return running_text.show_names(self, called, scope)
         return self.call(called, calling.call_at(self, node, scope))
 
     def arguments_at(self, node: ast.Call, scope: Ref) -> Call:
@@ -243,7 +248,7 @@ class Reader:
         if way is not None:
             return way(self, called, call)
         handing_on.call_unknown(self, call)
-        return Unknown(knowing.shorten_code(call.node) if isinstance(call.node, ast.Call) else "a call")
+        return choosing.call_choices(self, called, call)
 
     def enter(self, node: ast.AST) -> bool:
         if len(self.calls) >= _DEEPEST or self.calls.count(node) > 2:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import config_steps
+from oomproof.sources.detectron2.script import config_steps, looking_up
 from oomproof.sources.detectron2.script.contents import DECLARED, Foreign, Parts, Ref, Section, Unknown
 from oomproof.sources.detectron2.script.knowing import NotKnown, require_known, shorten_code
 
@@ -13,6 +13,19 @@ if TYPE_CHECKING:
     from oomproof.sources.detectron2.script.reader import Reader
 
 RUNS_TEXT = (Foreign("exec"), Foreign("eval"))
+
+
+SHOWS_NAMES = (Foreign("globals"), Foreign("locals"), Foreign("vars"), Foreign("dir"))
+
+
+def show_names(reader: Reader, called: Foreign, scope: Ref) -> Any:
+    """``globals()["BATCH"] = 4``: a dict whose changes are the module's. ``locals()`` in a function is a copy."""
+    where = looking_up.top_scope(reader, scope) if called.name == "globals" else scope
+    content = reader.memory[where]
+    if not isinstance(content, Parts) or called.name == "dir":
+        return Unknown(called.name)
+    shown = where if content.above is None or content.kind == "class" else None
+    return reader.memory.new(Parts("dict", content.parts, shown))
 
 
 def run_text(reader: Reader, called: Foreign, node: ast.Call, scope: Ref) -> Any:

@@ -9,18 +9,34 @@ from typing import TYPE_CHECKING, Any
 
 from oomproof.sources.detectron2.script import (
     changing,
+    choosing,
     config_steps,
     decorating,
     elsewhere,
     importing,
+    items,
     looking_up,
     loops,
-    methods,
+    operators,
+    replacing,
     training_steps,
     with_blocks,
 )
 from oomproof.sources.detectron2.script.both_ways import Ended, Outcome, ScriptEnds
-from oomproof.sources.detectron2.script.contents import Call, Class, Function, Items, Parts, Ref, Run, Section, Unknown
+from oomproof.sources.detectron2.script.contents import (
+    Call,
+    Class,
+    Content,
+    Foreign,
+    Function,
+    Items,
+    Parts,
+    Ref,
+    Run,
+    Section,
+    Unknown,
+)
+from oomproof.sources.detectron2.script.joining import join_memories
 from oomproof.sources.detectron2.script.knowing import NotKnown, iterate_value, require_known, shorten_code, truth
 
 if TYPE_CHECKING:
@@ -87,7 +103,7 @@ def assign(reader: Reader, target: ast.expr, value: Any, node: ast.expr, scope: 
         case ast.Attribute():
             set_attribute(reader, reader.evaluate(target.value, scope), target.attr, value, node)
         case ast.Subscript():
-            _set_item(reader, target, value, node, scope)
+            items.set_item(reader, target, value, node, scope)
         case ast.Tuple() | ast.List():
             values = _lay_out(reader, target.elts, iterate_value(reader, value))
             for place, each in enumerate(target.elts):
@@ -114,7 +130,9 @@ def set_attribute(reader: Reader, of: Any, name: str, value: Any, node: ast.AST)
     if isinstance(held, Function) and held.setter is not None:
         reader.call(held.setter, Call((of, value), {}, node))
         return
-    if isinstance(looking_up.find_method(reader, of, "__setattr__"), Function):
+    if operators.call_own_method(reader, held, "__set__", (of, value), node):
+        return
+    if operators.call_own_method(reader, of, "__setattr__", (name, value), node):
         value = Unknown(f"__setattr__ of {name}")
     match reader.memory.get(of):
         case Parts() as content:
@@ -125,36 +143,10 @@ def set_attribute(reader: Reader, of: Any, name: str, value: Any, node: ast.AST)
             training_steps.set_attribute(reader, of, name, value)
         case _:
             elsewhere.set_key(reader, of, name, node)
-
-
-def _set_item(reader: Reader, target: ast.Subscript, value: Any, node: ast.expr, scope: Ref) -> None:
-    of = reader.evaluate(target.value, scope)
-    content = reader.memory.get(of)
-    try:
-        place = require_known(reader, reader.evaluate(target.slice, scope))
-        if isinstance(of, Section):
-            config_steps.set_key(reader, of, str(place), value, node)
-        elif isinstance(content, Parts):
-            methods.change_dict(reader, of, content, replace(content, parts={**content.parts, place: value}))
-        elif isinstance(content, Items):
-            items = list(content.items)
-            items[place] = value
-            reader.memory[of] = Items(tuple(items))
-        elif isinstance(of, (list, dict)):
-            elsewhere.change_value(reader, of, target)
-        else:
-            elsewhere.set_key(reader, of, str(place), node)
-    except (NotKnown, TypeError, IndexError):
-        if isinstance(of, Section):
-            config_steps.lose(reader, of, target)
-        elif isinstance(content, Parts):
-            methods.change_dict(reader, of, content, Unknown(shorten_code(target)))
-        elif isinstance(content, Items):
-            reader.memory[of] = Unknown(shorten_code(target))
-        elif isinstance(of, Unknown):
-            elsewhere.lose_any(reader, of, target)
-        elif isinstance(of, (list, dict)):
-            elsewhere.change_value(reader, of, target)
+    if isinstance(of, Foreign):
+        replacing.note(reader, of, name, value, node)
+    if isinstance(of, Unknown):
+        choosing.set_on_choices(reader, of, lambda each: set_attribute(reader, each, name, value, node))
 
 
 def _if(reader: Reader, node: ast.If, scope: Ref) -> Outcome:
@@ -172,10 +164,18 @@ def _if(reader: Reader, node: ast.If, scope: Ref) -> Outcome:
 def _try(reader: Reader, node: ast.Try, scope: Ref) -> Outcome:
     """The body as it should go, or its handlers, where they have something else to say."""
 
+    raised: list[dict[int, Content]] = []
+
     def body() -> Outcome:
-        return follow_statements(reader, [*node.body, *node.orelse], scope)
+        try:
+            return follow_statements(reader, [*node.body, *node.orelse], scope)
+        except ScriptEnds:
+            raised.append(reader.memory.contents)
+            raise
 
     def handlers() -> Outcome:
+        if raised:  # the block ends by an exception: what it did before is done
+            reader.memory.contents = join_memories(raised[0], reader.memory.contents, "an exception")
         for handler in node.handlers:
             outcome = follow_statements(reader, handler.body, scope)
             if outcome is not None:

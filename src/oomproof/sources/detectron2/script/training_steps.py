@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from oomproof.sources.detectron2.script import config_steps, handing_on, loading, looking_up, optimizers
+from oomproof.sources.detectron2.script import config_steps, handing_on, loading, looking_up, optimizers, replacing
 from oomproof.sources.detectron2.script.contents import (
     Call,
     Foreign,
@@ -30,6 +30,7 @@ LOADERS = (*loading.BUILDERS, "do_train")
 """calls that take a config to train with it; so do classes whose name ends in Trainer"""
 WRAPPERS = ("create_ddp_model", "DistributedDataParallel", "DDP", "DataParallel")
 _OF_OOMPROOF = ("Accumulate", "accumulate", "accumulated_step", "checkpoint_stages")
+_LOADERS_OF_TRAINERS = ("data_loader", "_data_loader_iter", "_data_loader_iter_obj")
 _OWN_CODE = {
     "run_step": "steps as Detectron2's trainer does",
     "build_model": "the model of the config",
@@ -55,6 +56,8 @@ def begin(reader: Reader, name: str, call: Call, self: Ref | None = None) -> Any
         run = reader.memory.new(Run(now, is_model=name in MODELS, by_hand=name in MODELS))
         reader.runs.append(run)
     before = reader.memory.get(run)
+    if run is not None and isinstance(before, Run):
+        before = replacing.tell(reader, before)
     if run is None or not isinstance(before, Run):
         if name not in LOADERS:
             reader.blind.append(f"{reader.at(call.node)}: {name} gets a config that is made elsewhere")
@@ -121,10 +124,13 @@ def _follow_own_model(reader: Reader, run: Ref) -> bool:
     before, runs = reader.memory[config.of], list(reader.runs)
     model = reader.call(method, Call((config,) if "staticmethod" in method.marks else (run, config), {}, method.node))
     reader.runs = runs
-    content, made = reader.memory[run], reader.memory[config.of]
+    content, made, built = reader.memory[run], reader.memory[config.of], reader.memory.get(model)
     if isinstance(content, Run) and isinstance(made, Made) and made is not before:
-        reader.memory[run] = replace(content, config=config_steps.read_now(reader, made))
-    return isinstance(reader.memory.get(model), Run)
+        content = replace(content, config=config_steps.read_now(reader, made))
+    if isinstance(content, Run) and isinstance(built, Run):  # modules that it computes again, and the like
+        content = replace(content, training={**built.training, **content.training})
+    reader.memory[run] = content
+    return isinstance(built, Run)
 
 
 def call_method(reader: Reader, run: Ref, name: str, call: Call) -> Any:
@@ -166,6 +172,13 @@ def set_attribute(reader: Reader, run: Ref, name: str, value: Any) -> None:
         content = reader.memory[run]
         fixed = isinstance(content, Run) and "precision" in content.training  # else SOLVER.AMP.ENABLED decides
         say(reader, run, "precision" if fixed else "half", _precision(value))
+    elif name == "optimizer":
+        say(reader, run, "optimizer", optimizers.read_kind(value, "an optimizer that the script sets"))
+    elif name in _LOADERS_OF_TRAINERS:
+        content = reader.memory[run]
+        assert isinstance(content, Run)
+        whose = f"{reader.path}: {name} is set by the script"
+        reader.memory[run] = loading.take_loaders(content, reader.memory[reader.loaders], whose)
     else:
         content = reader.memory[run]
         assert isinstance(content, Run)

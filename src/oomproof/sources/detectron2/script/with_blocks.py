@@ -6,8 +6,8 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from oomproof.sources.detectron2.script import looking_up
-from oomproof.sources.detectron2.script.both_ways import Outcome
-from oomproof.sources.detectron2.script.contents import Call, Function, Partial, Ref, Unknown
+from oomproof.sources.detectron2.script.both_ways import Outcome, ScriptEnds
+from oomproof.sources.detectron2.script.contents import Call, Foreign, Function, Partial, Ref, Unknown
 from oomproof.sources.detectron2.script.knowing import shorten_code
 
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 GENERATORS = frozenset(("contextmanager", "asynccontextmanager"))
 """decorators of functions whose ``yield`` stands where the block is run"""
+
+_SUPPRESSES = (Foreign("contextlib.suppress"), Foreign("suppress"))
 
 
 class WithBlock:
@@ -57,13 +59,30 @@ def _enter(reader: Reader, node: ast.With | ast.AsyncWith, place: int, scope: Re
             block.run(reader, Unknown(shorten_code(code)))
         return block.outcome
     value = reader.evaluate(code, scope)
+    if isinstance(code, ast.Call) and reader.evaluate(code.func, scope) in _SUPPRESSES:
+        return reader.follow([_as_try(node, place)], scope)
     enter, leave = (looking_up.find_method(reader, value, name) for name in ("__enter__", "__exit__"))
     entered = isinstance(enter, Function)
     _name_it(reader, item, reader.call(enter, Call((value,), {}, code)) if entered else _itself(value, code), scope)
-    outcome = _enter(reader, node, place + 1, scope)
+    try:
+        outcome = _enter(reader, node, place + 1, scope)
+    except ScriptEnds:
+        raised = Unknown("an exception")
+        hidden = isinstance(leave, Function) and reader.call(leave, Call((value, raised, raised, raised), {}, code))
+        if hidden is not True:
+            raise
+        return None
     if isinstance(leave, Function):
         reader.call(leave, Call((value, None, None, None), {}, code))
     return outcome
+
+
+def _as_try(node: ast.With | ast.AsyncWith, place: int) -> ast.stmt:
+    """``with suppress(...)`` as the ``try`` that it stands for."""
+    rest = node.items[place + 1 :]
+    body: list[ast.stmt] = [ast.copy_location(ast.With(rest, node.body), node)] if rest else node.body
+    handler = ast.ExceptHandler(None, None, [ast.copy_location(ast.Pass(), node)])
+    return ast.copy_location(ast.Try(body, [ast.copy_location(handler, node)], [], []), node)
 
 
 def _itself(value: Any, code: ast.expr) -> Any:
