@@ -2,7 +2,8 @@
 
 Made for PyTorch 2.4 to 2.14; every name was last looked at in 2.14.1 and tried in 2.4.1. A version that lacks one is
 told when this file is imported, which is where PyTorch is first used. Operators whose names begin with an underscore
-are here where code calls them; where code only compares names (trace/torch), a missing one does no harm.
+are here where code calls them; where code only compares names (trace/torch), a missing one does no harm. How models are
+moved is in torch_moving.py.
 """
 
 from __future__ import annotations
@@ -149,70 +150,6 @@ def own_buffers(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
     """A module's own buffers by name, as it keeps them: may be written to."""
     kept: dict[str, torch.Tensor | None] = module._buffers
     return kept
-
-
-def applying_to_fakes() -> AbstractContextManager[Any]:
-    """``model.to(...)`` and the like for fake parameters: Module._apply swaps tensors, which weakly referenced fake
-    ones refuse."""
-    return patch.object(torch.nn.Module, "_apply", _apply)
-
-
-def _apply(self: torch.nn.Module, fn: Callable[[Any], Any], recurse: bool = True, memo: Any = None) -> torch.nn.Module:
-    memo = {} if memo is None else memo
-    for child in self.children() if recurse else ():
-        child._apply(fn, memo=memo) if child._apply.__func__ is _apply else child._apply(fn)
-    for name, parameter in self._parameters.items():
-        if parameter is None:
-            continue
-        if id(parameter) not in memo:
-            with torch.no_grad():
-                changed = fn(parameter)
-            same = changed is parameter
-            memo[id(parameter)] = (
-                parameter,
-                parameter if same else torch.nn.Parameter(changed, parameter.requires_grad),
-            )
-        self._parameters[name] = memo[id(parameter)][1]
-    for name, buffer in self._buffers.items():
-        if buffer is not None:
-            self._buffers[name] = fn(buffer)
-    return self
-
-
-def moving_by_swap() -> AbstractContextManager[Any]:
-    """``model.to(...)`` that turns real parameters into fake ones and leaves every Parameter the object that it was, as
-    PyTorch does: optimizers and lists made before still hold it."""
-    return patch.object(torch.nn.Module, "_apply", _apply_by_swap)
-
-
-def _apply_by_swap(self: torch.nn.Module, fn: Callable[[Any], Any], recurse: bool = True) -> torch.nn.Module:
-    for child in self.children() if recurse else ():
-        child._apply(fn)
-    for name, parameter in self._parameters.items():
-        if parameter is not None:
-            self._parameters[name] = _change_by_swap(parameter, fn)
-    for name, buffer in self._buffers.items():
-        if buffer is not None:
-            self._buffers[name] = fn(buffer)
-    return self
-
-
-def _change_by_swap(parameter: Any, fn: Callable[[Any], Any]) -> Any:
-    with torch.no_grad():
-        changed = fn(parameter)
-        gradient = None if parameter.grad is None else fn(parameter.grad)
-    if changed is parameter:
-        return parameter
-    parameter.grad = None
-    new = torch.nn.Parameter(changed, parameter.requires_grad)
-    del changed
-    try:
-        torch.utils.swap_tensors(parameter, new)
-        new = parameter
-    except RuntimeError:  # something else holds it too, an autograd node for instance
-        pass
-    new.grad = gradient
-    return new
 
 
 def without_cuda_start() -> AbstractContextManager[Any]:
@@ -391,7 +328,6 @@ __all__ = [
     "active_fake_mode",
     "add_lists",
     "allows_data_ptr",
-    "applying_to_fakes",
     "ask_meta_kernels",
     "autocast_keys",
     "batch_norm",
@@ -421,7 +357,6 @@ __all__ = [
     "lists_of_fakes",
     "make_scheduled_step",
     "make_subclass",
-    "moving_by_swap",
     "multiply_lists",
     "next_node_number",
     "node_number",

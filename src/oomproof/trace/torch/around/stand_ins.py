@@ -19,7 +19,8 @@ from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
 from oomproof.changes.torch import optimizer_state
-from oomproof.frameworks.torch import FAKE_TENSOR_LOG, FakeTensor, applying_to_fakes, lists_of_fakes
+from oomproof.frameworks.torch import FAKE_TENSOR_LOG, FakeTensor, lists_of_fakes
+from oomproof.frameworks.torch_moving import applying_to_fakes
 from oomproof.trace.torch.around.pretended_gpu import pretended_gpu, silent_gpu
 from oomproof.trace.torch.around.said_device import tensors_said_on_gpu
 from oomproof.trace.torch.values import CPU, map_leaves, plain_arithmetic

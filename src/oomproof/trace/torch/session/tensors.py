@@ -9,7 +9,8 @@ from unittest.mock import patch
 
 import torch
 
-from oomproof.frameworks.torch import FakeTensor, moving_by_swap, parse_to
+from oomproof.frameworks.torch import FakeTensor, parse_to
+from oomproof.frameworks.torch_moving import moving_by_swap
 from oomproof.trace.torch.around.said_device import Asked, tensors_said_on_gpu
 from oomproof.trace.torch.gpu.dialect import Dialect
 from oomproof.trace.torch.session.devices import GPU_TO_CPP, Devices, is_gpu
