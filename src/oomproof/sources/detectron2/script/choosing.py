@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from oomproof.sources.detectron2.script import arguments, looking_up
@@ -112,7 +113,10 @@ def set_on_choices(reader: Reader, of: Unknown, change: Callable[[Any], None]) -
 def _take_each(reader: Reader, of: Unknown, way: Callable[[Any], Any], why: str) -> Any:
     found: Any = Unknown(why)
     for each in of.choices:
-        before = found
         reader.count(_STEPS)
-        found = reader.either_value(of.why.strip("«»"), lambda each=each: way(each), lambda before=before: before)  # type: ignore[misc]
+        found = reader.either_value(of.why.strip("«»"), partial(way, each), partial(_keep, found))
     return found if isinstance(found, Unknown) else Unknown(why)
+
+
+def _keep(value: Any) -> Any:
+    return value
