@@ -16,7 +16,7 @@ from oomproof.memory.timeline import Timeline
 from oomproof.trace.tensorflow import trace_step
 from oomproof.trace.tensorflow.graph.capture import Captured
 from oomproof.trace.tensorflow.graph.session_graph import capture_session
-from oomproof.trace.tensorflow.sizes.bounds import bound_reserve
+from oomproof.trace.tensorflow.sizes.bounds import bound_reserves
 from oomproof.trace.tensorflow.trace_step import PreparedStep, find_measured_order, lay_out_step, prepare_step
 
 MIB = 1 << 20
@@ -63,9 +63,12 @@ def test_fused_normalisation_keeps_one_number_for_its_gradient() -> None:
 
 
 def test_the_most_that_cudnn_reserves_is_a_bit_for_each_element() -> None:
-    assert bound_reserve((2, 3, 3, 32), 0.5) == ()
-    assert bound_reserve((2, 3, 3, 32), 1.0) == (18,)
-    assert bound_reserve((1, 1, 1, 3), 1.0) == (1,)
+    def bound(shape: tuple[int, ...], share: float) -> tuple[tuple[int, ...], ...]:
+        return bound_reserves("FusedBatchNormV3", shape, share, {}, ())
+
+    assert bound((2, 3, 3, 32), 0.5) == ((),)
+    assert bound((2, 3, 3, 32), 1.0) == ((18,),)
+    assert bound((1, 1, 1, 3), 1.0) == ((1,),)
 
 
 def test_fused_normalisation_of_unknown_size_follows_its_input() -> None:
