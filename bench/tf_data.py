@@ -257,6 +257,7 @@ def main() -> None:
     asked = parser.parse_args()
     if not asked.plain:
         os.environ["MALLOC_MMAP_THRESHOLD_"] = str(64 << 10)
+        os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     names = [name for name in PIPELINES if asked.only in name and (asked.plain or name not in SMALL)]
     rows = measure_all(names, asked.runs)
